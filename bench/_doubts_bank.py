@@ -1,8 +1,9 @@
 """The bank of doubts.py: a process of its own that pays, and counts what it paid.
 
-Run as a program, it serves on a free port of the loopback, which it prints. A fault is armed for one customer and hits that customer's next
-payment alone. Two faults kill the process that armed them: when its request is here, or when it is paid. Its ledger is the truth that every
-report is judged by.
+Run as a program, it serves on a free port of the loopback, which it prints. A fault is armed for
+one customer and hits that customer's next payment alone. Two faults kill the process that armed
+them: when its request is here, or when it is paid. Its ledger is the truth that every report is
+judged by.
 """
 
 from __future__ import annotations
@@ -77,7 +78,12 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))))
         if self.path == "/arm":
-            self.ledger.arm(asked["who"], asked["fault"], honours_keys=asked["honours_keys"], caller=asked["caller"])
+            self.ledger.arm(
+                asked["who"],
+                asked["fault"],
+                honours_keys=asked["honours_keys"],
+                caller=asked["caller"],
+            )
             self._answer(200, {})
         else:
             self._pay(asked["who"], self.ledger.fault_for(asked["who"]))
@@ -125,11 +131,14 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
 
-# ---------------------------------------------------------------- what the other processes know of it
+# ---------------------------------------------------------------- what the other processes know
+# of it
 
 
 class Bank:
-    """Arms faults, and reads the ledger. It is no part of what is judged, so it goes past every subject."""
+    """Arms faults, and reads the ledger. It is no part of what is judged, so it goes past every
+    subject.
+    """
 
     def __init__(self, port: int) -> None:
         self.port = port

@@ -1,7 +1,9 @@
-"""The cells of doubts.py: one fault, one contract, three calls, and what the bank's ledger says about the answers.
+"""The cells of doubts.py: one fault, one contract, three calls, and what the bank's ledger says
+about the answers.
 
-A subject is ours in one mode, or a peer in one configuration. It makes the tool of a cell callable, and says what each call lets its caller
-know, in the six words of `Said`. The tool is the same for all of them: one POST, its answer read as JSON.
+A subject is ours in one mode, or a peer in one configuration. It makes the tool of a cell
+callable, and says what each call lets its caller know, in the six words of `Said`. The tool is
+the same for all of them: one POST, its answer read as JSON.
 """
 
 from __future__ import annotations
@@ -34,12 +36,22 @@ WIRE = (
 )
 AFTER = ("not JSON", "bug after")
 FAULTS = (*BEFORE, *WIRE, *AFTER)
-NOT_DONE = ("closed before", "502 before", KILLED_BEFORE)  # the bank has the request, and did not do it
-NO_ANSWER = (*NOT_DONE, "closed after", "no answer", "500 after", "504 after", "cut off", *KILLED_LATER)
+# the bank has the request, and did not do it
+NOT_DONE = ("closed before", "502 before", KILLED_BEFORE)
+NO_ANSWER = (
+    *NOT_DONE,
+    "closed after",
+    "no answer",
+    "500 after",
+    "504 after",
+    "cut off",
+    *KILLED_LATER,
+)
 KINDS = ("write", "irreversible")
 DOWNSTREAMS = ("none", "key", "probe")
 CALLS = 3
-TIMEOUT_S = 2.0  # of one request: only "no answer" waits for it, and a busy machine is not taken for one
+# of one request: only "no answer" waits for it, and a busy machine is not taken for one
+TIMEOUT_S = 2.0
 
 
 class Said(StrEnum):
@@ -102,18 +114,23 @@ def _is_false(answer: Answer) -> bool:
 
 
 def floor(fault: str, downstream: str) -> bool:
-    """Must a person look? The request left, no answer to it is known any more, and the bank cannot say.
+    """Must a person look? The request left, no answer to it is known any more, and the bank
+    cannot say.
 
     A bank that can be asked says what it did. What it did not do may still be on its way.
     """
-    return fault in (NO_ANSWER if downstream == "none" else NOT_DONE if downstream == "probe" else ())
+    return fault in (
+        NO_ANSWER if downstream == "none" else NOT_DONE if downstream == "probe" else ()
+    )
 
 
 # ---------------------------------------------------------------- the tool
 
 
 class Payment:
-    """The body of the tool of one cell, but for the client that sends it. The fault hits its first run."""
+    """The body of the tool of one cell, but for the client that sends it. The fault hits its
+    first run.
+    """
 
     def __init__(self, cell: Cell, bank: Bank) -> None:
         self.cell, self._bank, self._runs = cell, bank, 0
@@ -162,7 +179,9 @@ def closed_port() -> int:
 
 
 class Subject(Protocol):
-    """Ours, or a peer. `tool` is called once for each cell; what it returns is then called three times."""
+    """Ours, or a peer. `tool` is called once for each cell; what it returns is then called three
+    times.
+    """
 
     def tool(self, payment: Payment) -> Callable[[], Said]: ...
 
@@ -180,7 +199,9 @@ def cells(faults: Iterable[str], downstreams: Iterable[str] = DOWNSTREAMS) -> It
 
 def run(subject: Subject, cell: Cell, bank: Bank) -> dict[str, Any]:
     """One cell: the fault, then the same call twice more without it, as an orchestrator retries."""
-    bank.arm(cell.who, "" if cell.fault in BEFORE else cell.fault, honours_keys=cell.downstream == "key")
+    bank.arm(
+        cell.who, "" if cell.fault in BEFORE else cell.fault, honours_keys=cell.downstream == "key"
+    )
     call, answers = subject.tool(Payment(cell, bank)), []
     for _ in range(CALLS):
         said = call()

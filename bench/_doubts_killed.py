@@ -1,9 +1,11 @@
-"""Runs the cells of doubts.py whose fault is a killed process, for one of ours, and prints what became of each.
+"""Runs the cells of doubts.py whose fault is a killed process, for one of ours, and prints what
+became of each.
 
     python bench/_doubts_killed.py SUBJECT PORT FOLDER POINT...
 
-The first call is made by a process that is killed with SIGKILL at a named point: by itself, or by the bank that has its request in its hands.
-The same call comes twice more, from a new process, as an orchestrator retries. Processes are forked before anything is opened.
+The first call is made by a process that is killed with SIGKILL at a named point: by itself, or
+by the bank that has its request in its hands. The same call comes twice more, from a new
+process, as an orchestrator retries. Processes are forked before anything is opened.
 """
 
 from __future__ import annotations
@@ -20,7 +22,19 @@ from pathlib import Path
 from typing import Any
 
 from _doubts_bank import KILLED_AFTER, KILLED_BEFORE, Bank
-from _doubts_cells import CALLS, KILLED_EARLY, KILLED_LATER, Answer, Cell, Payment, Said, Subject, Subjects, cells, ended
+from _doubts_cells import (
+    CALLS,
+    KILLED_EARLY,
+    KILLED_LATER,
+    Answer,
+    Cell,
+    Payment,
+    Said,
+    Subject,
+    Subjects,
+    cells,
+    ended,
+)
 from _doubts_ours import FAST, Mode, Ours, headers_of
 
 from effectonce import Guard, current_effect
@@ -39,7 +53,9 @@ def die() -> None:
 
 
 class Killed(Payment):
-    """A payment whose process dies at the point of its cell; or the same payment, made by the next process."""
+    """A payment whose process dies at the point of its cell; or the same payment, made by the
+    next process.
+    """
 
     def __init__(self, cell: Cell, bank: Bank, *, dies: bool) -> None:
         super().__init__(cell, bank)
@@ -86,7 +102,14 @@ class OursKilled(Ours):
 
     def _declared(self, cell: Cell) -> Callable[..., Any]:
         through: dict[str, Any] = {"through": "protected"} if self._mode == "through" else {}
-        return self._guard.tool(kind=cell.kind, downstream=cell.downstream, name=cell.who, retry=FAST, **through, **self._more)
+        return self._guard.tool(
+            kind=cell.kind,
+            downstream=cell.downstream,
+            name=cell.who,
+            retry=FAST,
+            **through,
+            **self._more,
+        )
 
 
 class OursAnnounced(OursKilled):

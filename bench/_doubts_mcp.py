@@ -1,9 +1,11 @@
-"""Runs the cells of doubts.py whose fault is one of a tool server, through `effectonce mcp`, and prints what became of each.
+"""Runs the cells of doubts.py whose fault is one of a tool server, through `effectonce mcp`, and
+prints what became of each.
 
     python bench/_doubts_mcp.py SUBJECT PORT FOLDER FAULT...
 
-The client writes lines and reads lines. The first call of an effect meets its fault. Then the client is started anew, as a host restarts its
-servers, and makes the same call twice more. The proxy's store stays.
+The client writes lines and reads lines. The first call of an effect meets its fault. Then the
+client is started anew, as a host restarts its servers, and makes the same call twice more. The
+proxy's store stays.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ FAULTS = (
 )
 SUBJECTS = ("effectonce mcp",)
 DOWNSTREAMS = ("none", "key")
-UNKNOWABLE = frozenset(FAULTS) - {"refuses the arguments"}  # no word of the server says whether it was done
+# no word of the server says whether it was done
+UNKNOWABLE = frozenset(FAULTS) - {"refuses the arguments"}
 SERVER = Path(__file__).with_name("_doubts_tool_server.py")
 
 
@@ -50,10 +53,16 @@ class Client:
             "--",
             *server,
         ]
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("EFFECTONCE_", "CLAUDE_"))}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("EFFECTONCE_", "CLAUDE_"))
+        }
         environment = kept | {"XDG_STATE_HOME": str(folder), "HOME": str(folder)}
         pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nothing, env=environment, cwd=folder)
+        self._process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=nothing, env=environment, cwd=folder
+        )
         self._ids = 0
 
     def __enter__(self) -> Self:
@@ -96,7 +105,9 @@ def run(downstream: str, faults: list[str], bank: Bank, folder: Path) -> list[di
     """All cells of one contract: first each fault, then each call again."""
     cells = [Cell("write", downstream, fault) for fault in faults]
     contracts = folder / f"{downstream}.json"
-    contracts.write_text(json.dumps({"name": "bank", "tools": {"pay": {"kind": "write", "downstream": downstream}}}))
+    contracts.write_text(
+        json.dumps({"name": "bank", "tools": {"pay": {"kind": "write", "downstream": downstream}}})
+    )
     for cell in cells:
         bank.arm(cell.who, "", honours_keys=downstream == "key")
         (folder / cell.who).write_text(cell.fault)
@@ -104,14 +115,27 @@ def run(downstream: str, faults: list[str], bank: Bank, folder: Path) -> list[di
     for times in (1, CALLS - 1):
         with Client(bank, folder, contracts) as client:
             for cell in cells:
-                answers[cell] += [Answer(client.call(cell.who), len(bank.paid(cell.who))) for _ in range(times)]
-    return [ended(cell, said) | {"floor": downstream == "none" and cell.fault in UNKNOWABLE} for cell, said in answers.items()]
+                answers[cell] += [
+                    Answer(client.call(cell.who), len(bank.paid(cell.who))) for _ in range(times)
+                ]
+    return [
+        ended(cell, said) | {"floor": downstream == "none" and cell.fault in UNKNOWABLE}
+        for cell, said in answers.items()
+    ]
 
 
 def main() -> None:
     _, port, folder, *faults = sys.argv[1:]
     bank = Bank(int(port))
-    print(json.dumps([cell for downstream in DOWNSTREAMS for cell in run(downstream, faults, bank, Path(folder))]))
+    print(
+        json.dumps(
+            [
+                cell
+                for downstream in DOWNSTREAMS
+                for cell in run(downstream, faults, bank, Path(folder))
+            ]
+        )
+    )
 
 
 if __name__ == "__main__":

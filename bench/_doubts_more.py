@@ -1,4 +1,6 @@
-"""More of ours in doubts.py: other clients than httpx, and the tool as a step of a workflow, under the same faults."""
+"""More of ours in doubts.py: other clients than httpx, and the tool as a step of a workflow,
+under the same faults.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ from _doubts_ours import AsyncOurs, Ours
 
 from effectonce.workflows import Run
 
-CLIENTS = ("effectonce, requests, protect and through", "effectonce async, aiohttp, protect and through")
+CLIENTS = (
+    "effectonce, requests, protect and through",
+    "effectonce async, aiohttp, protect and through",
+)
 WORKFLOWS = ("effectonce, a step of a run, protect and through",)
 
 

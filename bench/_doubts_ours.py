@@ -1,4 +1,6 @@
-"""Ours in doubts.py: a plain client, a protected one, and a protected one that the tool declares; sync and async."""
+"""Ours in doubts.py: a plain client, a protected one, and a protected one that the tool
+declares; sync and async.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,25 @@ from _doubts_bank import Bank
 from _doubts_cells import TIMEOUT_S, Cell, Payment, Said, Subjects
 
 from effectonce import Found, Guard, NotFound, Retry, current_effect
-from effectonce.errors import EffectOnceError, InDoubt, ReplayedFailure, ResultUnavailable, StepFailed
+from effectonce.errors import (
+    EffectOnceError,
+    InDoubt,
+    ReplayedFailure,
+    ResultUnavailable,
+    StepFailed,
+)
 from effectonce.http.client import protect
 
 Mode = Literal["plain", "protected", "through"]
-TLS = ssl.create_default_context()  # shared: reading the certificates anew for each client is most of a cell
+# shared: reading the certificates anew for each client is most of a cell
+TLS = ssl.create_default_context()
 FAST = Retry(base_s=0.01, throttled_base_s=0.01, cap_s=0.05)  # the defaults, but for the waiting
 
 
 def said_by(error: Exception) -> Said:
-    """What an error of ours says. The tool's own comes out as itself when its failure is definite."""
+    """What an error of ours says. The tool's own comes out as itself when its failure is
+    definite.
+    """
     match error:
         case ResultUnavailable():
             return Said.HAPPENED
@@ -95,7 +106,9 @@ class Ours:
 
     def _declared(self, cell: Cell) -> Callable[..., Any]:
         through: dict[str, Any] = {"through": "protected"} if self._mode == "through" else {}
-        return self._guard.tool(kind=cell.kind, downstream=cell.downstream, name=cell.who, retry=FAST, **through)
+        return self._guard.tool(
+            kind=cell.kind, downstream=cell.downstream, name=cell.who, retry=FAST, **through
+        )
 
 
 class AsyncOurs(Ours):

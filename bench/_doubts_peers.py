@@ -1,8 +1,10 @@
-"""The peers of doubts.py: the same tool through packages that people use for this today, as shipped and best configured.
+"""The peers of doubts.py: the same tool through packages that people use for this today, as
+shipped and best configured.
 
-*As shipped*: what the package's own documentation shows for the contract, around a plain httpx client. *Best configured*: also everything
-that it offers to have fewer doubts. The tool's author then lists which statuses and which errors mean that nothing happened, which ours
-knows from its tables. A bug before the request is in no list: its author did not expect it.
+*As shipped*: what the package's own documentation shows for the contract, around a plain httpx
+client. *Best configured*: also everything that it offers to have fewer doubts. The tool's author
+then lists which statuses and which errors mean that nothing happened, which ours knows from its
+tables. A bug before the request is in no list: its author did not expect it.
 """
 
 from __future__ import annotations
@@ -115,7 +117,10 @@ class CtrlRun:
 
         self._ctrlrun, self._best, self._bank = ctrlrun, best, bank
         policy = folder / "ctrlrun.yaml"
-        policy.write_text("schema: ctrlrun.policy/v2\nactions:\n  bank.pay:\n    rules:\n      - decision: allow\n")
+        policy.write_text(
+            "schema: ctrlrun.policy/v2\nactions:\n  bank.pay:\n    rules:\n      - decision:"
+            " allow\n"
+        )
         self._control = ctrlrun.Control.from_file(policy)
 
     def reconcile(self, cell: Cell) -> None:
@@ -126,10 +131,20 @@ class CtrlRun:
         hook = self._hook(payment)
         eagerly = self._best and hook is not None
 
-        @self._ctrlrun.protect("bank.pay", effect="pay:{who}", control=self._control, reconcile=hook, reconcile_eagerly=eagerly)
+        @self._ctrlrun.protect(
+            "bank.pay",
+            effect="pay:{who}",
+            control=self._control,
+            reconcile=hook,
+            reconcile_eagerly=eagerly,
+        )
         def pay(who: str) -> str:
             keyed = cell.downstream == "key"
-            return send(payment, who, {"Idempotency-Key": self._ctrlrun.idempotency_token()} if keyed else {})
+            return send(
+                payment,
+                who,
+                {"Idempotency-Key": self._ctrlrun.idempotency_token()} if keyed else {},
+            )
 
         def in_context() -> None:
             with self._ctrlrun.context(agent="chat"):
@@ -145,12 +160,18 @@ class CtrlRun:
         return None
 
     def _send_again(self, who: str, effect_key: str) -> str:
-        """The same request under the same token: whatever became of the attempt, it has happened once then."""
+        """The same request under the same token: whatever became of the attempt, it has happened
+        once then.
+        """
         from ctrlrun.effect import idempotency_token_for  # noqa: PLC0415
 
-        token = idempotency_token_for(effect_key, self._control.store.get_effect(effect_key).attempt)
+        token = idempotency_token_for(
+            effect_key, self._control.store.get_effect(effect_key).attempt
+        )
         headers = {"Idempotency-Key": token}
-        httpx.post(f"{self._bank.url}/pay", json={"who": who}, headers=headers, verify=TLS).raise_for_status()
+        httpx.post(
+            f"{self._bank.url}/pay", json={"who": who}, headers=headers, verify=TLS
+        ).raise_for_status()
         return "committed"
 
     def _urlopen(self, payment: Payment, who: str, headers: dict[str, str]) -> str:
@@ -187,7 +208,8 @@ class Airlock:
         from airlock import commit  # noqa: PLC0415
 
         self._airlock, self._best = airlock, best
-        # A caller waits 30 s for the owner of a row. Here it is always gone, so a shorter wait comes to the same end.
+        # A caller waits 30 s for the owner of a row. Here it is always gone, so a shorter wait
+        # comes to the same end.
         commit.commit_once = partial(commit.commit_once, wait_timeout=0.1)
         allow = airlock.Policy(rules=[airlock.Rule(match="*", decision=airlock.Decision.AUTO)])
         stale = {"reconcile_after": timedelta(milliseconds=1)} if best else {}
@@ -201,11 +223,17 @@ class Airlock:
 
     def tool(self, payment: Payment) -> Callable[[], Said]:
         cell, reversibility = payment.cell, self._airlock.Reversibility
-        declared = {"reversibility": reversibility.IRREVERSIBLE} if cell.kind == "irreversible" else {}
+        declared = (
+            {"reversibility": reversibility.IRREVERSIBLE} if cell.kind == "irreversible" else {}
+        )
 
         @self._airlock.guard(cell.who, effect=self._effect(payment), **declared)
         def pay(who: str, *, idempotency_key: str | None = None) -> str:
-            return post(payment, who, {} if idempotency_key is None else {"Idempotency-Key": idempotency_key})
+            return post(
+                payment,
+                who,
+                {} if idempotency_key is None else {"Idempotency-Key": idempotency_key},
+            )
 
         return calling(partial(pay, cell.who), self._said_by)
 
@@ -245,7 +273,9 @@ class Idemkit:
 
         self._best = best
         self._backend = idemkit.InMemoryBackend()
-        self._config = idemkit.MethodConfig(key_fields=["who"], cache_exceptions=(RefusedForGood,) if best else ())
+        self._config = idemkit.MethodConfig(
+            key_fields=["who"], cache_exceptions=(RefusedForGood,) if best else ()
+        )
         self._idempotent = idemkit.idempotent_sync
 
     def reconcile(self, cell: Cell) -> None:
@@ -256,7 +286,9 @@ class Idemkit:
 
         @self._idempotent(backend=self._backend, config=self._config)
         def pay(who: str) -> str:
-            return send(payment, who, {"Idempotency-Key": f"pay-{who}"} if cell.downstream == "key" else {})
+            return send(
+                payment, who, {"Idempotency-Key": f"pay-{who}"} if cell.downstream == "key" else {}
+            )
 
         return calling(partial(pay, who=cell.who), self._said_by)
 
@@ -274,13 +306,30 @@ SUBJECTS: Subjects = {
     "idemkit, as shipped": partial(Idemkit, best=False),
     "idemkit, best configured": partial(Idemkit, best=True),
 }
-MODULES = {"ctrlrun": "ctrlrun", "call4agents": "call4agents", "airlock-sdk": "airlock", "idemkit": "idemkit"}
+MODULES = {
+    "ctrlrun": "ctrlrun",
+    "call4agents": "call4agents",
+    "airlock-sdk": "airlock",
+    "idemkit": "idemkit",
+}
 NOTES = {
-    "ctrlrun": "no kinds of effect, so both run alike; a key makes no retry safe by its rules: best configured, its reconcile hook sends "
-    "the request again under the attempt's token. Also then: its own transport, NotExecuted for a list of statuses, eager reconciling",
-    "call4agents": "no kinds of effect, so both run alike; best configured, retry_on has httpx's connection errors and a list of statuses",
-    "airlock-sdk": "a write is its default reversibility; waits for the owner of a row are cut to 0.1 s; as shipped, "
-    "its reconciler aborts what its probe does not find, and the next call fails for good; best configured, stale rows are "
-    "reconciled within the call, and the reconciler runs again what its probe does not find",
-    "idemkit": "no kinds and no probes, so probe runs as none; best configured, cache_exceptions has the final refusals. In memory",
+    "ctrlrun": (
+        "no kinds of effect, so both run alike; a key makes no retry safe by its rules: best"
+        " configured, its reconcile hook sends the request again under the attempt's token. Also"
+        " then: its own transport, NotExecuted for a list of statuses, eager reconciling"
+    ),
+    "call4agents": (
+        "no kinds of effect, so both run alike; best configured, retry_on has httpx's connection"
+        " errors and a list of statuses"
+    ),
+    "airlock-sdk": (
+        "a write is its default reversibility; waits for the owner of a row are cut to 0.1 s; as"
+        " shipped, its reconciler aborts what its probe does not find, and the next call fails for"
+        " good; best configured, stale rows are reconciled within the call, and the reconciler runs"
+        " again what its probe does not find"
+    ),
+    "idemkit": (
+        "no kinds and no probes, so probe runs as none; best configured, cache_exceptions has the"
+        " final refusals. In memory"
+    ),
 }

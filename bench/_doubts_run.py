@@ -1,4 +1,5 @@
-"""Runs the cells of one subject of doubts.py, in a process of its own, and prints what became of each.
+"""Runs the cells of one subject of doubts.py, in a process of its own, and prints what became of
+each.
 
     python bench/_doubts_run.py SUBJECT PORT FOLDER FAULT...
 
@@ -25,7 +26,9 @@ def main() -> None:
     logging.disable(logging.CRITICAL)
     name, port, folder, *faults = sys.argv[1:]
     bank = Bank(int(port))
-    subject = (_doubts_ours.SUBJECTS | _doubts_peers.SUBJECTS | _doubts_more.SUBJECTS)[name](Path(folder), bank)
+    subject = (_doubts_ours.SUBJECTS | _doubts_peers.SUBJECTS | _doubts_more.SUBJECTS)[name](
+        Path(folder), bank
+    )
     print(json.dumps([run(subject, cell, bank) for cell in cells(faults)]))
 
 

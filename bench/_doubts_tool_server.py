@@ -1,4 +1,5 @@
-"""A tool server over stdio for doubts.py: its one tool pays at the bank, and goes wrong once if its customer has a fault in the folder.
+"""A tool server over stdio for doubts.py: its one tool pays at the bank, and goes wrong once if
+its customer has a fault in the folder.
 
 python bench/_doubts_tool_server.py PORT FOLDER
 """
@@ -30,7 +31,9 @@ def fault_for(folder: Path, who: str) -> str:
 
 def pay(port: int, who: str, key: str | None) -> str:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    connection.request("POST", "/pay", json.dumps({"who": who}), {} if key is None else {"Idempotency-Key": key})
+    connection.request(
+        "POST", "/pay", json.dumps({"who": who}), {} if key is None else {"Idempotency-Key": key}
+    )
     receipt: str = json.loads(connection.getresponse().read())["receipt"]
     connection.close()
     return receipt
@@ -69,7 +72,12 @@ def main() -> None:
             case "tools/call":
                 call(message, port, folder)
             case "tools/list":
-                say({"id": message["id"], "result": {"tools": [{"name": "pay", "inputSchema": schema}]}})
+                say(
+                    {
+                        "id": message["id"],
+                        "result": {"tools": [{"name": "pay", "inputSchema": schema}]},
+                    }
+                )
             case _ if "id" in message:
                 say({"id": message["id"], "result": {}})
 

@@ -1,7 +1,9 @@
-"""Stores with as many records as one likes, each as a guarded call would have left it, written in bulk by the store's own means.
+"""Stores with as many records as one likes, each as a guarded call would have left it, written
+in bulk by the store's own means.
 
-One call is really made, in memory; its record is the template. Number n of a store is the same call at step n, ten steps to a conversation:
-its key, its latch and its token are derived as the guard derives them, so that a later call finds it. `check` makes sure that it does.
+One call is really made, in memory; its record is the template. Number n of a store is the same
+call at step n, ten steps to a conversation: its key, its latch and its token are derived as the
+guard derives them, so that a later call finds it. `check` makes sure that it does.
 """
 
 from __future__ import annotations
@@ -40,9 +42,13 @@ def place_of(number: int) -> tuple[str, str]:
 
 
 class Caller:
-    """A guard on one store. `first` goes on where the records end; replays are of those that are there."""
+    """A guard on one store. `first` goes on where the records end; replays are of those that are
+    there.
+    """
 
-    def __init__(self, store: str, records: int, result: str = SIZES["128 B"], *, start: int | None = None) -> None:
+    def __init__(
+        self, store: str, records: int, result: str = SIZES["128 B"], *, start: int | None = None
+    ) -> None:
         self.guard, self.records = Guard(store, cache=0), records
         self._numbers = itertools.count(records if start is None else start)
         self._hot, self._random, self._ran = itertools.count(), random.Random(records), 0
@@ -65,13 +71,16 @@ class Caller:
             return self._refund(**ORDER, note="arrived broken")
 
     def uniform(self) -> str:
-        # `Stable`: otherwise this process would remember all requests of a small store and derive those of a large one anew.
+        # `Stable`: otherwise this process would remember all requests of a small store and
+        # derive those of a large one anew.
         scope, step = place_of(self._random.randrange(self.records))
         with self.guard.step(scope, Stable(step)):
             return self._refund(**ORDER, note="arrived broken")
 
     def check(self, sample: int = 100) -> None:
-        """Calls of what was filled in are replayed: the tool does not run, and the answer is right."""
+        """Calls of what was filled in are replayed: the tool does not run, and the answer is
+        right.
+        """
         for _ in range(sample):
             if self.uniform() != self.result or self._ran:
                 raise SystemExit("a record that was filled in is not replayed as it should be")
@@ -86,7 +95,9 @@ class Caller:
 def template(result: str) -> Record:
     caller = Caller("memory://", 0, result)
     caller.first()
-    found = caller.guard.find(effect_key(TENANT, place_of(0)[0], TOOL, INTENT, AtStep(place_of(0)[1])))
+    found = caller.guard.find(
+        effect_key(TENANT, place_of(0)[0], TOOL, INTENT, AtStep(place_of(0)[1]))
+    )
     assert found is not None
     return found
 
@@ -96,7 +107,14 @@ def kept(record: Record) -> Record:
 
 
 def in_doubt(record: Record) -> Record:
-    life = {"state": State.IN_DOUBT, "outcome": b"", "token": "", "epoch": 2, "dedup_until": inf, "reason": "nobody answered"}
+    life = {
+        "state": State.IN_DOUBT,
+        "outcome": b"",
+        "token": "",
+        "epoch": 2,
+        "dedup_until": inf,
+        "reason": "nobody answered",
+    }
     return msgspec.structs.replace(record, **life)
 
 
@@ -108,7 +126,11 @@ def expired(record: Record) -> Record:
 def forgettable(record: Record) -> Record:
     """Its window ended, and its key may be used again: a sweep removes it."""
     terms = msgspec.structs.replace(record.request.terms, tombstone_s=0.0)
-    return expired(msgspec.structs.replace(record, request=msgspec.structs.replace(record.request, terms=terms)))
+    return expired(
+        msgspec.structs.replace(
+            record, request=msgspec.structs.replace(record.request, terms=terms)
+        )
+    )
 
 
 # ---------------------------------------------------------------- by the store's own means
@@ -121,7 +143,13 @@ def varying(numbers: Iterable[int], *, token: bool) -> Iterator[Varying]:
     for number in numbers:
         scope, step = place_of(number)
         key = effect_key(TENANT, scope, TOOL, INTENT, AtStep(step))
-        yield key, scope, step, latch_key(TENANT, scope, step), f"0123456789abcdef0123456789abcdef-{number}" if token else ""
+        yield (
+            key,
+            scope,
+            step,
+            latch_key(TENANT, scope, step),
+            f"0123456789abcdef0123456789abcdef-{number}" if token else "",
+        )
 
 
 def fill(store: str, numbers: range, fate: Fate = kept, result: str = SIZES["128 B"]) -> None:
@@ -129,7 +157,9 @@ def fill(store: str, numbers: range, fate: Fate = kept, result: str = SIZES["128
     record = fate(template(result))
     each = varying(numbers, token=record.token != "")
     kind, _, path = store.partition("://")
-    {"sqlite": _fill_sqlite, "postgresql": _fill_postgres, "redis+unix": _fill_redis}[kind](store, path, record, each)
+    {"sqlite": _fill_sqlite, "postgresql": _fill_postgres, "redis+unix": _fill_redis}[kind](
+        store, path, record, each
+    )
 
 
 def _fill_sqlite(_: str, path: str, record: Record, each: Iterator[Varying]) -> None:
@@ -138,13 +168,18 @@ def _fill_sqlite(_: str, path: str, record: Record, each: Iterator[Varying]) -> 
     for pragma in ("synchronous = OFF", "cache_size = -1000000", "wal_autocheckpoint = 100000"):
         db.execute(f"PRAGMA {pragma}")
     db.execute(f"CREATE TEMP TABLE template ({', '.join(names)})")
-    db.execute(f"INSERT INTO template VALUES ({', '.join('?' * len(names))})", (*_rows.birth(record), *_rows.life(record)))
+    db.execute(
+        f"INSERT INTO template VALUES ({', '.join('?' * len(names))})",
+        (*_rows.birth(record), *_rows.life(record)),
+    )
     place = {name: f"?{VARYING.index(name) + 1}" for name in VARYING}
     own = ", ".join(place.get("token" if name == "dtoken" else name, name) for name in names)
     # In one transaction the log would grow as large as the file, and push it out of memory.
     while batch := list(itertools.islice(each, 100_000)):
         db.execute("BEGIN")
-        db.executemany(f"INSERT INTO main.effects ({', '.join(names)}) SELECT {own} FROM temp.template", batch)
+        db.executemany(
+            f"INSERT INTO main.effects ({', '.join(names)}) SELECT {own} FROM temp.template", batch
+        )
         db.execute("COMMIT")
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     db.close()
@@ -156,7 +191,10 @@ def _fill_postgres(url: str, _: str, record: Record, each: Iterator[Varying]) ->
     row |= {name: f"{{{VARYING.index(name)}}}" for name in VARYING}
     line = (
         "\t".join(
-            (row | {"dtoken": row["token"], "terms": "{5}", "arguments": "{6}", "outcome": "{7}"})[name] for name in names
+            (row | {"dtoken": row["token"], "terms": "{5}", "arguments": "{6}", "outcome": "{7}"})[
+                name
+            ]
+            for name in names
         )
         + "\n"
     )
@@ -179,7 +217,9 @@ def _copied(value: Any) -> str:
 def _fill_redis(_: str, path: str, record: Record, each: Iterator[Varying]) -> None:
     r, open_, pack = record.request, record.state is State.IN_DOUBT, hiredis.pack_command
     index, score = (
-        (b"d", "0") if open_ else (b"s", str((redis_records.CODES[record.state] << 50) + ceil(due_at(record) * 1024)))
+        (b"d", "0")
+        if open_
+        else (b"s", str((redis_records.CODES[record.state] << 50) + ceil(due_at(record) * 1024)))
     )
     fields = [getattr(record, name) for name in Record.__struct_fields__]
     with socket.socket(socket.AF_UNIX) as line:
@@ -187,12 +227,23 @@ def _fill_redis(_: str, path: str, record: Record, each: Iterator[Varying]) -> N
         for some in chunks(each, 1000):
             asked = []
             for key, scope, step, latch, token in some:
-                request = Request(key, r.fingerprint, r.terms, r.tenant, scope, step, r.arguments, latch, r.after)
+                request = Request(
+                    key, r.fingerprint, r.terms, r.tenant, scope, step, r.arguments, latch, r.after
+                )
                 fields[0], fields[3], fields[7] = request, token, token
                 own, bucket = Record(*fields), b"eo:{%b}:" % key[:2].encode()
                 written = redis_records.write(own, redis_records.first_revision())
                 asked.append(pack(("SET", bucket + b"r:" + key.encode(), written)))
-                asked.append(pack(("ZADD", bucket + index, score, redis_records.member(record.created_at, key))))
+                asked.append(
+                    pack(
+                        (
+                            "ZADD",
+                            bucket + index,
+                            score,
+                            redis_records.member(record.created_at, key),
+                        )
+                    )
+                )
                 if open_:
                     asked.append(pack(("SET", bucket + b"l:" + latch.encode(), key)))
             _ask(line, b"".join(asked), len(asked))

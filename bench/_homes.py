@@ -1,4 +1,6 @@
-"""Where the stores of scale.py live: a file, a private PostgreSQL, private Redis servers. Each gives out empty stores and weighs them."""
+"""Where the stores of scale.py live: a file, a private PostgreSQL, private Redis servers. Each
+gives out empty stores and weighs them.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ class SqliteHome:
 
     def weigh(self, url: str) -> int:
         db = sqlite3.connect(url.removeprefix("sqlite:///"))
-        ((pages,),), ((size,),) = (db.execute(f"PRAGMA {name}").fetchall() for name in ("page_count", "page_size"))
+        ((pages,),), ((size,),) = (
+            db.execute(f"PRAGMA {name}").fetchall() for name in ("page_count", "page_size")
+        )
         db.close()
         return int(pages * size)
 
@@ -61,7 +65,9 @@ class PostgresHome:
     """One server that has room for everything, a database for each store."""
 
     def __init__(self, folder: Path) -> None:
-        self._server = Postgres(under=folder.parent, shared_buffers="2GB", max_wal_size="8GB", checkpoint_timeout="1h")
+        self._server = Postgres(
+            under=folder.parent, shared_buffers="2GB", max_wal_size="8GB", checkpoint_timeout="1h"
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -80,7 +86,9 @@ class PostgresHome:
 
 
 class RedisHome:
-    """A server without a disk for each store: two stores on one would share its table of keys, and neither be small."""
+    """A server without a disk for each store: two stores on one would share its table of keys,
+    and neither be small.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._servers = folder, dict[str, Server]()

@@ -1,4 +1,6 @@
-"""A load generator that costs little beside the server it loads: sockets, epoll, and no more of HTTP than where a response ends."""
+"""A load generator that costs little beside the server it loads: sockets, epoll, and no more of
+HTTP than where a response ends.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ _END, _LENGTH, _LAST_CHUNK = b"\r\n\r\n", b"content-length: ", b"\r\n0\r\n\r\n"
 _CHUNK = 1 << 16
 _BODY = b'{"order": "ord_17", "amount": 4200, "currency": "eur"}'
 _REQUEST = (
-    b"POST %s HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: %d\r\nidempotency-key: "
-    % (PATH.encode(), len(_BODY))
+    b"POST %s HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length:"
+    b" %d\r\nidempotency-key: " % (PATH.encode(), len(_BODY))
 )
 
 

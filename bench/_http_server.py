@@ -1,7 +1,9 @@
-"""The contenders of middleware.py: one Starlette app, served by uvicorn, bare and behind each middleware.
+"""The contenders of middleware.py: one Starlette app, served by uvicorn, bare and behind each
+middleware.
 
-Run as a program, it serves one of them on a free port, which it prints. Every package is set up as its documentation says. Local caches
-are off, except where the name says otherwise: what is compared is the store behind it.
+Run as a program, it serves one of them on a free port, which it prints. Every package is set up
+as its documentation says. Local caches are off, except where the name says otherwise: what is
+compared is the store behind it.
 """
 
 from __future__ import annotations
@@ -27,7 +29,12 @@ App = Callable[..., Awaitable[None]]
 async def pay(request: Request) -> JSONResponse:
     order = await request.json()
     return JSONResponse(
-        {"id": f"pay_{next(RAN):08}", "order": order["order"], "amount": order["amount"], "status": "succeeded"}
+        {
+            "id": f"pay_{next(RAN):08}",
+            "order": order["order"],
+            "amount": order["amount"],
+            "status": "succeeded",
+        }
     )
 
 
@@ -75,12 +82,15 @@ def main() -> None:
     who, url = sys.argv[1:]
     logging.disable(logging.WARNING)
     app = CONTENDERS[who](url)
-    # As a socket of TCP by name: asyncio switches Nagle's algorithm off only for those, and a response in two writes would wait 40 ms.
+    # As a socket of TCP by name: asyncio switches Nagle's algorithm off only for those, and a
+    # response in two writes would wait 40 ms.
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.bind(("127.0.0.1", 0))
     listening.listen(256)
     print(listening.getsockname()[1], flush=True)
-    uvicorn.Server(uvicorn.Config(app, access_log=False, log_level="error", lifespan="off")).run(sockets=[listening])
+    uvicorn.Server(uvicorn.Config(app, access_log=False, log_level="error", lifespan="off")).run(
+        sockets=[listening]
+    )
 
 
 if __name__ == "__main__":

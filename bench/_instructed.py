@@ -1,6 +1,8 @@
-"""The cases of instructions.py. Each opens what it needs in a fork of its own, warms it up, and makes so many calls.
+"""The cases of instructions.py. Each opens what it needs in a fork of its own, warms it up, and
+makes so many calls.
 
-Run as a program, which instructions.py does under callgrind, it runs the named cases and prints a line for each fork.
+Run as a program, which instructions.py does under callgrind, it runs the named cases and prints
+a line for each fork.
 """
 
 from __future__ import annotations
@@ -64,17 +66,20 @@ FLOORS: dict[str, Callable[[Places], Any]] = {
     "memory": lambda _: BareDict(Path()),
     "sqlite": lambda places: BareSqlite(_file(places)),
     "postgres": lambda places: _of("_postgres", "BareLibpq")(places.postgres),
-    "redis": lambda places: _of("_redis_calls", "Raw")(places),  # noqa: PLW0108  # imported when it is called
+    # imported when it is called
+    "redis": lambda places: _of("_redis_calls", "Raw")(places),  # noqa: PLW0108
 }
 USUAL: dict[str, Callable[[Places], Any]] = {
     "sqlite": lambda places: BareSqlite(_file(places)),
     "postgres": lambda places: _of("_postgres", "BarePsycopg")(places.postgres),
-    "redis": lambda places: _of("_redis_calls", "Usual")(places),  # noqa: PLW0108  # imported when it is called
+    # imported when it is called
+    "redis": lambda places: _of("_redis_calls", "Usual")(places),  # noqa: PLW0108
 }
 ASYNC_USUAL: dict[str, Callable[[Places], Any]] = {
     "sqlite": lambda places: BareAiosqlite(_file(places)),
     "postgres": lambda places: _of("_postgres", "AsyncpgPool")(places.postgres),
-    "redis": lambda places: _of("_redis_calls", "AsyncUsual")(places),  # noqa: PLW0108  # imported when it is called
+    # imported when it is called
+    "redis": lambda places: _of("_redis_calls", "AsyncUsual")(places),  # noqa: PLW0108
 }
 
 
@@ -168,7 +173,11 @@ def workflows(store: str) -> Case:
 
 
 BODY = json.dumps({"order": "ord_17", "amount": 4200}).encode()
-HEADERS = [(b"host", b"shop"), (b"content-type", b"application/json"), (b"content-length", b"%d" % len(BODY))]
+HEADERS = [
+    (b"host", b"shop"),
+    (b"content-type", b"application/json"),
+    (b"content-length", b"%d" % len(BODY)),
+]
 SCOPE = {
     "type": "http",
     "asgi": {"version": "3.0"},
@@ -234,10 +243,14 @@ def _ours(store: str, callers: int) -> dict[str, Case]:
         if callers == 1:
             cases[op] = one_by_one(lambda places, cache=cache: Guarded(url(places), cache), call)
         else:
-            cases[op] = all_at_once(lambda places, cache=cache: AsyncGuarded(url(places), cache), call)
+            cases[op] = all_at_once(
+                lambda places, cache=cache: AsyncGuarded(url(places), cache), call
+            )
     cases["step"] = workflow(store) if callers == 1 else workflows(store)
     for op in ("first", "replay"):
-        cases[f"HTTP {op}"] = http(lambda places: _of("_http_server", "ours")(url(places), cache=0), callers, op)
+        cases[f"HTTP {op}"] = http(
+            lambda places: _of("_http_server", "ours")(url(places), cache=0), callers, op
+        )
     return {f"{store} x{callers} {what}": case for what, case in cases.items()}
 
 
@@ -247,12 +260,22 @@ def _floor(store: str) -> dict[str, Case]:
 
 def _usual(store: str, callers: int) -> dict[str, Case]:
     made, run = (USUAL, one_by_one) if callers == 1 else (ASYNC_USUAL, all_at_once)
-    return {f"usual {store} x{callers} {op}": run(made[store], op) for op in WRITES_AND_READS if store in made}
+    return {
+        f"usual {store} x{callers} {op}": run(made[store], op)
+        for op in WRITES_AND_READS
+        if store in made
+    }
 
 
 CASES: dict[str, Case] = {"floor HTTP": http(lambda _: _of("_http_server", "bare")(""), 1, "first")}
 for _store in URLS:
-    CASES |= _ours(_store, 1) | _floor(_store) | _usual(_store, 1) | _ours(_store, CALLERS) | _usual(_store, CALLERS)
+    CASES |= (
+        _ours(_store, 1)
+        | _floor(_store)
+        | _usual(_store, 1)
+        | _ours(_store, CALLERS)
+        | _usual(_store, CALLERS)
+    )
 
 
 def forget(places: Places) -> None:

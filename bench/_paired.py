@@ -1,7 +1,9 @@
-"""Paired measurement: floor and subject take turns in one process, and the ratio of their medians is the figure.
+"""Paired measurement: floor and subject take turns in one process, and the ratio of their
+medians is the figure.
 
-An absolute time on a shared machine says more about the neighbours than about the code. Slices of both that alternate within a few
-milliseconds meet the same neighbours, so their ratio holds where the times themselves are off by a factor of ten.
+An absolute time on a shared machine says more about the neighbours than about the code. Slices
+of both that alternate within a few milliseconds meet the same neighbours, so their ratio holds
+where the times themselves are off by a factor of ten.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ Slice = Callable[[], Iterable[float]]  # runs a few ops and says how many second
 
 
 def take_turns(contenders: Mapping[Name, Slice], slices: int) -> dict[Name, float]:
-    """The median seconds per op of each contender. The order is reversed every round, so that nobody always goes first."""
+    """The median seconds per op of each contender. The order is reversed every round, so that
+    nobody always goes first.
+    """
     samples: dict[Name, list[float]] = {name: [] for name in contenders}
     order = list(contenders)
     for name in order:
@@ -75,7 +79,9 @@ def by_threads(pool: ThreadPoolExecutor, callers: int, op: Callable[[], Any], op
     return functools.partial(timed, op, ops) if callers == 1 else run
 
 
-def by_tasks(runner: asyncio.Runner, callers: int, op: Callable[[], Awaitable[Any]], ops: int) -> Slice:
+def by_tasks(
+    runner: asyncio.Runner, callers: int, op: Callable[[], Awaitable[Any]], ops: int
+) -> Slice:
     async def many() -> list[float]:
         times = []
         for _ in range(ops):
@@ -103,7 +109,9 @@ class Goal:
     bound: float
 
     def met_by(self, reached: float) -> bool:
-        return {"<=": operator.le, ">=": operator.ge, "==": operator.eq, ">": operator.gt}[self.sign](reached, self.bound)
+        return {"<=": operator.le, ">=": operator.ge, "==": operator.eq, ">": operator.gt}[
+            self.sign
+        ](reached, self.bound)
 
     def __str__(self) -> str:
         return f"{self.sign} {self.bound:g}"
@@ -111,7 +119,9 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table: what was measured, of ours and of the floor, and the figure that has a goal."""
+    """One line of the table: what was measured, of ours and of the floor, and the figure that
+    has a goal.
+    """
 
     what: str
     ours: float
@@ -122,14 +132,21 @@ class Row:
     goal: Goal | None = None
 
 
-def ratio(what: str, ours_s: float, floor_s: float, goal: Goal | None = None, unit: str = "us") -> Row:
+def ratio(
+    what: str, ours_s: float, floor_s: float, goal: Goal | None = None, unit: str = "us"
+) -> Row:
     """How much longer ours takes than the floor."""
     scale = {"ns": 1e9, "us": 1e6, "ms": 1e3}[unit]
     return Row(what, ours_s * scale, floor_s * scale, unit, ours_s / floor_s, goal=goal)
 
 
 def speedup(
-    what: str, ours_s: float, floor_s: float, goal: Goal | None = None, unit: str = "us", of: str = "floor/ours"
+    what: str,
+    ours_s: float,
+    floor_s: float,
+    goal: Goal | None = None,
+    unit: str = "us",
+    of: str = "floor/ours",
 ) -> Row:
     """How much faster ours is than the other."""
     scale = {"ns": 1e9, "us": 1e6, "ms": 1e3}[unit]
@@ -140,7 +157,12 @@ def report(rows: list[Row], options: argparse.Namespace, notes: Mapping[str, Any
     """Print the table, or with --json the same figures for machines."""
     if options.json:
         figures = [
-            asdict(row) | {"goal": str(row.goal or ""), "met": row.goal and row.goal.met_by(row.reached)} for row in rows
+            asdict(row)
+            | {
+                "goal": str(row.goal or ""),
+                "met": row.goal and row.goal.met_by(row.reached),
+            }
+            for row in rows
         ]
         print(json.dumps({"notes": dict(notes), "rows": figures}, indent=1))
         return
@@ -150,10 +172,15 @@ def report(rows: list[Row], options: argparse.Namespace, notes: Mapping[str, Any
     wide = max(len(row.what) for row in rows)
     print(f"{'':<{wide}}  {'ours':>11}  {'floor':>11}        {'reached':>8}  {'':<11}  goal")
     for row in rows:
-        goal = "" if row.goal is None else f"{row.goal!s:<8} {'met' if row.goal.met_by(row.reached) else 'MISSED'}"
+        goal = (
+            ""
+            if row.goal is None
+            else f"{row.goal!s:<8} {'met' if row.goal.met_by(row.reached) else 'MISSED'}"
+        )
         floor = "" if row.floor is None else f"{row.floor:,.1f}"
         print(
-            f"{row.what:<{wide}}  {row.ours:>11,.1f}  {floor:>11} {row.unit:<6} {row.reached:>8.2f}  {row.of:<11}  {goal}".rstrip()
+            f"{row.what:<{wide}}  {row.ours:>11,.1f}  {floor:>11} {row.unit:<6} {row.reached:>8.2f}"
+            f"  {row.of:<11}  {goal}".rstrip()
         )
 
 
@@ -161,15 +188,29 @@ def report(rows: list[Row], options: argparse.Namespace, notes: Mapping[str, Any
 
 
 def options(
-    description: str | None, *, folder: bool = False, more: Callable[[argparse.ArgumentParser], Any] | None = None
+    description: str | None,
+    *,
+    folder: bool = False,
+    more: Callable[[argparse.ArgumentParser], Any] | None = None,
 ) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="a few seconds: shows that it runs, the figures mean little")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="a few seconds: shows that it runs, the figures mean little",
+    )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     if folder:
-        parser.add_argument("--dir", default=tempfile.gettempdir(), help="a folder on a real disk (default: %(default)s)")
         parser.add_argument(
-            "--sync-ms", type=float, default=0.0, help="let every fsync take so much longer: cloud disks take 0.5 to 3"
+            "--dir",
+            default=tempfile.gettempdir(),
+            help="a folder on a real disk (default: %(default)s)",
+        )
+        parser.add_argument(
+            "--sync-ms",
+            type=float,
+            default=0.0,
+            help="let every fsync take so much longer: cloud disks take 0.5 to 3",
         )
     if more is not None:
         more(parser)
@@ -194,7 +235,9 @@ def filesystem(folder: Path) -> str:
 
 
 def fsync_s(folder: Path, times: int) -> float:
-    """What one fdatasync of an overwritten block costs here: the physical part of a durable commit."""
+    """What one fdatasync of an overwritten block costs here: the physical part of a durable
+    commit.
+    """
     with (folder / "fsync").open("wb", buffering=0) as file:
         file.write(bytes(4096))
         os.fsync(file.fileno())

@@ -1,11 +1,13 @@
 """The contenders of peers.py: the same work through packages that people use for this today.
 
-Each takes a 1 kB result from the same function under a key of its own; a replay asks for one of the `HOT` first keys again. Every package
-is set up as its documentation says, with its local cache off: what is compared is the store behind it. A package that is async meets ours
-in tasks, one that is not meets it in threads.
+Each takes a 1 kB result from the same function under a key of its own; a replay asks for one of
+the `HOT` first keys again. Every package is set up as its documentation says, with its local
+cache off: what is compared is the store behind it. A package that is async meets ours in tasks,
+one that is not meets it in threads.
 
-Run as a program, it lets one of them and ours take turns, and prints the medians: each peer has a process of its own, because DBOS is one
-for the whole process, and because a peer that hangs can then be ended.
+Run as a program, it lets one of them and ours take turns, and prints the medians: each peer has
+a process of its own, because DBOS is one for the whole process, and because a peer that hangs
+can then be ended.
 """
 
 from __future__ import annotations
@@ -33,11 +35,14 @@ CALLERS = (1, 16, 64)
 
 class IdemkitRedis(AsyncPeer):
     async def open(self) -> None:
-        from idemkit import MethodConfig, RedisBackend, idempotent  # noqa: PLC0415  # each process imports the peer that it runs
+        # each process imports the peer that it runs
+        from idemkit import MethodConfig, RedisBackend, idempotent  # noqa: PLC0415
 
         self._client = redis.asyncio.Redis.from_url(self.url, max_connections=128)
 
-        @idempotent(backend=RedisBackend(self._client), config=MethodConfig(key_fields=["order_id"]))
+        @idempotent(
+            backend=RedisBackend(self._client), config=MethodConfig(key_fields=["order_id"])
+        )
         async def refund(order_id: str, amount: int) -> dict[str, Any]:
             return self.keys.result()
 
@@ -61,14 +66,21 @@ class IdemkitPostgres(AsyncPeer):
 
 class Powertools(SyncPeer):
     def open(self) -> None:
-        from aws_lambda_powertools.utilities.idempotency import IdempotencyConfig, idempotent_function  # noqa: PLC0415
-        from aws_lambda_powertools.utilities.idempotency.persistence.redis import RedisCachePersistenceLayer  # noqa: PLC0415
+        from aws_lambda_powertools.utilities.idempotency import (  # noqa: PLC0415
+            IdempotencyConfig,
+            idempotent_function,
+        )  # noqa: PLC0415, RUF100
+        from aws_lambda_powertools.utilities.idempotency.persistence.redis import (  # noqa: PLC0415
+            RedisCachePersistenceLayer,
+        )  # noqa: PLC0415, RUF100
 
         self._client = redis.Redis.from_url(self.url)
         layer = RedisCachePersistenceLayer(client=self._client)
         config = IdempotencyConfig(use_local_cache=False)
 
-        @idempotent_function(data_keyword_argument="order_id", persistence_store=layer, config=config)
+        @idempotent_function(
+            data_keyword_argument="order_id", persistence_store=layer, config=config
+        )
         def refund(order_id: str, amount: int) -> dict[str, Any]:
             return self.keys.result()
 
@@ -76,13 +88,22 @@ class Powertools(SyncPeer):
 
 
 class Dbos(SyncPeer):
-    """One step in one workflow: what DBOS does to make one call happen once. Asking for the same workflow again is the replay."""
+    """One step in one workflow: what DBOS does to make one call happen once. Asking for the same
+    workflow again is the replay.
+    """
 
     def open(self) -> None:
         from dbos import DBOS, SetWorkflowID  # noqa: PLC0415
 
         logging.getLogger("dbos").setLevel(logging.ERROR)
-        DBOS(config={"name": "bench", "system_database_url": self.url, "run_admin_server": False, "log_level": "ERROR"})
+        DBOS(
+            config={
+                "name": "bench",
+                "system_database_url": self.url,
+                "run_admin_server": False,
+                "log_level": "ERROR",
+            }
+        )
 
         @DBOS.step()
         def refund(order_id: str, amount: int) -> dict[str, Any]:
@@ -130,7 +151,8 @@ def checked(peer: Any, replayed: Any) -> None:
     """It replays what it should, and what is replayed does not run."""
     if replayed != RESULT or peer.keys.ran != HOT:
         raise SystemExit(
-            f"{type(peer).__name__}: the tool ran {peer.keys.ran} times for {HOT} calls, and answered {replayed!r:.80}"
+            f"{type(peer).__name__}: the tool ran {peer.keys.ran} times for {HOT} calls, and"
+            f" answered {replayed!r:.80}"
         )
 
 
@@ -142,8 +164,13 @@ def in_threads(peer: SyncPeer, ours: Guarded, slices: int, ops: int) -> dict[str
     medians = {}
     with ThreadPoolExecutor(max(CALLERS)) as pool:
         for callers in CALLERS:
-            turn = functools.partial(by_threads, pool, callers, ops=5 * ops if callers == 1 else ops)
-            medians |= {f"{name} x{callers}": s for name, s in take_turns(contenders(turn, peer, ours), slices).items()}
+            turn = functools.partial(
+                by_threads, pool, callers, ops=5 * ops if callers == 1 else ops
+            )
+            medians |= {
+                f"{name} x{callers}": s
+                for name, s in take_turns(contenders(turn, peer, ours), slices).items()
+            }
     return medians
 
 
@@ -156,8 +183,13 @@ def in_tasks(peer: AsyncPeer, ours: AsyncGuarded, slices: int, ops: int) -> dict
             runner.run(ours.first())
         checked(peer, runner.run(peer.replay()))
         for callers in CALLERS:
-            turn = functools.partial(by_tasks, runner, callers, ops=5 * ops if callers == 1 else ops)
-            medians |= {f"{name} x{callers}": s for name, s in take_turns(contenders(turn, peer, ours), slices).items()}
+            turn = functools.partial(
+                by_tasks, runner, callers, ops=5 * ops if callers == 1 else ops
+            )
+            medians |= {
+                f"{name} x{callers}": s
+                for name, s in take_turns(contenders(turn, peer, ours), slices).items()
+            }
     return medians
 
 

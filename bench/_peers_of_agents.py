@@ -1,8 +1,10 @@
-"""The contenders of peers.py that guard the tools of agents: ctrlrun, call4agents, airlock-sdk. They take part in doubts.py as well.
+"""The contenders of peers.py that guard the tools of agents: ctrlrun, call4agents, airlock-sdk.
+They take part in doubts.py as well.
 
-On SQLite they run as shipped: as their READMEs begin, with files in the current folder. On PostgreSQL they run as their READMEs say for
-production and for many machines; ctrlrun then writes no second file of events. On SQLite, ctrlrun and airlock-sdk set synchronous=NORMAL,
-which does not wait for the disk; call4agents and ours wait.
+On SQLite they run as shipped: as their READMEs begin, with files in the current folder. On
+PostgreSQL they run as their READMEs say for production and for many machines; ctrlrun then
+writes no second file of events. On SQLite, ctrlrun and airlock-sdk set synchronous=NORMAL, which
+does not wait for the disk; call4agents and ours wait.
 """
 
 from __future__ import annotations
@@ -14,11 +16,15 @@ from typing import Any
 from _peers_kit import SyncPeer
 from _stores import RESULT
 
-POLICY = "schema: ctrlrun.policy/v2\nactions:\n  bank.refund:\n    rules:\n      - decision: allow\n"
+POLICY = (
+    "schema: ctrlrun.policy/v2\nactions:\n  bank.refund:\n    rules:\n      - decision: allow\n"
+)
 
 
 class CtrlRun(SyncPeer):
-    """A repeat is refused, with an error that says that it has happened: the result is not kept, so there is none to compare."""
+    """A repeat is refused, with an error that says that it has happened: the result is not kept,
+    so there is none to compare.
+    """
 
     def open(self) -> None:
         import ctrlrun  # noqa: PLC0415  # each process imports the peer that it runs
@@ -80,10 +86,13 @@ class Airlock(SyncPeer):
             airlock.init(store=store, policy=allow)
         else:
             airlock.init(policy=allow)
-        inside = contextvars.copy_context()  # it finds its store by a context variable, which other threads do not have
+        # it finds its store by a context variable, which other threads do not have
+        inside = contextvars.copy_context()
 
         @airlock.guard("bank.refund", effect=airlock.Effect(key_param="idempotency_key"))
-        def refund(order_id: str, amount: int, *, idempotency_key: str | None = None) -> dict[str, Any]:
+        def refund(
+            order_id: str, amount: int, *, idempotency_key: str | None = None
+        ) -> dict[str, Any]:
             return self.keys.result()
 
         self.call = lambda **order: inside.copy().run(refund, **order)

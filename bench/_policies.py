@@ -1,4 +1,6 @@
-"""Retries and circuit breakers of others, each around one function in the way that its own documentation shows."""
+"""Retries and circuit breakers of others, each around one function in the way that its own
+documentation shows.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,11 @@ class Peer:
 
 
 def purgatory(package: Any, function: Function) -> Function:
-    factory = package.AsyncCircuitBreakerFactory if inspect.iscoroutinefunction(function) else package.SyncCircuitBreakerFactory
+    factory = (
+        package.AsyncCircuitBreakerFactory
+        if inspect.iscoroutinefunction(function)
+        else package.SyncCircuitBreakerFactory
+    )
     return factory()("bank")(function)
 
 
@@ -40,13 +46,37 @@ def pyresilience(package: Any, function: Function) -> Function:
 
 
 PEERS = (
-    Peer("tenacity", "retry", TWENTIETH, lambda tenacity, f: tenacity.retry(stop=tenacity.stop_after_attempt(3))(f)),
-    Peer("stamina", "retry", TWENTIETH, lambda stamina, f: stamina.retry(on=Exception, attempts=3)(f)),
-    Peer("backoff", "retry", FASTER, lambda backoff, f: backoff.on_exception(backoff.expo, Exception, max_tries=3)(f)),
-    Peer("circuitbreaker", "breaker", FASTER, lambda circuitbreaker, f: circuitbreaker.CircuitBreaker(name="bank")(f)),
+    Peer(
+        "tenacity",
+        "retry",
+        TWENTIETH,
+        lambda tenacity, f: tenacity.retry(stop=tenacity.stop_after_attempt(3))(f),
+    ),
+    Peer(
+        "stamina", "retry", TWENTIETH, lambda stamina, f: stamina.retry(on=Exception, attempts=3)(f)
+    ),
+    Peer(
+        "backoff",
+        "retry",
+        FASTER,
+        lambda backoff, f: backoff.on_exception(backoff.expo, Exception, max_tries=3)(f),
+    ),
+    Peer(
+        "circuitbreaker",
+        "breaker",
+        FASTER,
+        lambda circuitbreaker, f: circuitbreaker.CircuitBreaker(name="bank")(f),
+    ),
     Peer("purgatory", "breaker", FASTER, purgatory),
-    # Around an `async def` it sees the coroutine and not its end, so it never opens: there is nothing to compare.
-    Peer("pybreaker", "breaker", FASTER, lambda pybreaker, f: pybreaker.CircuitBreaker()(f), asynchronous=False),
+    # Around an `async def` it sees the coroutine and not its end, so it never opens: there is
+    # nothing to compare.
+    Peer(
+        "pybreaker",
+        "breaker",
+        FASTER,
+        lambda pybreaker, f: pybreaker.CircuitBreaker()(f),
+        asynchronous=False,
+    ),
     Peer("aiobreaker", "breaker", FASTER, lambda aiobreaker, f: aiobreaker.CircuitBreaker()(f)),
     Peer("pyresilience", "whole", FASTER, pyresilience),
 )
@@ -55,8 +85,14 @@ PEERS = (
 def wrapped(function: Function) -> dict[Peer, Function]:
     """The function in each peer that is installed and can do it."""
     asynchronous = inspect.iscoroutinefunction(function)
-    here = {peer: _imported(peer.package) for peer in PEERS if peer.asynchronous or not asynchronous}
-    return {peer: peer.around(package, function) for peer, package in here.items() if package is not None}
+    here = {
+        peer: _imported(peer.package) for peer in PEERS if peer.asynchronous or not asynchronous
+    }
+    return {
+        peer: peer.around(package, function)
+        for peer, package in here.items()
+        if package is not None
+    }
 
 
 def missing() -> list[str]:

@@ -1,7 +1,8 @@
-"""The contenders of calls.py on PostgreSQL: the raw floor, the usual drivers, and a private server to meet on.
+"""The contenders of calls.py on PostgreSQL: the raw floor, the usual drivers, and a private
+server to meet on.
 
-The floor is libpq itself: two prepared statements by `exec_prepared` for a first call, one for a replay, on one connection, durable
-commits. The usual way is a pool of asyncpg, or psycopg.
+The floor is libpq itself: two prepared statements by `exec_prepared` for a first call, one for a
+replay, on one connection, durable commits. The usual way is a pool of asyncpg, or psycopg.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ CLAIM = "INSERT INTO bare (key, state) VALUES ($1, 0)"
 COMPLETE = "UPDATE bare SET state = 1, result = $2 WHERE key = $1"
 STEP = "INSERT INTO bare (key, state, result) VALUES ($1, 1, $2)"
 REPLAY = "SELECT result FROM bare WHERE key = $1"
-SCHEMA = "CREATE TABLE IF NOT EXISTS bare (key bytea PRIMARY KEY, state int NOT NULL, result bytea) WITH (fillfactor = 70)"
+SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS bare (key bytea PRIMARY KEY, state int NOT NULL, result bytea) WITH"
+    " (fillfactor = 70)"
+)
 NUMBERS = itertools.count()
 
 
@@ -35,7 +39,12 @@ class BareLibpq:
         self._db = psycopg.connect(url, autocommit=True)
         self._db.execute(SCHEMA)
         self._pg, self._lock = self._db.pgconn, threading.Lock()
-        for name, statement in ((b"claim", CLAIM), (b"complete", COMPLETE), (b"replay", REPLAY), (b"step", STEP)):
+        for name, statement in (
+            (b"claim", CLAIM),
+            (b"complete", COMPLETE),
+            (b"replay", REPLAY),
+            (b"step", STEP),
+        ):
             self._pg.prepare(name, statement.encode())
         self._hot = [self.first() for _ in range(HOT)]
         self._reads = itertools.count()
@@ -50,7 +59,9 @@ class BareLibpq:
 
     def replay(self) -> bytes | None:
         with self._lock:
-            return self._pg.exec_prepared(b"replay", [self._hot[next(self._reads) % HOT]], [1], 1).get_value(0, 0)
+            return self._pg.exec_prepared(
+                b"replay", [self._hot[next(self._reads) % HOT]], [1], 1
+            ).get_value(0, 0)
 
     def step(self) -> None:
         with self._lock:
@@ -85,7 +96,10 @@ class BarePsycopg:
 
     def step(self) -> None:
         with self._lock:
-            self._db.execute("INSERT INTO bare (key, state, result) VALUES (%s, 1, %s)", (key_of(next(NUMBERS)), STEPPED))
+            self._db.execute(
+                "INSERT INTO bare (key, state, result) VALUES (%s, 1, %s)",
+                (key_of(next(NUMBERS)), STEPPED),
+            )
 
     def close(self) -> None:
         self._db.close()

@@ -1,6 +1,8 @@
-"""Redis: guarded calls beside the same two writes, or the same read, by a raw socket and by redis-py.
+"""Redis: guarded calls beside the same two writes, or the same read, by a raw socket and by
+redis-py.
 
-The server has no append-only file, so that what is measured is the client. Round trips are counted by the server itself.
+The server has no append-only file, so that what is measured is the client. Round trips are
+counted by the server itself.
 """
 
 from __future__ import annotations
@@ -42,7 +44,11 @@ class Raw:
     def __init__(self, server: Server) -> None:
         self._socket = socket.create_connection(("127.0.0.1", server.port))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._reader, self._numbers, self._reads = hiredis.Reader(), itertools.count(), itertools.count()
+        self._reader, self._numbers, self._reads = (
+            hiredis.Reader(),
+            itertools.count(),
+            itertools.count(),
+        )
 
     def first(self) -> None:
         key = b"raw:" + key_of(next(self._numbers))
@@ -69,7 +75,11 @@ class Usual:
     """The usual driver, in sync code."""
 
     def __init__(self, server: Server) -> None:
-        self._redis, self._numbers, self._reads = redis.Redis(port=server.port), itertools.count(), itertools.count()
+        self._redis, self._numbers, self._reads = (
+            redis.Redis(port=server.port),
+            itertools.count(),
+            itertools.count(),
+        )
 
     def first(self) -> None:
         key = b"py:" + key_of(next(self._numbers))
@@ -111,7 +121,11 @@ class AsyncUsual:
 
 
 def redis_rows(
-    folder: Path, slices: int, callers: tuple[int, ...], by_threads: Callable[..., Any], by_tasks: Callable[..., Any]
+    folder: Path,
+    slices: int,
+    callers: tuple[int, ...],
+    by_threads: Callable[..., Any],
+    by_tasks: Callable[..., Any],
 ) -> list[Row]:
     server = Server(folder / "redis", port=free_port())
     try:
@@ -127,7 +141,8 @@ def round_trips(server: Server) -> list[Row]:
     ours, admin, counts = Guarded(server.url), redis.Redis(port=server.port), []
     ours.first()
     for op in (ours.first, ours.replay):
-        before = admin.info("stats")["total_reads_processed"]  # how often the server had something to read
+        # how often the server had something to read
+        before = admin.info("stats")["total_reads_processed"]
         for _ in range(10):
             op()
         counts.append((admin.info("stats")["total_reads_processed"] - before - 1) / 10)
@@ -139,7 +154,9 @@ def round_trips(server: Server) -> list[Row]:
     ]
 
 
-def sync_rows(server: Server, slices: int, callers: tuple[int, ...], by_threads: Callable[..., Any]) -> list[Row]:
+def sync_rows(
+    server: Server, slices: int, callers: tuple[int, ...], by_threads: Callable[..., Any]
+) -> list[Row]:
     raw, usual, ours = Raw(server), Usual(server), Guarded(server.url)
     for _ in range(HOT):
         raw.first(), usual.first(), ours.first()
@@ -149,14 +166,20 @@ def sync_rows(server: Server, slices: int, callers: tuple[int, ...], by_threads:
             turn = functools.partial(by_threads, pool, crowd, ops=25 if crowd == 1 else 4)
             floors = {"redis-py": usual} | ({"a raw socket": raw} if crowd == 1 else {})
             contenders = {("ours", what): turn(getattr(ours, what)) for what in ("first", "replay")}
-            contenders |= {(name, what): turn(getattr(f, what)) for name, f in floors.items() for what in ("first", "replay")}
+            contenders |= {
+                (name, what): turn(getattr(f, what))
+                for name, f in floors.items()
+                for what in ("first", "replay")
+            }
             rows += rows_of("sync", crowd, floors, take_turns(contenders, slices))
     for each in (raw, usual, ours):
         each.close()
     return rows
 
 
-def async_rows(server: Server, slices: int, callers: tuple[int, ...], by_tasks: Callable[..., Any]) -> list[Row]:
+def async_rows(
+    server: Server, slices: int, callers: tuple[int, ...], by_tasks: Callable[..., Any]
+) -> list[Row]:
     usual, ours, rows = AsyncUsual(server), AsyncGuarded(server.url), []
     with asyncio.Runner() as runner:
         runner.run(usual.open())
@@ -166,17 +189,24 @@ def async_rows(server: Server, slices: int, callers: tuple[int, ...], by_tasks: 
         for crowd in callers:
             turn = functools.partial(by_tasks, runner, crowd, ops=25 if crowd == 1 else 4)
             contenders = {("ours", what): turn(getattr(ours, what)) for what in ("first", "replay")}
-            contenders |= {("redis-py", what): turn(getattr(usual, what)) for what in ("first", "replay")}
+            contenders |= {
+                ("redis-py", what): turn(getattr(usual, what)) for what in ("first", "replay")
+            }
             rows += rows_of("async", crowd, {"redis-py": usual}, take_turns(contenders, slices))
         runner.run(usual.close())
         runner.run(ours.close())
     return rows
 
 
-def rows_of(colour: str, crowd: int, floors: dict[str, Any], medians: dict[Any, float]) -> list[Row]:
+def rows_of(
+    colour: str, crowd: int, floors: dict[str, Any], medians: dict[Any, float]
+) -> list[Row]:
     rows = []
     for what, floor in itertools.product(("first", "replay"), floors):
-        place, name = (colour, crowd, what, floor), f"redis {colour} x{crowd} {what}, beside {floor}"
+        place, name = (
+            (colour, crowd, what, floor),
+            f"redis {colour} x{crowd} {what}, beside {floor}",
+        )
         make, goals = (speedup, FASTER) if place in FASTER else (ratio, GOALS)
         rows.append(make(name, medians["ours", what], medians[floor, what], goals.get(place)))
     return rows

@@ -1,8 +1,9 @@
 """In which rooms the instructions of a case are spent.
 
-callgrind counts exactly what each compiled object executes, and cannot see which Python function the interpreter works for. So the
-interpreter's instructions are shared out by the bytecodes that each room executes, which are counted exactly as well. That makes the
-figures of rooms estimates: a bytecode that calls a built-in function counts as much as one that adds two numbers.
+callgrind counts exactly what each compiled object executes, and cannot see which Python function
+the interpreter works for. So the interpreter's instructions are shared out by the bytecodes that
+each room executes, which are counted exactly as well. That makes the figures of rooms estimates:
+a bytecode that calls a built-in function counts as much as one that adds two numbers.
 """
 
 from __future__ import annotations
@@ -23,13 +24,16 @@ INTERPRETER = ("python3", "libpython")
 LIBC = ("libc.so", "libc-", "libpthread", "ld-linux", "libm.so")
 INTERPRETED, SMALL = "the interpreter", "modules of ours below half a percent, and others so small"
 WHAT_IT_IS = (
-    "Compiled code: exact, by callgrind. Python code: the interpreter's instructions, shared out by the bytecodes\n"
-    "that each module executes; an estimate, because some bytecodes cost more than others."
+    "Compiled code: exact, by callgrind. Python code: the interpreter's instructions, shared out by"
+    " the bytecodes\nthat each module executes; an estimate, because some bytecodes cost more than"
+    " others."
 )
 
 
 def compiled(smaller: Path, larger: Path, calls: int) -> dict[str, float]:
-    """Thousands of instructions per call by part, where all Python code is one part: the interpreter."""
+    """Thousands of instructions per call by part, where all Python code is one part: the
+    interpreter.
+    """
     few, many = _by_object(smaller), _by_object(larger)
     parts: dict[str, float] = {}
     for name in many:
@@ -39,7 +43,9 @@ def compiled(smaller: Path, larger: Path, calls: int) -> dict[str, float]:
 
 
 def _by_object(file: Path) -> Counter[str]:
-    """The instructions that each object file executed itself. A line after `calls=` is what was executed in the function called."""
+    """The instructions that each object file executed itself. A line after `calls=` is what was
+    executed in the function called.
+    """
     names: dict[str, str] = {}
     costs, where, called = Counter[str](), "", False
     with file.open() as lines:
@@ -107,7 +113,8 @@ def _room_of(file: Path) -> str:
     if file.is_relative_to(BENCH):
         return "the tool, and who calls it"
     if any(
-        f"site-packages/{driver}" in str(file) or f"/{driver}/" in str(file) for driver in (*DRIVERS, "aiosqlite", "sqlite3")
+        f"site-packages/{driver}" in str(file) or f"/{driver}/" in str(file)
+        for driver in (*DRIVERS, "aiosqlite", "sqlite3")
     ):
         return "the driver, in Python"
     return "Python itself: its library, generated code"

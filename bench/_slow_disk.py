@@ -1,4 +1,6 @@
-"""A disk whose syncs take as long as those of a cloud disk: the same program again, with a library in front of libc's."""
+"""A disk whose syncs take as long as those of a cloud disk: the same program again, with a
+library in front of libc's.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ int fdatasync(int fd) { return slowly(SYS_fdatasync, fd); }
 
 
 def slow_down(sync_ms: float) -> None:
-    """Begin this program again, so that every sync of it, and of the servers that it starts, takes *sync_ms* longer."""
+    """Begin this program again, so that every sync of it, and of the servers that it starts,
+    takes *sync_ms* longer.
+    """
     if _FOLDER in os.environ:
         atexit.register(shutil.rmtree, os.environ[_FOLDER])
         return
@@ -39,5 +43,14 @@ def slow_down(sync_ms: float) -> None:
     folder.chmod(0o755)  # servers run as somebody else
     library = folder / "slow_disk.so"
     macro = f"-DMICROSECONDS={round(sync_ms * 1000)}L"
-    subprocess.run([compiler, "-shared", "-fPIC", "-x", "c", "-", macro, "-o", library], input=_LIBRARY, text=True, check=True)
-    os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | {"LD_PRELOAD": str(library), _FOLDER: str(folder)})
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-x", "c", "-", macro, "-o", library],
+        input=_LIBRARY,
+        text=True,
+        check=True,
+    )
+    os.execve(
+        sys.executable,
+        [sys.executable, *sys.argv],
+        os.environ | {"LD_PRELOAD": str(library), _FOLDER: str(folder)},
+    )

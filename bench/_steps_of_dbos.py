@@ -13,7 +13,14 @@ from dbos import DBOS, SetWorkflowID
 def runs(url: str, steps: int) -> tuple[Callable[[], list[float]], Callable[[], None]]:
     """How to do one run, and how to end."""
     logging.getLogger("dbos").setLevel(logging.ERROR)
-    DBOS(config={"name": "bench", "system_database_url": url, "run_admin_server": False, "log_level": "ERROR"})
+    DBOS(
+        config={
+            "name": "bench",
+            "system_database_url": url,
+            "run_admin_server": False,
+            "log_level": "ERROR",
+        }
+    )
 
     @DBOS.step()
     def add(n: int) -> int:

@@ -21,7 +21,9 @@ def runs(url: str, steps: int) -> tuple[Callable[[], list[float]], Callable[[], 
     """How to do one run, and how to end."""
     stack = ExitStack()
     path = url.removeprefix("sqlite:///")
-    saver: Any = stack.enter_context(PostgresSaver.from_conn_string(url) if path == url else SqliteSaver.from_conn_string(path))
+    saver: Any = stack.enter_context(
+        PostgresSaver.from_conn_string(url) if path == url else SqliteSaver.from_conn_string(path)
+    )
     saver.setup()
     graph = StateGraph(_State)
     graph.add_node("add", lambda state: {"n": state["n"] + 1})

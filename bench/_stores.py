@@ -1,7 +1,9 @@
-"""The contenders of calls.py: guarded tools, and the same writes and reads by hand with the same driver.
+"""The contenders of calls.py: guarded tools, and the same writes and reads by hand with the same
+driver.
 
-A first call is two durable writes with a 1 kB result between them, a replay is one read of it. The floor keeps them in a rowid table
-with a unique key, WAL, synchronous=FULL, over one shared connection: the cheapest way to do it by hand.
+A first call is two durable writes with a 1 kB result between them, a replay is one read of it.
+The floor keeps them in a rowid table with a unique key, WAL, synchronous=FULL, over one shared
+connection: the cheapest way to do it by hand.
 """
 
 from __future__ import annotations
@@ -24,18 +26,28 @@ RESULT: dict[str, Any] = {  # a few fields and a text, as tools answer models
     "amount": 4200,
     "currency": "eur",
     "lines": [{"sku": "SKU-0001", "quantity": 2}, {"sku": "SKU-0007", "quantity": 1}],
-    "message": "The amount was refunded to the card that was charged. It may take five to ten days to appear there. " * 8,
+    "message": (
+        "The amount was refunded to the card that was charged. It may take five to ten days to"
+        " appear there. " * 8
+    ),
 }
 STORED = orjson.dumps(RESULT)
 HOT = 128  # records that replays choose from
 
-SCHEMA = "CREATE TABLE effects (id INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, state INTEGER NOT NULL, result BLOB)"
+SCHEMA = (
+    "CREATE TABLE effects (id INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, state INTEGER NOT"
+    " NULL, result BLOB)"
+)
 CLAIM = "INSERT INTO effects (key, state) VALUES (?, 0)"
 COMPLETE = "UPDATE effects SET state = 1, result = ? WHERE key = ?"
 REPLAY = "SELECT result FROM effects WHERE key = ?"
 STEP = "INSERT INTO effects (key, state, result) VALUES (?, 1, ?)"
 STEPPED = b"17"  # what a step of a workflow returns
-PRAGMAS = ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", "PRAGMA wal_autocheckpoint = 1000")
+PRAGMAS = (
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = FULL",
+    "PRAGMA wal_autocheckpoint = 1000",
+)
 
 
 def key_of(number: int) -> bytes:
@@ -57,7 +69,9 @@ def connect(path: Path, timeout_s: float = 30.0) -> sqlite3.Connection:
 
 
 def settle(folder: Path, *ops: Callable[[], Any], times: int = 300) -> None:
-    """Until SQLite's logs in a folder are written over. While they grow, every fsync costs more: a long-lived process does not live so."""
+    """Until SQLite's logs in a folder are written over. While they grow, every fsync costs more:
+    a long-lived process does not live so.
+    """
     size = -1
     while (now := sum(log.stat().st_size for log in folder.glob("*-wal"))) > size:
         size = now
@@ -70,7 +84,12 @@ class BareDict:
     """The floor of the memory store: a dict and a lock."""
 
     def __init__(self, _: Path) -> None:
-        self._lock, self._records, self._numbers, self._reads = threading.Lock(), {}, itertools.count(), itertools.count()
+        self._lock, self._records, self._numbers, self._reads = (
+            threading.Lock(),
+            {},
+            itertools.count(),
+            itertools.count(),
+        )
 
     def first(self) -> None:
         key = key_of(next(self._numbers))
@@ -115,7 +134,12 @@ class BareSqlite:
 
     def __init__(self, path: Path) -> None:
         create(path)
-        self._db, self._lock, self._numbers, self._reads = connect(path), threading.Lock(), itertools.count(), itertools.count()
+        self._db, self._lock, self._numbers, self._reads = (
+            connect(path),
+            threading.Lock(),
+            itertools.count(),
+            itertools.count(),
+        )
 
     def first(self) -> None:
         key = key_of(next(self._numbers))
@@ -172,7 +196,9 @@ class Guarded:
         self._numbers, self._reads = itertools.count(), itertools.count()
 
         @self.guard.tool(kind="write", identity=["order_id", "amount"])
-        def refund(order_id: str, amount: int, currency: str = "eur", note: str = "") -> dict[str, Any]:
+        def refund(
+            order_id: str, amount: int, currency: str = "eur", note: str = ""
+        ) -> dict[str, Any]:
             return RESULT
 
         self._refund = refund
@@ -199,7 +225,9 @@ class AsyncGuarded:
         self._numbers, self._reads = itertools.count(), itertools.count()
 
         @self.guard.tool(kind="write", identity=["order_id", "amount"])
-        async def refund(order_id: str, amount: int, currency: str = "eur", note: str = "") -> dict[str, Any]:
+        async def refund(
+            order_id: str, amount: int, currency: str = "eur", note: str = ""
+        ) -> dict[str, Any]:
             return RESULT
 
         self._refund = refund

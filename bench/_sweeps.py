@@ -1,7 +1,8 @@
 """What a sweep achieves, and what those notice who call meanwhile. For scale.py.
 
-The foreground is one caller who makes a first call and a replay in turn. A sweeper in another process, or in a thread of the caller's own,
-works for a moment and rests for a moment, over and over; the 99th percentile of each moment is compared with that of the rest beside it.
+The foreground is one caller who makes a first call and a replay in turn. A sweeper in another
+process, or in a thread of the caller's own, works for a moment and rests for a moment, over and
+over; the 99th percentile of each moment is compared with that of the rest beside it.
 """
 
 from __future__ import annotations
@@ -34,10 +35,17 @@ def sweep_rows(store: str, home: Home, due: int, moment_s: float, moments: int) 
         after += due
 
     rates = {}
-    for what, fate in (("unpaced", expired), ("unpaced, to forget", forgettable), ("paced", expired)):
+    for what, fate in (
+        ("unpaced", expired),
+        ("unpaced, to forget", forgettable),
+        ("paced", expired),
+    ):
         fill_due(fate)
         rates[what] = at_default_pace(url, 4 * moment_s) if what == "paced" else unpaced(url, due)
-    rows = [Row(f"{store} sweep, {what}", rate, None, "rec/s", rate, "records/s") for what, rate in rates.items()]
+    rows = [
+        Row(f"{store} sweep, {what}", rate, None, "rec/s", rate, "records/s")
+        for what, rate in rates.items()
+    ]
     caller = Caller(url, due, start=100 * due)
     for where, sweeping in (("process", Elsewhere), ("thread", Here)):
         fill_due(expired)
@@ -73,7 +81,9 @@ def at_default_pace(url: str, window_s: float) -> float:
 
 
 class Here:
-    """The sweeper is a thread of the caller's own process and store, as `with guard.sweeper():` has it."""
+    """The sweeper is a thread of the caller's own process and store, as `with guard.sweeper():`
+    has it.
+    """
 
     def __init__(self, caller: Caller, _: str) -> None:
         self._sweeper = caller.guard.sweeper()
@@ -135,7 +145,9 @@ def moment_of(caller: Caller, moment_s: float) -> dict[str, list[float]]:
     return times
 
 
-def disturbance(store: str, where: str, caller: Caller, sweeping: Any, moment_s: float, moments: int) -> list[Row]:
+def disturbance(
+    store: str, where: str, caller: Caller, sweeping: Any, moment_s: float, moments: int
+) -> list[Row]:
     pairs: list[tuple[dict[str, list[float]], dict[str, list[float]]]] = []
     swept = 0
     moment_of(caller, moment_s)
@@ -156,7 +168,9 @@ def disturbance(store: str, where: str, caller: Caller, sweeping: Any, moment_s:
         ours_s, floor_s = (median(times) for times in zip(*p99s, strict=True))
         reached = median(beside / alone for beside, alone in p99s)
         what = f"{store} p99 of a {name} beside a sweeping {where}"
-        rows.append(Row(what, ours_s * 1e6, floor_s * 1e6, "us", reached, "with/without", UNDISTURBED))
+        rows.append(
+            Row(what, ours_s * 1e6, floor_s * 1e6, "us", reached, "with/without", UNDISTURBED)
+        )
     rate = swept / (len(pairs) * moment_s)
     rows.append(Row(f"{store} sweep beside calls, {where}", rate, None, "rec/s", rate, "records/s"))
     return rows

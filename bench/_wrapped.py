@@ -45,11 +45,17 @@ def atrivial(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable
 def call_s(functions: Mapping[str, Callable[..., Any]], slices: int, ops: int) -> dict[str, float]:
     """The seconds of one call of each function, with its loop."""
     return take_turns(
-        {name: lambda f=f: averaged(lambda: f("ord_17", 4200, currency="usd"), ops) for name, f in functions.items()}, slices
+        {
+            name: lambda f=f: averaged(lambda: f("ord_17", 4200, currency="usd"), ops)
+            for name, f in functions.items()
+        },
+        slices,
     )
 
 
-def acall_s(functions: Mapping[str, Callable[..., Awaitable[Any]]], slices: int, ops: int) -> dict[str, float]:
+def acall_s(
+    functions: Mapping[str, Callable[..., Awaitable[Any]]], slices: int, ops: int
+) -> dict[str, float]:
     """The same of async functions, each slice in one task."""
 
     async def awaited(function: Callable[..., Awaitable[Any]]) -> list[float]:
@@ -59,23 +65,35 @@ def acall_s(functions: Mapping[str, Callable[..., Awaitable[Any]]], slices: int,
         return [(time.perf_counter() - start) / ops]
 
     with asyncio.Runner() as runner:
-        return take_turns({name: lambda f=f: runner.run(awaited(f)) for name, f in functions.items()}, slices)
+        return take_turns(
+            {name: lambda f=f: runner.run(awaited(f)) for name, f in functions.items()}, slices
+        )
 
 
 def over(what: str, ours_s: float, floor_s: float, goal: Goal | None = None) -> Row:
     """How many nanoseconds ours takes over the floor."""
-    return Row(what, ours_s * 1e9, floor_s * 1e9, "ns", (ours_s - floor_s) * 1e9, of="ns over", goal=goal)
+    return Row(
+        what, ours_s * 1e9, floor_s * 1e9, "ns", (ours_s - floor_s) * 1e9, of="ns over", goal=goal
+    )
 
 
 # ---------------------------------------------------------------- imports
 
 
 def import_cpu_s(statement: str, bytecode: str) -> float:
-    """The CPU seconds of a new interpreter that does only this, with its modules compiled, as an installer leaves them."""
-    code = f"import time; start = time.process_time(); {statement}; print(time.process_time() - start)"
-    compiled = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    """The CPU seconds of a new interpreter that does only this, with its modules compiled, as an
+    installer leaves them.
+    """
+    code = (
+        f"import time; start = time.process_time(); {statement}; print(time.process_time() - start)"
+    )
+    compiled = {
+        name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+    }
     run = [sys.executable, "-X", f"pycache_prefix={bytecode}", "-c", code]
-    return float(subprocess.run(run, check=True, capture_output=True, text=True, env=compiled).stdout)
+    return float(
+        subprocess.run(run, check=True, capture_output=True, text=True, env=compiled).stdout
+    )
 
 
 def imports(times: int) -> Row:
@@ -86,4 +104,12 @@ def imports(times: int) -> Row:
             floor.append(import_cpu_s("import asyncio", bytecode))
             ours.append(import_cpu_s("import asyncio; from effectonce import Guard", bytecode))
     ours_ms, floor_ms = median(ours) * 1e3, median(floor) * 1e3
-    return Row("import effectonce, CPU", ours_ms, floor_ms, "ms", ours_ms - floor_ms, of="ms over", goal=Goal("<=", 40))
+    return Row(
+        "import effectonce, CPU",
+        ours_ms,
+        floor_ms,
+        "ms",
+        ours_ms - floor_ms,
+        of="ms over",
+        goal=Goal("<=", 40),
+    )

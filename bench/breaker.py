@@ -2,8 +2,9 @@
 
     python bench/breaker.py [--quick] [--json]
 
-The floor is the same function in a decorator that does nothing but pass `*args` and `**kwargs` on: the figure is what the breaker adds to
-that. For the pair of calls that an engine makes, it is the bare function.
+The floor is the same function in a decorator that does nothing but pass `*args` and `**kwargs`
+on: the figure is what the breaker adds to that. For the pair of calls that an engine makes, it
+is the bare function.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ def rows(colour: str, seconds: dict[str, float], peers: dict[str, Any]) -> list[
     floor = seconds["trivial"]
     cheapest_ns = round(min(seconds[name] - floor for name in peers) * 1e9)
     return [
-        *(over(f"{name}, {colour}", seconds[name], floor, Goal("<=", cheapest_ns)) for name in POLICIES),
+        *(
+            over(f"{name}, {colour}", seconds[name], floor, Goal("<=", cheapest_ns))
+            for name in POLICIES
+        ),
         *(over(f"{name}, {colour}", seconds[name], floor) for name in peers),
     ]
 
@@ -64,11 +68,18 @@ def main() -> None:
     sync = {"bare": bare, "trivial": trivial(bare), "pair": by_hand(Circuit("bank"))}
     sync |= {name: circuit(bare) for name, circuit in (ours | PEERS).items()}
     seconds = call_s(sync, slices, ops)
-    coloured = {"trivial": atrivial(abare)} | {name: circuit(abare) for name, circuit in (ours | APEERS).items()}
+    coloured = {"trivial": atrivial(abare)} | {
+        name: circuit(abare) for name, circuit in (ours | APEERS).items()
+    }
     aseconds = acall_s(coloured, slices, ops)
     report(
         [
-            over("try_admit and succeeded, by hand", seconds["pair"], seconds["bare"], Goal("<=", 400)),
+            over(
+                "try_admit and succeeded, by hand",
+                seconds["pair"],
+                seconds["bare"],
+                Goal("<=", 400),
+            ),
             *rows("sync", seconds, PEERS),
             *rows("async", aseconds, APEERS),
         ],

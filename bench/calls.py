@@ -1,8 +1,10 @@
-"""What a guarded call costs beside the same two durable writes, or the same read, done by hand with the same driver.
+"""What a guarded call costs beside the same two durable writes, or the same read, done by hand
+with the same driver.
 
     python bench/calls.py [--quick] [--json] [--dir FOLDER] [--sync-ms MS]
 
-Latency for one caller, throughput per op for many; the floor and ours take turns, and the ratio of medians is the figure.
+Latency for one caller, throughput per op for many; the floor and ours take turns, and the ratio
+of medians is the figure.
 """
 
 from __future__ import annotations
@@ -105,7 +107,9 @@ def round_trips(folder: Path) -> list[Row]:
 
 
 def _commits(statements: Iterable[str]) -> int:
-    """Of transactions, and of statements that write outside of one: SQLite commits each of them by itself."""
+    """Of transactions, and of statements that write outside of one: SQLite commits each of them
+    by itself.
+    """
     commits, inside = 0, False
     for word in (statement.split()[0] for statement in statements):
         inside = word == "BEGIN" or (inside and word != "COMMIT")
@@ -118,7 +122,11 @@ def _commits(statements: Iterable[str]) -> int:
 
 def rows_of(store: str, colour: str, callers: int, medians: dict[str, float]) -> list[Row]:
     rows = []
-    for what, floor in (("first", "floor first"), ("replay", "floor replay"), ("cached", "floor replay")):
+    for what, floor in (
+        ("first", "floor first"),
+        ("replay", "floor replay"),
+        ("cached", "floor replay"),
+    ):
         place, name = (store, colour, what, callers), f"{store} {colour} x{callers} {what}"
         if place in FASTER:
             rows.append(speedup(name, medians[what], medians[floor], FASTER[place]))
@@ -151,12 +159,24 @@ def sync_calls(store: str, url: str, floor: Any, folder: Path, slices: int) -> l
 
 
 def while_logs_grow(folder: Path, slices: int) -> list[Row]:
-    """A first call in the first moments of two files. An fsync of a log that grows costs twice as much, for both."""
+    """A first call in the first moments of two files. An fsync of a log that grows costs twice
+    as much, for both.
+    """
     floor, ours = BareSqlite(folder / "young-bare.db"), Guarded(f"sqlite:///{folder / 'young.db'}")
-    contenders = {name: functools.partial(timed, each.first, 25) for name, each in (("floor", floor), ("ours", ours))}
+    contenders = {
+        name: functools.partial(timed, each.first, 25)
+        for name, each in (("floor", floor), ("ours", ours))
+    }
     medians = take_turns(contenders, min(slices, GROWING))
     floor.close(), ours.close()
-    return [ratio("sqlite sync x1 first, while the logs grow", medians["ours"], medians["floor"], FIRST_ON_SQLITE)]
+    return [
+        ratio(
+            "sqlite sync x1 first, while the logs grow",
+            medians["ours"],
+            medians["floor"],
+            FIRST_ON_SQLITE,
+        )
+    ]
 
 
 def async_calls(store: str, url: str, floor: Any, folder: Path, slices: int) -> list[Row]:
@@ -168,7 +188,10 @@ def async_calls(store: str, url: str, floor: Any, folder: Path, slices: int) -> 
             for each in (floor, ours, caching):
                 runner.run(each.first())
         if slices > QUICK:
-            settle(folder, *(functools.partial(_now, runner, each.first) for each in (floor, ours, caching)))
+            settle(
+                folder,
+                *(functools.partial(_now, runner, each.first) for each in (floor, ours, caching)),
+            )
         for callers in CALLERS:
             turn = functools.partial(by_tasks, runner, callers, ops=25 if callers == 1 else 4)
             contenders = {
@@ -192,7 +215,9 @@ def _now(runner: asyncio.Runner, op: Callable[[], Coroutine[Any, Any, Any]]) -> 
 
 
 def on_postgres(folder: Path, slices: int) -> list[Row]:
-    """On a private server, on the same disk, each in a database of its own: the same steps again would be replays."""
+    """On a private server, on the same disk, each in a database of its own: the same steps again
+    would be replays.
+    """
     with Postgres(under=folder.parent) as server:
         url = server.database()
         rows = sync_calls("postgres", url, BareLibpq(url), folder, slices)
@@ -228,7 +253,8 @@ def guarded_process(path: Path, calls: int, start: Any, out: Any) -> None:
     numbers = iter(range(calls))
 
     def first() -> None:
-        ours._call(f"{name}-{next(numbers)}")  # one number made of both could look like a Unix timestamp, which is no step id
+        # one number made of both could look like a Unix timestamp, which is no step id
+        ours._call(f"{name}-{next(numbers)}")
 
     ours.guard.counts()  # connect
     start.wait()
@@ -254,7 +280,9 @@ def waits(process: Callable[..., None], path: Path, calls: int) -> list[float]:
     """How long each first call took, all processes together, sorted."""
     spawn = multiprocessing.get_context("spawn")
     start, out = spawn.Barrier(PROCESSES), spawn.Queue()
-    workers = [spawn.Process(target=process, args=(path, calls, start, out)) for _ in range(PROCESSES)]
+    workers = [
+        spawn.Process(target=process, args=(path, calls, start, out)) for _ in range(PROCESSES)
+    ]
     for worker in workers:
         worker.start()
     times = sorted(wait for _ in workers for wait in out.get())
@@ -277,7 +305,12 @@ def many_processes(folder: Path, calls: int, rounds: int) -> list[Row]:
         at = min(int(len(ours) * share), len(ours) - 1)
         return speedup(f"{PROCESSES} processes, {what}", ours[at], plain[at], goal, unit="ms")
 
-    return [row("median", 0.5), row("p99", 0.99), row("p99.9", 0.999), row("worst", 1.0, Goal(">=", 10))]
+    return [
+        row("median", 0.5),
+        row("p99", 0.99),
+        row("p99.9", 0.999),
+        row("worst", 1.0, Goal(">=", 10)),
+    ]
 
 
 def main() -> None:
@@ -291,7 +324,9 @@ def main() -> None:
         for store in ("memory", "sqlite"):
             for colour, calls_in in (("sync", sync_calls), ("async", async_calls)):
                 url = "memory://" if store == "memory" else f"sqlite:///{folder / colour}.db"
-                rows += calls_in(store, url, FLOORS[store, colour](folder / f"{colour}-bare.db"), folder, slices)
+                rows += calls_in(
+                    store, url, FLOORS[store, colour](folder / f"{colour}-bare.db"), folder, slices
+                )
         rows += on_postgres(folder, slices)
         rows += redis_rows(folder, slices, CALLERS, by_threads, by_tasks)
         rows += many_processes(folder, calls, rounds)

@@ -1,4 +1,5 @@
-"""What it costs to canonicalise and hash a request, beside the reference package and beside ways that are not exact.
+"""What it costs to canonicalise and hash a request, beside the reference package and beside ways
+that are not exact.
 
 python bench/canonical.py [--quick] [--json]
 """
@@ -18,7 +19,9 @@ from effectonce._core.canonical import canonical, fingerprint
 
 
 def document(lines: int) -> dict[str, Any]:
-    """The arguments of a realistic tool call: ids, integers, nested lists, a few floats, some text."""
+    """The arguments of a realistic tool call: ids, integers, nested lists, a few floats, some
+    text.
+    """
     return {
         "order_id": "ord_8f14e45fceea167a",
         "customer": {"id": 48213, "name": "Zoë Brandstätter", "vip": False, "referrer": None},
@@ -33,8 +36,10 @@ def document(lines: int) -> dict[str, Any]:
             for n in range(lines)
         ],
         "route": [[52, 13], [48, 11], [47, 8]],
-        "note": "The parcel arrived damaged; the customer asks for the whole amount back on the same card, please. "
-        * (lines // 5),
+        "note": (
+            "The parcel arrived damaged; the customer asks for the whole amount back on the same"
+            " card, please. " * (lines // 5)
+        ),
         "currency": "eur",
     }
 
@@ -43,15 +48,23 @@ def contenders(doc: dict[str, Any]) -> dict[str, Callable[[], Any]]:
     return {
         "ours": lambda: fingerprint(canonical(doc)),
         "rfc8785": lambda: hashlib.sha256(rfc8785.dumps(doc)).hexdigest(),
-        "json.dumps": lambda: hashlib.sha256(json.dumps(doc, sort_keys=True, separators=(",", ":")).encode()).hexdigest(),
-        "orjson": lambda: hashlib.sha256(orjson.dumps(doc, option=orjson.OPT_SORT_KEYS)).hexdigest(),
+        "json.dumps": (
+            lambda: hashlib.sha256(
+                json.dumps(doc, sort_keys=True, separators=(",", ":")).encode()
+            ).hexdigest()
+        ),
+        "orjson": (
+            lambda: hashlib.sha256(orjson.dumps(doc, option=orjson.OPT_SORT_KEYS)).hexdigest()
+        ),
     }
 
 
 def rows_of(size: str, doc: dict[str, Any], slices: int, ops: int) -> list[Row]:
     assert canonical(doc) == rfc8785.dumps(doc)
     hashers = contenders(doc)
-    seconds = take_turns({name: lambda op=op: averaged(op, ops) for name, op in hashers.items()}, slices)
+    seconds = take_turns(
+        {name: lambda op=op: averaged(op, ops) for name, op in hashers.items()}, slices
+    )
     goal = Goal(">=", 12) if size == "1 kB" else None
     return [
         speedup(f"{size}, beside rfc8785", seconds["ours"], seconds["rfc8785"], goal),

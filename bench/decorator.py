@@ -2,7 +2,8 @@
 
     python bench/decorator.py [--quick] [--json]
 
-The bare call is a function of three arguments with its loop; a reading tool has no record, so all it adds is the wrapper.
+The bare call is a function of three arguments with its loop; a reading tool has no record, so
+all it adds is the wrapper.
 """
 
 from __future__ import annotations
@@ -16,8 +17,14 @@ guard = Guard("memory://")
 
 
 def calls(slices: int, ops: int) -> list[Row]:
-    seconds = call_s({"bare": bare, "trivial": trivial(bare), "ours": guard.tool(kind="read")(bare)}, slices, ops)
-    aseconds = acall_s({"bare": abare, "trivial": atrivial(abare), "ours": guard.tool(kind="read")(abare)}, slices, ops)
+    seconds = call_s(
+        {"bare": bare, "trivial": trivial(bare), "ours": guard.tool(kind="read")(bare)}, slices, ops
+    )
+    aseconds = acall_s(
+        {"bare": abare, "trivial": atrivial(abare), "ours": guard.tool(kind="read")(abare)},
+        slices,
+        ops,
+    )
     return [
         over("a read, sync", seconds["ours"], seconds["bare"], Goal("<=", 500)),
         over("a trivial *args wrapper, sync", seconds["trivial"], seconds["bare"]),

@@ -1,21 +1,26 @@
-"""How many faults end with a person, and does any end with a duplicate, a lost effect or a false report?
+"""How many faults end with a person, and does any end with a duplicate, a lost effect or a false
+report?
 
     python bench/doubts.py [--quick] [--json] [--only NAME]... [--section NAME]...
 
-22 faults (bugs before sending, refused connections, lost and broken answers, 4xx, 429, 5xx, bugs after the answer) meet a tool with one POST
-in six contracts: two kinds, and a bank that gives no help, honours keys, or can be asked. A fault hits the first call of an effect. Then the
-same call comes twice more without it, as an orchestrator retries, and the reconciler runs where there is a probe. The bank is another
-process, and its ledger is the truth. A cell ends
+22 faults (bugs before sending, refused connections, lost and broken answers, 4xx, 429, 5xx, bugs
+after the answer) meet a tool with one POST in six contracts: two kinds, and a bank that gives no
+help, honours keys, or can be asked. A fault hits the first call of an effect. Then the same call
+comes twice more without it, as an orchestrator retries, and the reconciler runs where there is a
+probe. The bank is another process, and its ledger is the truth. A cell ends
 
-- right: one effect, and the last call says that it happened; or none, and the last call says that the bank refused it,
+- right: one effect, and the last call says that it happened; or none, and the last call says
+  that the bank refused it,
 - with a person: the last call cannot say what happened, or still fails though the fault is over,
 - with a duplicate,
 - lost: nothing happened, and the last call fails for good though the bank would do it,
-- with a false report: a call said that it failed for good though it happened, or that it is done though it was not.
+- with a false report: a call said that it failed for good though it happened, or that it is done
+  though it was not.
 
-Further sections have tables of their own, so that the first one stays comparable: processes that are killed at five points, other clients
-than httpx, the tool as a step of a workflow, and the faults of a tool server behind `effectonce mcp`. *Floor* is what nothing but a person
-can settle: the request left, no answer to it is known any more, and the bank cannot say what became of it.
+Further sections have tables of their own, so that the first one stays comparable: processes that
+are killed at five points, other clients than httpx, the tool as a step of a workflow, and the
+faults of a tool server behind `effectonce mcp`. *Floor* is what nothing but a person can settle:
+the request left, no answer to it is known any more, and the bank cannot say what became of it.
 
 The exit code is 1 if ours had a duplicate, a lost effect or a false report.
 """
@@ -78,9 +83,30 @@ MORE = (
         tuple(_doubts_killed.OURS)[1:],
         (KILLED_EARLY, KILLED_AFTER),
     ),
-    Section("other clients", "_doubts_run.py", _doubts_more.CLIENTS, FAULTS, _doubts_more.CLIENTS[1:], QUICK),
-    Section("a step of a workflow", "_doubts_run.py", _doubts_more.WORKFLOWS, FAULTS, _doubts_more.WORKFLOWS, QUICK),
-    Section("a tool server behind MCP", "_doubts_mcp.py", _doubts_mcp.SUBJECTS, _doubts_mcp.FAULTS, (), ()),
+    Section(
+        "other clients",
+        "_doubts_run.py",
+        _doubts_more.CLIENTS,
+        FAULTS,
+        _doubts_more.CLIENTS[1:],
+        QUICK,
+    ),
+    Section(
+        "a step of a workflow",
+        "_doubts_run.py",
+        _doubts_more.WORKFLOWS,
+        FAULTS,
+        _doubts_more.WORKFLOWS,
+        QUICK,
+    ),
+    Section(
+        "a tool server behind MCP",
+        "_doubts_mcp.py",
+        _doubts_mcp.SUBJECTS,
+        _doubts_mcp.FAULTS,
+        (),
+        (),
+    ),
 )
 SECTIONS = (WIRE, *MORE)
 
@@ -123,9 +149,18 @@ def counted(subject: str, cells: Sequence[Mapping[str, Any]]) -> Row:
 
 def cells_of(script: str, subject: str, bank: Bank, faults: Iterable[str]) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, Path(__file__).with_name(script), subject, str(bank.port), folder, *faults]
+        command = [
+            sys.executable,
+            Path(__file__).with_name(script),
+            subject,
+            str(bank.port),
+            folder,
+            *faults,
+        ]
         try:
-            run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+            run = subprocess.run(
+                command, capture_output=True, text=True, check=False, timeout=DEADLINE_S
+            )
         except subprocess.TimeoutExpired:
             raise SystemExit(f"{subject} did not come to an end within {DEADLINE_S:g} s") from None
     if run.returncode != 0:
@@ -142,15 +177,24 @@ def chosen_subjects(section: Section, only: list[str] | None, *, quick: bool) ->
     return [subject for subject in everything if any(part in subject for part in only)]
 
 
-def chosen(only: list[str] | None, sections: list[str] | None, *, quick: bool) -> dict[Section, list[str]]:
+def chosen(
+    only: list[str] | None, sections: list[str] | None, *, quick: bool
+) -> dict[Section, list[str]]:
     """What is to be run: the subjects of each section."""
-    asked = [each for each in SECTIONS if sections is None or any(part in each.name for part in sections)]
+    asked = [
+        each for each in SECTIONS if sections is None or any(part in each.name for part in sections)
+    ]
     if not asked:
-        raise SystemExit(f"no section has {_or(sections)} in its name: {'; '.join(each.name for each in SECTIONS)}")
+        raise SystemExit(
+            f"no section has {_or(sections)} in its name:"
+            f" {'; '.join(each.name for each in SECTIONS)}"
+        )
     found = {section: chosen_subjects(section, only, quick=quick) for section in asked}
     if not any(found.values()):
         absent = f". Not installed: {', '.join(missing())}" if missing() else ""
-        everything = dict.fromkeys(name for section in asked for name in chosen_subjects(section, None, quick=False))
+        everything = dict.fromkeys(
+            name for section in asked for name in chosen_subjects(section, None, quick=False)
+        )
         raise SystemExit(f"no subject has {_or(only)} in its name: {'; '.join(everything)}{absent}")
     return {section: subjects for section, subjects in found.items() if subjects}
 
@@ -161,7 +205,11 @@ def _or(names: list[str] | None) -> str:
 
 def ours_failed(rows: Iterable[Row]) -> bool:
     """Did ours do what it never may? What peers do is shown, and is no failure."""
-    return any(row.duplicates or row.lost or row.false for row in rows if row.subject.startswith("effectonce"))
+    return any(
+        row.duplicates or row.lost or row.false
+        for row in rows
+        if row.subject.startswith("effectonce")
+    )
 
 
 def peer_of(subject: str) -> str:
@@ -169,7 +217,11 @@ def peer_of(subject: str) -> str:
 
 
 def missing() -> list[str]:
-    return [peer for peer, module in _doubts_peers.MODULES.items() if importlib.util.find_spec(module) is None]
+    return [
+        peer
+        for peer, module in _doubts_peers.MODULES.items()
+        if importlib.util.find_spec(module) is None
+    ]
 
 
 def notes_about(subjects: Iterable[str]) -> dict[str, str]:
@@ -184,19 +236,33 @@ def show(name: str, rows: list[Row]) -> None:
     print(f"{name:<{wide}}  faults  right  persons per 1,000  floor  duplicates  lost  false")
     for row in rows:
         print(
-            f"{row.subject:<{wide}}  {row.faults:>6}  {row.right:>5}  {row.persons_per_1000:>17}  {row.floor_per_1000:>5}  "
-            f"{row.duplicates:>10}  {row.lost:>4}  {row.false:>5}"
+            f"{row.subject:<{wide}}  {row.faults:>6}  {row.right:>5}  {row.persons_per_1000:>17} "
+            f" {row.floor_per_1000:>5}  {row.duplicates:>10}  {row.lost:>4}  {row.false:>5}"
         )
     print()
 
 
 def figures(row: Row, cells: list[dict[str, Any]]) -> dict[str, Any]:
-    return asdict(row) | {"persons_per_1000": row.persons_per_1000, "floor_per_1000": row.floor_per_1000, "cells": cells}
+    return asdict(row) | {
+        "persons_per_1000": row.persons_per_1000,
+        "floor_per_1000": row.floor_per_1000,
+        "cells": cells,
+    }
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--only", action="append", metavar="NAME", help="subjects with NAME in their name; may be repeated")
-    parser.add_argument("--section", action="append", metavar="NAME", help="sections with NAME in their name; may be repeated")
+    parser.add_argument(
+        "--only",
+        action="append",
+        metavar="NAME",
+        help="subjects with NAME in their name; may be repeated",
+    )
+    parser.add_argument(
+        "--section",
+        action="append",
+        metavar="NAME",
+        help="sections with NAME in their name; may be repeated",
+    )
 
 
 def main() -> int:
@@ -209,7 +275,10 @@ def main() -> int:
         for subject in names:
             with bank() as other_process:
                 cells = cells_of(
-                    section.script, subject, other_process, section.quick_faults if asked.quick else section.faults
+                    section.script,
+                    subject,
+                    other_process,
+                    section.quick_faults if asked.quick else section.faults,
                 )
             row = counted(subject, cells)
             rows[section.name].append(row)
@@ -219,7 +288,11 @@ def main() -> int:
             show(section.name, rows[section.name])
     if asked.json:
         first = figured.pop(WIRE.name, [])
-        print(json.dumps({"notes": notes_about(subjects), "rows": first, "sections": figured}, indent=1))
+        print(
+            json.dumps(
+                {"notes": notes_about(subjects), "rows": first, "sections": figured}, indent=1
+            )
+        )
     else:
         for name, value in notes_about(subjects).items():
             print(f"{name}: {value}")

@@ -1,14 +1,19 @@
-"""How many instructions a call costs the process that makes it: free of noise, and the same on every machine of one kind.
+"""How many instructions a call costs the process that makes it: free of noise, and the same on
+every machine of one kind.
 
     python bench/instructions.py [--quick] [--json] [--only NAME]... [--where CASE]
 
-Everything is imported once, under valgrind's callgrind. Then each case runs in two forks, one with more calls than the other; what the
-calls cost is the difference, so that neither imports, nor connecting, nor warming up are counted. Servers run outside and are not
-counted. The tool declares no downstream. Thousands of instructions per call; 5.2 of them take about 1 us on a quiet machine of 3 GHz.
+Everything is imported once, under valgrind's callgrind. Then each case runs in two forks, one
+with more calls than the other; what the calls cost is the difference, so that neither imports,
+nor connecting, nor warming up are counted. Servers run outside and are not counted. The tool
+declares no downstream. Thousands of instructions per call; 5.2 of them take about 1 us on a
+quiet machine of 3 GHz.
 
-x1 is one caller in sync code, x64 are 64 tasks. Beside ours stand the floor and the usual driver, which do the same writes and reads by
-hand. The floor is a dict, sqlite3, libpq or a raw socket, for one caller. The usual driver is sqlite3, psycopg or redis-py for one caller,
-and aiosqlite, a pool of asyncpg or redis-py for 64. The floor of HTTP is the app without us, and without a store.
+x1 is one caller in sync code, x64 are 64 tasks. Beside ours stand the floor and the usual
+driver, which do the same writes and reads by hand. The floor is a dict, sqlite3, libpq or a raw
+socket, for one caller. The usual driver is sqlite3, psycopg or redis-py for one caller, and
+aiosqlite, a pool of asyncpg or redis-py for 64. The floor of HTTP is the app without us, and
+without a store.
 
 --where shows in which rooms the instructions of one case are spent.
 """
@@ -79,15 +84,33 @@ def opened(folder: str, names: list[str], stack: ExitStack) -> Places:
     return Places(folder, postgres, redis, port)
 
 
-def forked(places: Places, names: list[str], calls: tuple[int, int]) -> Iterator[tuple[str, Path, Path]]:
+def forked(
+    places: Places, names: list[str], calls: tuple[int, int]
+) -> Iterator[tuple[str, Path, Path]]:
     """Each case, and what callgrind wrote about its smaller and its larger fork."""
     out = Path(places.folder) / "callgrind"
     program = [sys.executable, str(Path(__file__).with_name("_instructed.py"))]
     inside = {"places": asdict(places), "names": names, "calls": calls}
-    env = os.environ | {"PYTHONPYCACHEPREFIX": str(Path(places.folder) / "bytecode"), "PYTHONDONTWRITEBYTECODE": ""}
-    # Once without callgrind: what a case imports is compiled then, or the smaller fork would do it for the larger one.
-    subprocess.run([*program, json.dumps(inside | {"calls": calls[:1]})], env=env, check=True, stdout=subprocess.DEVNULL)
-    command = ["valgrind", "--tool=callgrind", "-q", f"--callgrind-out-file={out}.%p", *program, json.dumps(inside)]
+    env = os.environ | {
+        "PYTHONPYCACHEPREFIX": str(Path(places.folder) / "bytecode"),
+        "PYTHONDONTWRITEBYTECODE": "",
+    }
+    # Once without callgrind: what a case imports is compiled then, or the smaller fork would do
+    # it for the larger one.
+    subprocess.run(
+        [*program, json.dumps(inside | {"calls": calls[:1]})],
+        env=env,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    command = [
+        "valgrind",
+        "--tool=callgrind",
+        "-q",
+        f"--callgrind-out-file={out}.%p",
+        *program,
+        json.dumps(inside),
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as running:
         assert running.stdout is not None
         for smaller in running.stdout:
@@ -108,7 +131,11 @@ def counted(places: Places, names: list[str], calls: tuple[int, int]) -> dict[st
     figures = {}
     for name, smaller, larger in forked(places, names, calls):
         figures[name] = (total(larger) - total(smaller)) / (many - some) / 1000
-        print(f"{len(figures)} of {len(names)}: {name} {figures[name]:,.1f}", file=sys.stderr, flush=True)
+        print(
+            f"{len(figures)} of {len(names)}: {name} {figures[name]:,.1f}",
+            file=sys.stderr,
+            flush=True,
+        )
     return figures
 
 
@@ -127,19 +154,39 @@ def rows_of(figures: Mapping[str, float]) -> list[Row]:
 
 def show(rows: list[Row]) -> None:
     """As a table of Markdown: docs/reference/prices.md has it."""
-    print("| thousands of instructions | ours | floor | usual driver | ours / floor | ours / usual | goal |")
+    print(
+        "| thousands of instructions | ours | floor | usual driver | ours / floor | ours / usual |"
+        " goal |"
+    )
     print("|---|---:|---:|---:|---:|---:|---|")
     for row in rows:
-        beside = [f"{row.ours:,.0f}", *("" if other is None else f"{other:,.0f}" for other in (row.floor, row.usual))]
-        ratios = ["" if other is None else f"{row.ours / other:,.1f}" for other in (row.floor, row.usual)]
-        goal = "" if row.goal is None else f"{row.goal} {'met' if row.goal.met_by(row.ours) else 'MISSED'}"
+        beside = [
+            f"{row.ours:,.0f}",
+            *("" if other is None else f"{other:,.0f}" for other in (row.floor, row.usual)),
+        ]
+        ratios = [
+            "" if other is None else f"{row.ours / other:,.1f}" for other in (row.floor, row.usual)
+        ]
+        goal = (
+            ""
+            if row.goal is None
+            else f"{row.goal} {'met' if row.goal.met_by(row.ours) else 'MISSED'}"
+        )
         print(f"| {' | '.join([row.what, *beside, *ratios, goal])} |")
 
 
 def report(rows: list[Row], *, as_json: bool) -> None:
     notes = machine() | {"CPU": processor()}
     if as_json:
-        print(json.dumps({"notes": notes, "rows": [asdict(row) | {"goal": str(row.goal or "")} for row in rows]}, indent=1))
+        print(
+            json.dumps(
+                {
+                    "notes": notes,
+                    "rows": [asdict(row) | {"goal": str(row.goal or "")} for row in rows],
+                },
+                indent=1,
+            )
+        )
         return
     for name, value in notes.items():
         print(f"{name}: {value}")
@@ -149,13 +196,17 @@ def report(rows: list[Row], *, as_json: bool) -> None:
 
 def processor() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), "unknown")
+    return next(
+        (line.partition(": ")[2] for line in lines if line.startswith("model name")), "unknown"
+    )
 
 
 def show_rooms(places: Places, name: str, calls: tuple[int, int]) -> None:
     ((_, smaller, larger),) = forked(places, [name], calls)
     per_call = calls[1] - calls[0]
-    shares = _rooms.shares(_rooms.compiled(smaller, larger, per_call), _rooms.bytecodes(name, places, calls))
+    shares = _rooms.shares(
+        _rooms.compiled(smaller, larger, per_call), _rooms.bytecodes(name, places, calls)
+    )
     print(_rooms.WHAT_IT_IS)
     print()
     print(f"| {name} | thousands of instructions | of all |")
@@ -168,8 +219,18 @@ def show_rooms(places: Places, name: str, calls: tuple[int, int]) -> None:
 
 def main() -> None:
     def more(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--only", action="append", metavar="NAME", help="cases with NAME in their name; may be repeated")
-        parser.add_argument("--where", metavar="CASE", choices=CASES, help='in which rooms, for example "sqlite x1 first"')
+        parser.add_argument(
+            "--only",
+            action="append",
+            metavar="NAME",
+            help="cases with NAME in their name; may be repeated",
+        )
+        parser.add_argument(
+            "--where",
+            metavar="CASE",
+            choices=CASES,
+            help='in which rooms, for example "sqlite x1 first"',
+        )
 
     asked = options(__doc__, more=more)
     if shutil.which("valgrind") is None:

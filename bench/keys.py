@@ -1,16 +1,20 @@
-"""Which rule for keys is right? Recorded conversations are replayed under each, and every write is judged.
+"""Which rule for keys is right? Recorded conversations are replayed under each, and every write
+is judged.
 
 python bench/keys.py [FILE] [--json]
 
-FILE holds recorded conversations of an agent as tau-bench writes them: a list of {"task_id", "trial", "traj": [messages]}. Nothing was
-retried when they were recorded: each write is a wish of its own, decided by a model that had been shown all that came before. A trial is a
-world of its own: the same tasks once more, so keys that are the same in two trials are not held against a rule.
+FILE holds recorded conversations of an agent as tau-bench writes them: a list of {"task_id",
+"trial", "traj": [messages]}. Nothing was retried when they were recorded: each write is a wish
+of its own, decided by a model that had been shown all that came before. A trial is a world of
+its own: the same tasks once more, so keys that are the same in two trials are not held against a
+rule.
 
   suppressed     a rule gives a write the key of an earlier one that succeeded: its result is shown again, or a conflict, and nothing is done
   repeated       the answer is lost before the model is shown it, and the same write comes again: another key, and it is done twice.
                  Once as a framework retries it (the same id), once as a model decides it anew (a new id), for each write that succeeded.
 
-A rule that decides wrongly is wrong by one for each. Ours is computed by the code that ships: `guard.step(..., delivered=...)`.
+A rule that decides wrongly is wrong by one for each. Ours is computed by the code that ships:
+`guard.step(..., delivered=...)`.
 """
 
 from __future__ import annotations
@@ -56,9 +60,17 @@ class Write:
         return f"{self.tool} {json.dumps(self.arguments, sort_keys=True)}"
 
     def decided_anew(self) -> Write:
-        """The model did not see a result and makes the same call again: the provider gives it another id."""
+        """The model did not see a result and makes the same call again: the provider gives it
+        another id.
+        """
         return Write(
-            self.world, self.conversation, f"{self.call_id} again", self.tool, self.arguments, self.shown, self.succeeded
+            self.world,
+            self.conversation,
+            f"{self.call_id} again",
+            self.tool,
+            self.arguments,
+            self.shown,
+            self.succeeded,
         )
 
 
@@ -108,7 +120,11 @@ def writes_of(run: dict[str, Any]) -> Iterator[Write]:
     conversation = f"task {run['task_id']}, trial {run['trial']}"
     messages, shown = run["traj"], []
     for at, message in enumerate(messages):
-        results = [result for result in messages[at + 1 : at + 1 + len(calls_of(message))] if result["role"] == "tool"]
+        results = [
+            result
+            for result in messages[at + 1 : at + 1 + len(calls_of(message))]
+            if result["role"] == "tool"
+        ]
         before = tuple(shown)
         for call, result in zip(calls_of(message), results, strict=False):
             name, arguments = call["function"]["name"], json.loads(call["function"]["arguments"])
@@ -155,24 +171,39 @@ def rows_of(rule: str, wrong: Wrong) -> list[Row]:
         "repeated by a framework": wrong.repeated_by_framework,
         "repeated by a model": wrong.repeated_by_model,
     }
-    return [Row(f"{rule}: {what}", count, None, "", count, "writes", goal) for what, count in figures.items()]
+    return [
+        Row(f"{rule}: {what}", count, None, "", count, "writes", goal)
+        for what, count in figures.items()
+    ]
 
 
 def main() -> None:
     given = options(
-        __doc__, more=lambda parser: parser.add_argument("file", nargs="?", type=Path, help="recorded conversations")
+        __doc__,
+        more=lambda parser: parser.add_argument(
+            "file", nargs="?", type=Path, help="recorded conversations"
+        ),
     )
     path = given.file or DEFAULT
     if not path.is_file():
         print(
-            f"There are no recorded conversations at {path}. Give a file of the public tau-bench, such as gpt-4o-airline.json "
-            f"from its historical_trajectories: python bench/keys.py FILE",
+            f"There are no recorded conversations at {path}. Give a file of the public tau-bench,"
+            " such as gpt-4o-airline.json from its historical_trajectories: python bench/keys.py"
+            " FILE",
             file=sys.stderr,
         )
-        sys.exit(0 if given.file is None else 2)  # what is not there by default is left out; what was asked for is missed
+        # what is not there by default is left out; what was asked for is missed
+        sys.exit(0 if given.file is None else 2)
     writes = recorded(path)
-    conversations, succeeded = len({write.conversation for write in writes}), sum(write.succeeded for write in writes)
-    notes = {"recorded": f"{len(writes)} writes in {conversations} conversations, of which {succeeded} succeeded"}
+    conversations, succeeded = (
+        len({write.conversation for write in writes}),
+        sum(write.succeeded for write in writes),
+    )
+    notes = {
+        "recorded": (
+            f"{len(writes)} writes in {conversations} conversations, of which {succeeded} succeeded"
+        )
+    }
     rows = [row for name, rule in rules().items() for row in rows_of(name, judge(rule, writes))]
     report(rows, given, notes)
     if not all(row.goal.met_by(row.reached) for row in rows if row.goal is not None):

@@ -1,10 +1,13 @@
-"""Requests per second of an app behind our middleware, beside the bare app and beside the middleware of others.
+"""Requests per second of an app behind our middleware, beside the bare app and beside the
+middleware of others.
 
     python bench/middleware.py [--quick] [--json] [--dir FOLDER] [--sync-ms MS]
 
-The app is a Starlette one that reads a JSON body and answers with JSON. Each contender is served by a uvicorn process of its own, and the
-load comes from this process. They take turns, with the same number of connections, and the figure is the ratio of their rates. With
-uvloop and httptools installed, uvicorn uses them: the bare app is at its fastest, and everything beside it looks slower.
+The app is a Starlette one that reads a JSON body and answers with JSON. Each contender is served
+by a uvicorn process of its own, and the load comes from this process. They take turns, with the
+same number of connections, and the figure is the ratio of their rates. With uvloop and httptools
+installed, uvicorn uses them: the bare app is at its fastest, and everything beside it looks
+slower.
 """
 
 from __future__ import annotations
@@ -38,7 +41,8 @@ GOALS = {  # G7
     ("sqlite", "replay"): Goal(">=", 0.95),
 }
 FASTER = Goal(">", 1)
-PEERS = {"idemkit": "idemkit", "asgi-idempotency-header": "idempotency_header_middleware"}  # neither keeps records in SQLite
+# neither keeps records in SQLite
+PEERS = {"idemkit": "idemkit", "asgi-idempotency-header": "idempotency_header_middleware"}
 SERVED_BY = ("uvicorn", "starlette", "uvloop", "httptools")
 HOT = 128  # records that replays choose from
 
@@ -66,10 +70,15 @@ class Contenders:
             load = Load(port, 1)
             answers = [[load.ask(next(self._known[who])) for _ in range(HOT)] for _ in range(2)]
             if (answers[0] == answers[1]) is (who == "bare"):
-                raise SystemExit(f"{who}: {HOT} payments were answered with {answers[0][0]}, and repeated with {answers[1][0]}")
+                raise SystemExit(
+                    f"{who}: {HOT} payments were answered with {answers[0][0]}, and repeated with"
+                    f" {answers[1][0]}"
+                )
             load.close()
 
-    def measure(self, connections: int, slices: int, slice_s: float) -> dict[Contender, tuple[float, list[float]]]:
+    def measure(
+        self, connections: int, slices: int, slice_s: float
+    ) -> dict[Contender, tuple[float, list[float]]]:
         """The median seconds per request of each contender, and how long each request waited."""
         waits: dict[Contender, list[float]] = {contender: [] for contender in self.all}
         loads = {who: Load(port, connections) for who, port in self._ports.items()}
@@ -81,7 +90,9 @@ class Contenders:
             waits[contender] += done.waits_s
             return [done.lasted_s / done.answered]
 
-        turns: dict[Contender, Callable[[], list[float]]] = {each: lambda each=each: turn(each) for each in self.all}
+        turns: dict[Contender, Callable[[], list[float]]] = {
+            each: lambda each=each: turn(each) for each in self.all
+        }
         medians = take_turns(turns, slices)
         for load in loads.values():
             load.close()
@@ -107,7 +118,9 @@ def _serve(stack: ExitStack, who: str, url: str) -> int:
 # ---------------------------------------------------------------- the table
 
 
-def rows_of(store: str, connections: int, figures: dict[Contender, tuple[float, list[float]]]) -> Iterator[Row]:
+def rows_of(
+    store: str, connections: int, figures: dict[Contender, tuple[float, list[float]]]
+) -> Iterator[Row]:
     bare = figures["bare", "first"]
     for (who, kind), (request_s, waits_s) in figures.items():
         if who == "bare":
@@ -152,21 +165,30 @@ def main() -> None:
         folder = Path(name)
         cache = Server(folder / "redis", port=free_port())
         stack.callback(cache.stop)
-        for store, url, others in (("redis", cache.url, peers), ("sqlite", f"sqlite:///{folder}/effects.db", [])):
+        for store, url, others in (
+            ("redis", cache.url, peers),
+            ("sqlite", f"sqlite:///{folder}/effects.db", []),
+        ):
             with ExitStack() as servers:
                 contenders = Contenders(servers, url, ["bare", "ours", "ours, cached", *others])
                 contenders.prepare()
                 for connections in CONNECTIONS:
-                    rows += rows_of(store, connections, contenders.measure(connections, slices, slice_s))
+                    rows += rows_of(
+                        store, connections, contenders.measure(connections, slices, slice_s)
+                    )
                     loads.append(os.getloadavg()[0])
         disk = {"disk": f"{filesystem(folder)}, one fdatasync {fsync_s(folder, 20) * 1e6:.0f} us"}
-    served = ", ".join(f"{each} {version(each) if _installed(each) else 'not installed'}" for each in SERVED_BY)
+    served = ", ".join(
+        f"{each} {version(each) if _installed(each) else 'not installed'}" for each in SERVED_BY
+    )
     notes = {"served by": served, "floor": "the bare app, or the peer"}
     if peers:
         notes["peers"] = ", ".join(f"{peer} {version(peer)}" for peer in peers)
     if len(peers) < len(PEERS):
         notes["left out, not installed"] = ", ".join(peer for peer in PEERS if peer not in peers)
-    report(rows, chosen, machine() | disk | notes | {"load": " ".join(f"{load:.1f}" for load in loads)})
+    report(
+        rows, chosen, machine() | disk | notes | {"load": " ".join(f"{load:.1f}" for load in loads)}
+    )
 
 
 if __name__ == "__main__":

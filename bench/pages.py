@@ -1,9 +1,10 @@
-"""How long each page of the dashboard takes in a store with a million records, beside the same page in one with ten thousand.
+"""How long each page of the dashboard takes in a store with a million records, beside the same
+page in one with ten thousand.
 
     python bench/pages.py [--quick] [--json] [--dir FOLDER] [--store sqlite,postgres,redis] [--records 1e6]
 
-Of every twelve records ten are completed, one failed and one is in doubt; a hundred wait, and five are on their way. Only the last two rows
-look at all keys.
+Of every twelve records ten are completed, one failed and one is in doubt; a hundred wait, and
+five are on their way. Only the last two rows look at all keys.
 """
 
 from __future__ import annotations
@@ -70,14 +71,18 @@ def filled(home: Home, records: int) -> tuple[Guard, str]:
             fill_postgres(url, everything)
         case _:
             fill_redis(path, everything)
-    return Guard(url), next(record.request.key for record in first if record.state is State.COMPLETED)
+    return Guard(url), next(
+        record.request.key for record in first if record.state is State.COMPLETED
+    )
 
 
 def page_rows(store: str, home: Home, sizes: tuple[int, int], slices: int) -> list[Row]:
     """The time of each page in the larger store, beside the smaller."""
     stores = {size: filled(home, size) for size in sizes}
     contenders = {
-        (size, name): functools.partial(timed, functools.partial(_viewer(guard).get, _address(page, key)), 1)
+        (size, name): functools.partial(
+            timed, functools.partial(_viewer(guard).get, _address(page, key)), 1
+        )
         for size, (guard, key) in stores.items()
         for name, page in PAGES.items()
     }
@@ -86,7 +91,13 @@ def page_rows(store: str, home: Home, sizes: tuple[int, int], slices: int) -> li
         guard.close()
     small, large = sizes
     return [
-        ratio(f"{store} {name}, {large:,} records", medians[large, name], medians[small, name], unit="ms") for name in PAGES
+        ratio(
+            f"{store} {name}, {large:,} records",
+            medians[large, name],
+            medians[small, name],
+            unit="ms",
+        )
+        for name in PAGES
     ]
 
 
@@ -100,8 +111,12 @@ def _address(page: str, key: str) -> str:
 
 def chosen_options() -> argparse.Namespace:
     def more(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--store", default=",".join(HOMES), help="which stores (default: %(default)s)")
-        parser.add_argument("--records", type=float, default=1e6, help="in the larger store (default: a million)")
+        parser.add_argument(
+            "--store", default=",".join(HOMES), help="which stores (default: %(default)s)"
+        )
+        parser.add_argument(
+            "--records", type=float, default=1e6, help="in the larger store (default: a million)"
+        )
 
     return options(__doc__, folder=True, more=more)
 
@@ -115,7 +130,15 @@ def main() -> None:
         for store in chosen.store.split(","):
             with HOMES[store](folder) as home:
                 rows += page_rows(store, home, sizes, slices)
-        report(rows, chosen, machine() | {"disk": filesystem(folder), "floor": f"the same page, {sizes[0]:,} records"})
+        report(
+            rows,
+            chosen,
+            machine()
+            | {
+                "disk": filesystem(folder),
+                "floor": f"the same page, {sizes[0]:,} records",
+            },
+        )
 
 
 if __name__ == "__main__":

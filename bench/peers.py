@@ -1,9 +1,11 @@
-"""What others take for the same work on the same servers: a 1 kB result under a key, for one caller, for 16 and for 64.
+"""What others take for the same work on the same servers: a 1 kB result under a key, for one
+caller, for 16 and for 64.
 
     python bench/peers.py [--quick] [--json] [--dir FOLDER] [--sync-ms MS] [--only NAME]...
 
-Each peer and ours take turns in one process; the figure is how many times longer the peer takes. Above 1, ours is faster. Each peer starts
-in a folder of its own, where it may leave its files. A peer that is not installed is left out.
+Each peer and ours take turns in one process; the figure is how many times longer the peer takes.
+Above 1, ours is faster. Each peer starts in a folder of its own, where it may leave its files. A
+peer that is not installed is left out.
 """
 
 from __future__ import annotations
@@ -56,11 +58,17 @@ def installed(peer: str) -> bool:
 
 
 def chosen_peers(only: list[str] | None) -> list[str]:
-    return [peer for peer, name in PEERS.items() if installed(peer) and (not only or any(part in name for part in only))]
+    return [
+        peer
+        for peer, name in PEERS.items()
+        if installed(peer) and (not only or any(part in name for part in only))
+    ]
 
 
 def urls(peers: list[str], folder: Path, stack: ExitStack) -> Iterator[tuple[str, str, str]]:
-    """For each peer, where it keeps its records and where we keep ours: the same server, and nothing in common there."""
+    """For each peer, where it keeps its records and where we keep ours: the same server, and
+    nothing in common there.
+    """
     cache = Server(folder / "redis", port=free_port())
     stack.callback(cache.stop)
     database = stack.enter_context(Postgres(under=folder.parent))
@@ -74,10 +82,20 @@ def urls(peers: list[str], folder: Path, stack: ExitStack) -> Iterator[tuple[str
             yield peer, f"sqlite:///{folder}/{peer}.db", f"sqlite:///{folder}/{peer}-ours.db"
 
 
-def beside(peer: str, urls: tuple[str, str], folder: Path, counts: tuple[int, int], deadline_s: float) -> list[Row]:
-    command = [sys.executable, Path(__file__).with_name("_peers.py"), peer, *urls, *map(str, counts)]
+def beside(
+    peer: str, urls: tuple[str, str], folder: Path, counts: tuple[int, int], deadline_s: float
+) -> list[Row]:
+    command = [
+        sys.executable,
+        Path(__file__).with_name("_peers.py"),
+        peer,
+        *urls,
+        *map(str, counts),
+    ]
     try:
-        run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=deadline_s, cwd=folder)
+        run = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=deadline_s, cwd=folder
+        )
     except subprocess.TimeoutExpired:
         raise SystemExit(f"{PEERS[peer]} did not come to an end within {deadline_s:g} s") from None
     if run.returncode != 0:
@@ -98,10 +116,16 @@ def beside(peer: str, urls: tuple[str, str], folder: Path, counts: tuple[int, in
 
 def main() -> None:
     def more(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--only", action="append", metavar="NAME", help="peers with NAME in their name; may be repeated")
+        parser.add_argument(
+            "--only",
+            action="append",
+            metavar="NAME",
+            help="peers with NAME in their name; may be repeated",
+        )
 
     chosen = options(__doc__, folder=True, more=more)
-    counts, deadline_s = ((1, 1), 120.0) if chosen.quick else ((20, 2), 600.0)  # slices, and ops of each caller in a slice
+    # slices, and ops of each caller in a slice
+    counts, deadline_s = ((1, 1), 120.0) if chosen.quick else ((20, 2), 600.0)
     rows, loads = [], [os.getloadavg()[0]]
     with tempfile.TemporaryDirectory(dir=chosen.dir) as name, ExitStack() as stack:
         folder = Path(name)
@@ -110,10 +134,15 @@ def main() -> None:
             its_own = Path(tempfile.mkdtemp(dir=folder))
             rows += beside(peer, (url, our_url), its_own, counts, deadline_s)
             loads.append(os.getloadavg()[0])
-    there = {package: version(package) for peer, (package, _) in PACKAGES.items() if installed(peer)}
+    there = {
+        package: version(package) for peer, (package, _) in PACKAGES.items() if installed(peer)
+    }
     notes = {
         "peers": ", ".join(f"{package} {number}" for package, number in there.items()),
-        "left out, not installed": ", ".join(package for package, _ in PACKAGES.values() if package not in there) or "none",
+        "left out, not installed": ", ".join(
+            package for package, _ in PACKAGES.values() if package not in there
+        )
+        or "none",
         "floor": "the peer",
         "load": " ".join(f"{load:.1f}" for load in loads),
     }

@@ -1,9 +1,11 @@
-"""What retries, a circuit breaker and a retry budget add to a call that succeeds, beside what those of others add.
+"""What retries, a circuit breaker and a retry budget add to a call that succeeds, beside what
+those of others add.
 
     python bench/policy.py [--quick] [--json]
 
-All of them and the bare call take turns in one process. For ours the figure is the nanoseconds over the bare call; for a peer it is how
-many times as much it adds as our whole policy does: retry, breaker and budget together.
+All of them and the bare call take turns in one process. For ours the figure is the nanoseconds
+over the bare call; for a peer it is how many times as much it adds as our whole policy does:
+retry, breaker and budget together.
 """
 
 from __future__ import annotations
@@ -27,14 +29,23 @@ def ours(function: Callable[..., Any], guard: Guard) -> dict[str, Callable[..., 
         "retry": retry(Retry(), kind="read")(function),
         "breaker": breaker("bank")(function),
         "breaker, by rate": breaker("bank", rate=0.5)(function),
-        WHOLE: retry(Retry(), kind="read", breaker=breaker("bank"), budget=RetryBudget("bank"))(function),
-        f"{WHOLE}, by rate": retry(kind="read", breaker=breaker("bank", rate=0.5), budget=RetryBudget("bank"))(function),
-        f"{WHOLE}, a tool": guard.tool(kind="read", breaker=breaker("bank"), budget=RetryBudget("bank"))(function),
+        WHOLE: retry(Retry(), kind="read", breaker=breaker("bank"), budget=RetryBudget("bank"))(
+            function
+        ),
+        f"{WHOLE}, by rate": retry(
+            kind="read", breaker=breaker("bank", rate=0.5), budget=RetryBudget("bank")
+        )(function),
+        f"{WHOLE}, a tool": guard.tool(
+            kind="read", breaker=breaker("bank"), budget=RetryBudget("bank")
+        )(function),
     }
 
 
 def rows(
-    colour: str, function: Callable[..., Any], floor: Callable[..., Any], measure: Callable[..., dict[Any, float]]
+    colour: str,
+    function: Callable[..., Any],
+    floor: Callable[..., Any],
+    measure: Callable[..., dict[Any, float]],
 ) -> list[Row]:
     """One colour: our parts over the bare call, then every peer beside our whole."""
     mine, peers = ours(function, Guard("memory://")), wrapped(function)
@@ -46,7 +57,12 @@ def rows(
     ]
     whole_ns = (seconds[WHOLE] - bare_s) * 1e9
     return parts + [
-        beside(f"our whole beside {peer.package}'s {peer.what}, {colour}", whole_ns, (seconds[peer] - bare_s) * 1e9, peer.goal)
+        beside(
+            f"our whole beside {peer.package}'s {peer.what}, {colour}",
+            whole_ns,
+            (seconds[peer] - bare_s) * 1e9,
+            peer.goal,
+        )
         for peer in peers
     ]
 
@@ -65,9 +81,22 @@ def main() -> None:
         imports(times),
     ]
     absent = missing()
-    peers = {"peers": ", ".join(f"{peer.package} {version(peer.package)}" for peer in PEERS if peer.package not in absent)}
+    peers = {
+        "peers": ", ".join(
+            f"{peer.package} {version(peer.package)}"
+            for peer in PEERS
+            if peer.package not in absent
+        )
+    }
     left_out = {"left out, not installed": ", ".join(absent)} if absent else {}
-    report(figures, chosen, machine() | peers | left_out | {"floor": "the bare call; beside a peer, what the peer adds to it"})
+    report(
+        figures,
+        chosen,
+        machine()
+        | peers
+        | left_out
+        | {"floor": "the bare call; beside a peer, what the peer adds to it"},
+    )
 
 
 if __name__ == "__main__":

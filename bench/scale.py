@@ -1,8 +1,10 @@
-"""What a guarded call costs in a store that has grown, beside the same call in a small one; what a sweep costs; what a record weighs.
+"""What a guarded call costs in a store that has grown, beside the same call in a small one; what
+a sweep costs; what a record weighs.
 
     python bench/scale.py [--quick] [--json] [--dir FOLDER] [--sync-ms MS] [--store sqlite,postgres,redis] [--largest 1e6|1e7]
 
-Stores of all sizes are open at once and take turns; the floor is the store with a thousand records. Everything fits into memory.
+Stores of all sizes are open at once and take turns; the floor is the store with a thousand
+records. Everything fits into memory.
 """
 
 from __future__ import annotations
@@ -15,11 +17,26 @@ from pathlib import Path
 
 from _fill import SIZES, Caller, fill, in_doubt
 from _homes import HOMES, Home
-from _paired import Goal, Row, filesystem, fsync_s, machine, options, ratio, report, take_turns, timed
+from _paired import (
+    Goal,
+    Row,
+    filesystem,
+    fsync_s,
+    machine,
+    options,
+    ratio,
+    report,
+    take_turns,
+    timed,
+)
 from _sweeps import sweep_rows
 
 SMALL = 1000
-CALLS = {"first": Caller.first, "replay, hot keys": Caller.hot, "replay, uniform keys": Caller.uniform}
+CALLS = {
+    "first": Caller.first,
+    "replay, hot keys": Caller.hot,
+    "replay, uniform keys": Caller.uniform,
+}
 GROWTH = {
     ("sqlite", "first"): Goal("<=", 2.0),
     ("sqlite", "replay, hot keys"): Goal("<=", 2.0),
@@ -50,7 +67,12 @@ def growth_rows(store: str, home: Home, sizes: list[int], slices: int) -> list[R
     for caller in callers.values():
         caller.close()
     return [
-        ratio(f"{store} {name}, {size:,} records", medians[size, name], medians[SMALL, name], GROWTH[store, name])
+        ratio(
+            f"{store} {name}, {size:,} records",
+            medians[size, name],
+            medians[SMALL, name],
+            GROWTH[store, name],
+        )
         for size in sizes
         for name in CALLS
     ]
@@ -64,10 +86,18 @@ def doubt_row(store: str, home: Home, doubts: int, slices: int) -> Row:
     shown = callers["full"].guard.in_doubt(limit=10)
     if len(shown) != 10 or sum(callers["full"].guard.counts().values()) != doubts:
         raise SystemExit("the records that were filled in are not in doubt")
-    medians = take_turns({name: functools.partial(timed, caller.first, 25) for name, caller in callers.items()}, slices)
+    medians = take_turns(
+        {name: functools.partial(timed, caller.first, 25) for name, caller in callers.items()},
+        slices,
+    )
     for caller in callers.values():
         caller.close()
-    return ratio(f"{store} first beside {doubts:,} in doubt", medians["full"], medians["empty"], GROWTH[store, "first"])
+    return ratio(
+        f"{store} first beside {doubts:,} in doubt",
+        medians["full"],
+        medians["empty"],
+        GROWTH[store, "first"],
+    )
 
 
 def weight_rows(store: str, home: Home, records: int) -> list[Row]:
@@ -79,17 +109,28 @@ def weight_rows(store: str, home: Home, records: int) -> list[Row]:
         for number in range(records):
             caller.first()
             if number % 1000 == 999:
-                home.weigh(url)  # a server tidies up all the time; without it every update would leave a dead row to be weighed
+                # a server tidies up all the time; without it every update would leave a dead row
+                # to be weighed
+                home.weigh(url)
         caller.close()
         each = (home.weigh(url) - empty) / records
-        rows.append(Row(f"{store} bytes of a record, result of {size}", each, None, "B", each, "bytes"))
+        rows.append(
+            Row(f"{store} bytes of a record, result of {size}", each, None, "B", each, "bytes")
+        )
     return rows
 
 
 def chosen_options() -> argparse.Namespace:
     def more(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--store", default=",".join(HOMES), help="which stores (default: %(default)s)")
-        parser.add_argument("--largest", choices=("1e6", "1e7"), default="1e6", help="ten million take minutes and gigabytes")
+        parser.add_argument(
+            "--store", default=",".join(HOMES), help="which stores (default: %(default)s)"
+        )
+        parser.add_argument(
+            "--largest",
+            choices=("1e6", "1e7"),
+            default="1e6",
+            help="ten million take minutes and gigabytes",
+        )
 
     return options(__doc__, folder=True, more=more)
 
@@ -97,7 +138,11 @@ def chosen_options() -> argparse.Namespace:
 def main() -> None:
     chosen = chosen_options()
     largest = int(float(chosen.largest))
-    sizes = [2000] if chosen.quick else [size for size in (100_000, 1_000_000, 10_000_000) if size <= largest]
+    sizes = (
+        [2000]
+        if chosen.quick
+        else [size for size in (100_000, 1_000_000, 10_000_000) if size <= largest]
+    )
     slices, doubts, weighed = (2, 500, 200) if chosen.quick else (60, 100_000, 10_000)
     due, moment_s, moments = (500, 0.05, 1) if chosen.quick else (100_000, 0.5, 16)
     rows, loads = [], [os.getloadavg()[0]]
@@ -113,7 +158,10 @@ def main() -> None:
                 rows += weight_rows(store, home, weighed)
                 rows += sweep_rows(store, home, due, moment_s, moments)
             loads.append(os.getloadavg()[0])
-    notes = {"floor": f"the same store with {SMALL:,} records", "load": " ".join(f"{load:.1f}" for load in loads)}
+    notes = {
+        "floor": f"the same store with {SMALL:,} records",
+        "load": " ".join(f"{load:.1f}" for load in loads),
+    }
     report(rows, chosen, machine() | disk | notes)
 
 

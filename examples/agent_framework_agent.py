@@ -1,8 +1,10 @@
-"""An agent of the Microsoft Agent Framework that is asked twice, because its first run was lost. The customer has one refund.
+"""An agent of the Microsoft Agent Framework that is asked twice, because its first run was lost.
+The customer has one refund.
 
     python examples/agent_framework_agent.py
 
-The model is a script, so this needs no network. The bank is a process of its own, and honours no keys: what is sent twice is paid twice.
+The model is a script, so this needs no network. The bank is a process of its own, and honours no
+keys: what is sent twice is paid twice.
 """
 
 import asyncio
@@ -45,9 +47,14 @@ def asks(call_id: str, reason: str) -> Content:
 
 async def talk(agent: Agent[Any]) -> None:
     """Let the agent work in the customer's session."""
-    response = await agent.run("refund pay_7, please", session=agent.create_session(session_id="chat-42"))
+    response = await agent.run(
+        "refund pay_7, please", session=agent.create_session(session_id="chat-42")
+    )
     contents = [content for message in response.messages for content in message.contents]
-    print("the model got:", *(content.result for content in contents if content.type == "function_result"))
+    print(
+        "the model got:",
+        *(content.result for content in contents if content.type == "function_result"),
+    )
 
 
 with tempfile.TemporaryDirectory() as folder, Bank(Path(folder, "ledger")) as bank:
@@ -59,8 +66,12 @@ with tempfile.TemporaryDirectory() as folder, Bank(Path(folder, "ledger")) as ba
         return str(bank.pay(payment_id, amount_minor)["receipt"])
 
     for line in (asks("call_1", "late delivery"), asks("call_2", "the parcel was late")):
-        middleware = EffectOnce(guard, contracts={"refund": {"kind": "irreversible", "volatile": ["reason"]}})
-        agent = Agent(Script(line, Content.from_text("done")), tools=[refund], middleware=middleware)
+        middleware = EffectOnce(
+            guard, contracts={"refund": {"kind": "irreversible", "volatile": ["reason"]}}
+        )
+        agent = Agent(
+            Script(line, Content.from_text("done")), tools=[refund], middleware=middleware
+        )
         asyncio.run(talk(agent))
     print("refunds in the bank's ledger:", len(bank.ledger()))
     guard.close()

@@ -1,9 +1,10 @@
-"""Anthropic's tool runner, asked twice, because its first run was lost. The customer has one refund.
+"""Anthropic's tool runner, asked twice, because its first run was lost. The customer has one
+refund.
 
     python examples/anthropic_runner.py
 
-The other side of the wire is a script, so this needs no network. The bank is a process of its own, and honours no keys: what is sent twice is
-paid twice.
+The other side of the wire is a script, so this needs no network. The bank is a process of its
+own, and honours no keys: what is sent twice is paid twice.
 """
 
 import tempfile
@@ -19,17 +20,31 @@ from effectonce.testing.bank import Bank
 
 
 def script(call_id: str, reason: str) -> httpx2.MockTransport:
-    """A model that asks for a refund, each time with another id and in other words, and then is done."""
+    """A model that asks for a refund, each time with another id and in other words, and then is
+    done.
+    """
     arguments = {"payment_id": "pay_7", "amount_minor": 1_400_000, "reason": reason}
     asks = {"type": "tool_use", "id": call_id, "name": "refund", "input": arguments}
     lines: list[dict[str, Any]] = [asks, {"type": "text", "text": "done"}]
 
     def answer(_request: httpx2.Request) -> httpx2.Response:
         line, left = lines.pop(0), len(lines)
-        message = {"id": f"msg_{left}", "type": "message", "role": "assistant", "model": "script", "content": [line]}
+        message = {
+            "id": f"msg_{left}",
+            "type": "message",
+            "role": "assistant",
+            "model": "script",
+            "content": [line],
+        }
         usage = {"input_tokens": 1, "output_tokens": 1}
         return httpx2.Response(
-            200, json=message | {"usage": usage, "stop_reason": "tool_use" if left else "end_turn", "stop_sequence": None}
+            200,
+            json=message
+            | {
+                "usage": usage,
+                "stop_reason": "tool_use" if left else "end_turn",
+                "stop_sequence": None,
+            },
         )
 
     return httpx2.MockTransport(answer)

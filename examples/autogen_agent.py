@@ -1,9 +1,11 @@
-"""An AutoGen agent that is asked twice, because its first run was lost. The customer has one refund.
+"""An AutoGen agent that is asked twice, because its first run was lost. The customer has one
+refund.
 
     pip install 'effectonce[autogen]' autogen-ext
     python examples/autogen_agent.py
 
-The model is a script, so this needs no network. The bank is a process of its own, and honours no keys: what is sent twice is paid twice.
+The model is a script, so this needs no network. The bank is a process of its own, and honours no
+keys: what is sent twice is paid twice.
 """
 
 import asyncio
@@ -21,7 +23,13 @@ from effectonce import Guard
 from effectonce.integrations.autogen import protect
 from effectonce.testing.bank import Bank
 
-CAPABLE = ModelInfo(vision=False, function_calling=True, json_output=False, family="unknown", structured_output=False)
+CAPABLE = ModelInfo(
+    vision=False,
+    function_calling=True,
+    json_output=False,
+    family="unknown",
+    structured_output=False,
+)
 
 
 def asks(call_id: str, reason: str) -> CreateResult:
@@ -45,7 +53,10 @@ with tempfile.TemporaryDirectory() as folder, Bank(Path(folder, "ledger")) as ba
         agent = protect(agent, guard, scope="chat-42", contracts=contracts)
         result = asyncio.run(agent.run(task="refund pay_7, please"))
         told = [
-            each.content for event in result.messages if isinstance(event, ToolCallExecutionEvent) for each in event.content
+            each.content
+            for event in result.messages
+            if isinstance(event, ToolCallExecutionEvent)
+            for each in event.content
         ]
         print("the model got:", *told)
     print("refunds in the bank's ledger:", len(bank.ledger()))

@@ -1,9 +1,11 @@
-"""A Celery task refunds a customer, and its process dies after the bank said yes. Redis delivers it again: the customer has one refund.
+"""A Celery task refunds a customer, and its process dies after the bank said yes. Redis delivers
+it again: the customer has one refund.
 
     pip install 'effectonce[celery]' redis; apt-get install redis-server
     python examples/celery_task.py
 
-The broker is a private Redis, which ends with this process. The bank is a process of its own, and counts.
+The broker is a private Redis, which ends with this process. The bank is a process of its own,
+and counts.
 """
 
 import os
@@ -21,12 +23,15 @@ from effectonce.testing.bank import Bank, pay
 
 BROKER = f"redis+socket://{Path('broker.sock').absolute()}"
 guard = Guard("sqlite:///effects.db")
-app = Celery("celery_task", broker=BROKER, backend=BROKER, task_cls=EffectOnce(guard))  # the one line
+# the one line
+app = Celery("celery_task", broker=BROKER, backend=BROKER, task_cls=EffectOnce(guard))
 
 
 @guard.tool(kind="irreversible", downstream="key", lease_s=1)
 def refund(payment_id: str, amount_minor: int) -> str:
-    receipt = pay(int(os.environ["BANK"]), payment_id, amount_minor, key=current_effect().downstream_key)["receipt"]
+    receipt = pay(
+        int(os.environ["BANK"]), payment_id, amount_minor, key=current_effect().downstream_key
+    )["receipt"]
     if not Path("died").exists():
         Path("died").touch()
         Path("said").write_text(f"the bank said yes ({receipt}), and the process of the task dies")
@@ -42,7 +47,17 @@ def refund_customer(payment_id: str) -> str:
 def main() -> None:
     with Bank("celery.ledger", honours_keys=True) as bank, Path("worker.log").open("wb") as log:
         path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-        redis = ["redis-server", "--port", "0", "--unixsocket", "broker.sock", "--save", "", "--logfile", "redis.log"]
+        redis = [
+            "redis-server",
+            "--port",
+            "0",
+            "--unixsocket",
+            "broker.sock",
+            "--save",
+            "",
+            "--logfile",
+            "redis.log",
+        ]
         broker = subprocess.Popen(redis)  # noqa: S603
         while not Path("broker.sock").exists():
             time.sleep(0.01)

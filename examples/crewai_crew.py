@@ -1,9 +1,11 @@
-"""A crew whose guardrail is not content, so its task is executed again. The customer has one refund.
+"""A crew whose guardrail is not content, so its task is executed again. The customer has one
+refund.
 
     pip install 'effectonce[crewai]'
     python examples/crewai_crew.py
 
-The model is a script, so this needs no network. The bank is a process of its own, and honours no keys: what is sent twice is paid twice.
+The model is a script, so this needs no network. The bank is a process of its own, and honours no
+keys: what is sent twice is paid twice.
 """
 
 import json
@@ -42,7 +44,9 @@ class Script(BaseLLM):
 def asks(call_id: str, reason: str) -> list[dict[str, Any]]:
     """The model asks for a refund: each time with another id, and in other words."""
     arguments = json.dumps({"payment_id": "pay_7", "amount_minor": 1_400_000, "reason": reason})
-    return [{"id": call_id, "type": "function", "function": {"name": "refund", "arguments": arguments}}]
+    return [
+        {"id": call_id, "type": "function", "function": {"name": "refund", "arguments": arguments}}
+    ]
 
 
 with tempfile.TemporaryDirectory() as folder, Bank(Path(folder, "ledger")) as bank:
@@ -55,11 +59,18 @@ with tempfile.TemporaryDirectory() as folder, Bank(Path(folder, "ledger")) as ba
 
     script = Script(
         model="script",
-        lines=[asks("call_1", "late delivery"), "done", asks("call_2", "the parcel was late"), "done, with receipt rcpt_1"],
+        lines=[
+            asks("call_1", "late delivery"),
+            "done",
+            asks("call_2", "the parcel was late"),
+            "done, with receipt rcpt_1",
+        ],
     )
     contracts = {"refund": {"kind": "irreversible", "volatile": ["reason"]}}
     tools = protect([refund], guard, scope="ticket-17", contracts=contracts)
-    clerk = Agent(role="clerk", goal="refund what is due", backstory="A clerk.", llm=script, tools=tools)
+    clerk = Agent(
+        role="clerk", goal="refund what is due", backstory="A clerk.", llm=script, tools=tools
+    )
     task = Task(
         description="refund pay_7, please",
         expected_output="a receipt",

@@ -1,4 +1,5 @@
-"""A DBOS step refunds a customer, and its process dies after the bank said yes. Run it again: DBOS recovers, the customer has one refund.
+"""A DBOS step refunds a customer, and its process dies after the bank said yes. Run it again:
+DBOS recovers, the customer has one refund.
 
     pip install 'effectonce[dbos]'
     python examples/dbos_step.py --die

@@ -32,8 +32,12 @@ def pay(request: HttpRequest) -> JsonResponse:
     """An ordinary view. The bank gets the key: a retry, wherever it comes from, pays once."""
     payment = json.loads(request.body)
     with Path("payments.log").open("a") as log:
-        log.write(f"{payment['order']} {payment['amount_minor']} {current_effect().downstream_key}\n")
-    return JsonResponse({"order": payment["order"], "paid_minor": payment["amount_minor"]}, status=201)
+        log.write(
+            f"{payment['order']} {payment['amount_minor']} {current_effect().downstream_key}\n"
+        )
+    return JsonResponse(
+        {"order": payment["order"], "paid_minor": payment["amount_minor"]}, status=201
+    )
 
 
 urlpatterns = [path("payments", pay)]

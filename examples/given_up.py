@@ -1,4 +1,5 @@
-"""The bank cannot be reached: three attempts, and the agent gives up. Nothing is lost; an operator redrives it when the bank is back.
+"""The bank cannot be reached: three attempts, and the agent gives up. Nothing is lost; an
+operator redrives it when the bank is back.
 
     python examples/given_up.py
     touch bank.open
@@ -17,12 +18,19 @@ guard = Guard("sqlite:///effects.db")
 guard.observe(Audit(guard))
 
 
-@guard.tool(kind="irreversible", downstream=Downstream.key(), name="refund_invoice", retry=Retry(attempts=3, base_s=0.01))
+@guard.tool(
+    kind="irreversible",
+    downstream=Downstream.key(),
+    name="refund_invoice",
+    retry=Retry(attempts=3, base_s=0.01),
+)
 def refund_invoice(invoice: str, amount_minor: int) -> str:
     if not Path("bank.open").exists():
         raise NotSent("the bank cannot be reached")
     with Bank("open.ledger", honours_keys=True) as bank:
-        receipt: str = bank.pay(invoice, amount_minor, key=current_effect().downstream_key)["receipt"]
+        receipt: str = bank.pay(invoice, amount_minor, key=current_effect().downstream_key)[
+            "receipt"
+        ]
         return receipt
 
 

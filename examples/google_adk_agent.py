@@ -1,8 +1,10 @@
-"""An agent of Google's kit that is asked twice, because its first session was lost. The customer has one refund.
+"""An agent of Google's kit that is asked twice, because its first session was lost. The customer
+has one refund.
 
     python examples/google_adk_agent.py
 
-The model is a script, so this needs no network. The bank is a process of its own, and honours no keys: what is sent twice is paid twice.
+The model is a script, so this needs no network. The bank is a process of its own, and honours no
+keys: what is sent twice is paid twice.
 """
 
 import asyncio
@@ -61,7 +63,9 @@ with tempfile.TemporaryDirectory() as folder, Bank(Path(folder, "ledger")) as ba
         return str(bank.pay(payment_id, amount_minor)["receipt"])
 
     for line in (asks("call_1", "late delivery"), asks("call_2", "the parcel was late")):
-        agent = LlmAgent(name="desk", model=Script(lines=[line, types.Part(text="done")]), tools=[refund])
+        agent = LlmAgent(
+            name="desk", model=Script(lines=[line, types.Part(text="done")]), tools=[refund]
+        )
         asyncio.run(talk(App(name="shop", root_agent=agent, plugins=[once])))
     print("refunds in the bank's ledger:", len(bank.ledger()))
     guard.close()

@@ -1,8 +1,10 @@
-"""An agent of LangChain whose run is lost after the bank said yes. Asked again, it decides again; the customer has one refund.
+"""An agent of LangChain whose run is lost after the bank said yes. Asked again, it decides
+again; the customer has one refund.
 
     python examples/langchain_agent.py
 
-The model is a script, so this needs no network. The bank is a process of its own, and honours no keys: what is sent twice is paid twice.
+The model is a script, so this needs no network. The bank is a process of its own, and honours no
+keys: what is sent twice is paid twice.
 """
 
 import tempfile
@@ -33,7 +35,9 @@ class Script(BaseChatModel):
     def bind_tools(self, tools: Any, **_: Any) -> "Script":
         return self
 
-    def _generate(self, messages: Any, stop: Any = None, run_manager: Any = None, **_: Any) -> ChatResult:
+    def _generate(
+        self, messages: Any, stop: Any = None, run_manager: Any = None, **_: Any
+    ) -> ChatResult:
         return ChatResult(generations=[ChatGeneration(message=self.lines.pop(0))])
 
 
@@ -55,7 +59,12 @@ with tempfile.TemporaryDirectory() as folder, Bank(Path(folder, "ledger")) as ba
     thread = {"configurable": {"thread_id": "chat-42"}}
     for line in (asks("call_1", "late delivery"), asks("call_2", "the parcel was late")):
         # A saver of its own each time: the first run is lost with all that it had saved.
-        agent = create_agent(Script(lines=[line, AIMessage("done")]), [refund], middleware=[once], checkpointer=InMemorySaver())
+        agent = create_agent(
+            Script(lines=[line, AIMessage("done")]),
+            [refund],
+            middleware=[once],
+            checkpointer=InMemorySaver(),
+        )
         result = agent.invoke({"messages": [HumanMessage("refund pay_7, please")]}, thread)
         print("the model got:", result["messages"][-2].content)
     print("refunds in the bank's ledger:", len(bank.ledger()))

@@ -1,10 +1,12 @@
-"""A bank refunds a customer, and its answer is lost on the way. Nothing here shows whether the money left.
+"""A bank refunds a customer, and its answer is lost on the way. Nothing here shows whether the
+money left.
 
     python examples/lost_answer.py
     effectonce status --store sqlite:///effects.db
     effectonce indoubt reconcile --app examples.lost_answer:guard
 
-The bank is a process of its own. Its ledger, lost.ledger, has one line for each refund that really happened.
+The bank is a process of its own. Its ledger, lost.ledger, has one line for each refund that
+really happened.
 """
 
 from effectonce import CannotTell, Found, Guard, InDoubt, NotFound, Retry

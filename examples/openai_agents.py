@@ -1,8 +1,10 @@
-"""An agent of the OpenAI Agents SDK that is asked twice, because its first run was lost. The customer has one refund.
+"""An agent of the OpenAI Agents SDK that is asked twice, because its first run was lost. The
+customer has one refund.
 
     python examples/openai_agents.py
 
-The model is a script, so this needs no network. The bank is a process of its own, and honours no keys: what is sent twice is paid twice.
+The model is a script, so this needs no network. The bank is a process of its own, and honours no
+keys: what is sent twice is paid twice.
 """
 
 import asyncio
@@ -13,7 +15,11 @@ from typing import Any
 
 from agents import Agent, ModelResponse, RunConfig, Runner, Usage, function_tool
 from agents.models.interface import Model
-from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+from openai.types.responses import (
+    ResponseFunctionToolCall,
+    ResponseOutputMessage,
+    ResponseOutputText,
+)
 
 from effectonce import Guard
 from effectonce.integrations.openai_agents import protect
@@ -36,13 +42,17 @@ class Script(Model):
 def asks(call_id: str, reason: str) -> ResponseFunctionToolCall:
     """The model asks for a refund: each time with another id, and in other words."""
     arguments = json.dumps({"payment_id": "pay_7", "amount_minor": 1_400_000, "reason": reason})
-    return ResponseFunctionToolCall(type="function_call", call_id=call_id, name="refund", arguments=arguments)
+    return ResponseFunctionToolCall(
+        type="function_call", call_id=call_id, name="refund", arguments=arguments
+    )
 
 
 def says(text: str) -> ResponseOutputMessage:
     """The model answers."""
     content = [ResponseOutputText(type="output_text", text=text, annotations=[])]
-    return ResponseOutputMessage(id="m", type="message", role="assistant", status="completed", content=content)
+    return ResponseOutputMessage(
+        id="m", type="message", role="assistant", status="completed", content=content
+    )
 
 
 with tempfile.TemporaryDirectory() as folder, Bank(Path(folder, "ledger")) as bank:
@@ -55,10 +65,16 @@ with tempfile.TemporaryDirectory() as folder, Bank(Path(folder, "ledger")) as ba
 
     for line in (asks("call_1", "late delivery"), asks("call_2", "the parcel was late")):
         agent = Agent(name="desk", model=Script(line, says("done")), tools=[refund])
-        agent = protect(agent, guard, contracts={"refund": {"kind": "irreversible", "volatile": ["reason"]}})
+        agent = protect(
+            agent, guard, contracts={"refund": {"kind": "irreversible", "volatile": ["reason"]}}
+        )
         config = RunConfig(group_id="chat-42", tracing_disabled=True)
         result = asyncio.run(Runner.run(agent, "refund pay_7, please", run_config=config))
-        told = [item["output"] for item in result.to_input_list() if item.get("type") == "function_call_output"]
+        told = [
+            item["output"]
+            for item in result.to_input_list()
+            if item.get("type") == "function_call_output"
+        ]
         print("the model got:", *told)
     print("refunds in the bank's ledger:", len(bank.ledger()))
     guard.close()

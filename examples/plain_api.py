@@ -1,4 +1,5 @@
-"""An API that knows nothing of keys, in nothing but the standard library: it could be in any language. It prints its port.
+"""An API that knows nothing of keys, in nothing but the standard library: it could be in any
+language. It prints its port.
 
 Every payment that is really made is a line in payments.log.
 """
@@ -19,7 +20,9 @@ class Api(BaseHTTPRequestHandler):
         """Pay, each time that it is asked to."""
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
         with Path("payments.log").open("a") as log:
-            log.write(f"{asked['order']} {asked['amount_minor']} {self.headers['idempotency-key']}\n")
+            log.write(
+                f"{asked['order']} {asked['amount_minor']} {self.headers['idempotency-key']}\n"
+            )
         self.answer({"order": asked["order"], "paid_minor": asked["amount_minor"]})
 
     def answer(self, said: dict[str, str | int]) -> None:

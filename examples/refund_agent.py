@@ -1,9 +1,11 @@
-"""An agent refunds a customer, and dies after the bank said yes. Run it again: the customer has one refund.
+"""An agent refunds a customer, and dies after the bank said yes. Run it again: the customer has
+one refund.
 
     python examples/refund_agent.py --die
     python examples/refund_agent.py
 
-The bank is a process of its own. Its ledger, bank.ledger, has one line for each refund that really happened.
+The bank is a process of its own. Its ledger, bank.ledger, has one line for each refund that
+really happened.
 """
 
 import os

@@ -1,11 +1,13 @@
-"""A refund in four steps: decide, pay, write it down, tell the customer. It dies after the bank said yes, and goes on.
+"""A refund in four steps: decide, pay, write it down, tell the customer. It dies after the bank
+said yes, and goes on.
 
     python examples/refund_workflow.py --die
     python examples/refund_workflow.py
     python examples/refund_workflow.py --refuse
 
-The last one is another order, whose mail is refused for good: the refund is clawed back, once. The bank is a process of its own;
-workflow.ledger has one line for each payment that really happened.
+The last one is another order, whose mail is refused for good: the refund is clawed back, once.
+The bank is a process of its own; workflow.ledger has one line for each payment that really
+happened.
 """
 
 import os
@@ -20,7 +22,9 @@ guard = Guard("sqlite:///effects.db")
 
 
 def decide(order_id: str) -> dict:
-    """What the model chose to do, and with which arguments: written down before it is done, and never asked for again."""
+    """What the model chose to do, and with which arguments: written down before it is done, and
+    never asked for again.
+    """
     return {"tool": "refund", "amount_minor": 1_400_000}
 
 

@@ -1,9 +1,11 @@
-"""A Restate handler refunds a customer, and its process dies after the bank said yes. Restate resumes it in the next one: one refund.
+"""A Restate handler refunds a customer, and its process dies after the bank said yes. Restate
+resumes it in the next one: one refund.
 
     pip install 'effectonce[restate]' hypercorn; npm install --global @restatedev/restate-server
     python examples/restate_service.py
 
-Restate is a private server, with its files in this folder. The bank is a process of its own, and counts.
+Restate is a private server, with its files in this folder. The bank is a process of its own, and
+counts.
 """
 
 import asyncio
@@ -28,14 +30,19 @@ from effectonce.integrations.restate import EffectOnce
 from effectonce.testing.bank import Bank, pay
 
 guard = Guard("sqlite:///effects.db")
-refunds = restate.Service("refunds", invocation_context_managers=[EffectOnce(guard)])  # the one line
+# the one line
+refunds = restate.Service("refunds", invocation_context_managers=[EffectOnce(guard)])
 
 
 @guard.tool(kind="irreversible", downstream="key", lease_s=1)
 def refund(payment_id: str, amount_minor: int) -> str:
-    receipt = pay(int(os.environ["BANK"]), payment_id, amount_minor, key=current_effect().downstream_key)["receipt"]
+    receipt = pay(
+        int(os.environ["BANK"]), payment_id, amount_minor, key=current_effect().downstream_key
+    )["receipt"]
     if not Path("died").exists():
-        Path("died").write_text(f"the bank said yes ({receipt}), and the process of the handler dies")
+        Path("died").write_text(
+            f"the bank said yes ({receipt}), and the process of the handler dies"
+        )
         os.kill(os.getpid(), signal.SIGKILL)
     return receipt
 
@@ -50,11 +57,23 @@ class Restate:
 
     def __init__(self, log: Any) -> None:
         self.ingress, self.admin = _free_port(), _free_port()
-        ports = {"BIND_PORT": _free_port(), "INGRESS__BIND_PORT": self.ingress, "ADMIN__BIND_PORT": self.admin}
-        settings = ports | {"BIND_IP": "127.0.0.1", "LISTEN_MODE": "tcp", "DISABLE_TELEMETRY": "true"}
-        environment = os.environ | {f"RESTATE_{name}": str(value) for name, value in settings.items()}
+        ports = {
+            "BIND_PORT": _free_port(),
+            "INGRESS__BIND_PORT": self.ingress,
+            "ADMIN__BIND_PORT": self.admin,
+        }
+        settings = ports | {
+            "BIND_IP": "127.0.0.1",
+            "LISTEN_MODE": "tcp",
+            "DISABLE_TELEMETRY": "true",
+        }
+        environment = os.environ | {
+            f"RESTATE_{name}": str(value) for name, value in settings.items()
+        }
         command = ["restate-server", "--base-dir", "data"]
-        self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)  # noqa: S603
+        self.process = subprocess.Popen(  # noqa: S603
+            command, env=environment, stdout=log, stderr=log, start_new_session=True
+        )  # noqa: RUF100, S603
 
     def end(self) -> None:
         """What npm has on the path is a script that starts the server: both of them."""
@@ -64,7 +83,9 @@ class Restate:
     def ask(self, port: int, path: str, content: Any = None) -> Any:
         """As soon as it listens."""
         body = None if content is None else json.dumps(content).encode()
-        request = Request(f"http://127.0.0.1:{port}/{path}", body, {"content-type": "application/json"})
+        request = Request(
+            f"http://127.0.0.1:{port}/{path}", body, {"content-type": "application/json"}
+        )
         for _ in range(1000):
             try:
                 with urlopen(request, timeout=60) as answer:  # noqa: S310
@@ -85,17 +106,23 @@ def main() -> None:
         port, environment = _free_port(), os.environ | {"BANK": str(bank.port)}
 
         def work() -> subprocess.Popen[bytes]:
-            return subprocess.Popen([sys.executable, __file__, str(port)], env=environment, stdout=log, stderr=log)  # noqa: S603
+            return subprocess.Popen(  # noqa: S603
+                [sys.executable, __file__, str(port)], env=environment, stdout=log, stderr=log
+            )  # noqa: RUF100, S603
 
         server = Restate(log)
         first = second = work()
         try:
             server.ask(server.admin, "deployments", {"uri": f"http://127.0.0.1:{port}"})
-            invocation = server.ask(server.ingress, "refunds/refund_customer/send", "pay_7")["invocationId"]
+            invocation = server.ask(server.ingress, "refunds/refund_customer/send", "pay_7")[
+                "invocationId"
+            ]
             first.wait()
             print(Path("died").read_text())
             second = work()
-            print("refunded:", server.ask(server.ingress, f"restate/invocation/{invocation}/attach"))
+            print(
+                "refunded:", server.ask(server.ingress, f"restate/invocation/{invocation}/attach")
+            )
         finally:
             for process in (first, second):
                 process.kill()

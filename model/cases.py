@@ -1,8 +1,9 @@
-"""What is explored: the protocol on each kind of terms, which must hold, and sabotages of it, which must be found.
+"""What is explored: the protocol on each kind of terms, which must hold, and sabotages of it,
+which must be found.
 
-A sabotage is the real table with one guard or change replaced, the real flow with one method replaced, or an environment that breaks a
-promise. Each is a mistake that somebody made: X1, X11, X12 and X13 were ours until this model found them, the others are in code that
-people copy.
+A sabotage is the real table with one guard or change replaced, the real flow with one method
+replaced, or an environment that breaks a promise. Each is a mistake that somebody made: X1, X11,
+X12 and X13 were ours until this model found them, the others are in code that people copy.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ RESEND_S = {Capability.KEY: 100.0, Capability.TRANSACTION: inf}
 
 def _terms(downstream: Capability, **more: Any) -> Terms:
     """The terms of a tool that must not run twice."""
-    settings = {"kind": Kind.WRITE, "window_s": 100.0, "resend_s": RESEND_S.get(downstream, 0.0)} | more
+    settings = {
+        "kind": Kind.WRITE,
+        "window_s": 100.0,
+        "resend_s": RESEND_S.get(downstream, 0.0),
+    } | more
     return Terms(tool="pay", version="1", downstream=downstream, **settings)
 
 
@@ -43,21 +48,83 @@ PROBE_BOUNDED = _terms(Capability.PROBE, delay_s=5.0)
 GOOD: tuple[Case, ...] = (
     Case(name="TX     effect in our own transaction", terms=TX, owners=4, cuts=1, cancels=1),
     Case(name="KEY    downstream honours our key", terms=KEY, owners=3),
-    Case(name="KEY    claim and dispatch apart", terms=KEY, owners=3, attempts=1, separate_dispatch=True),
+    Case(
+        name="KEY    claim and dispatch apart",
+        terms=KEY,
+        owners=3,
+        attempts=1,
+        separate_dispatch=True,
+    ),
     Case(name="KEY    + lost acknowledgements", terms=KEY, owners=2, cuts=1),
     Case(name="KEY    + twice as many of them", terms=KEY, owners=2, attempts=1, cuts=2),
-    Case(name="KEY    + throttling, cancelled callers", terms=KEY, owners=2, cuts=1, cancels=1, throttles=True),
-    Case(name="KEY    + the window for sending again ends", terms=KEY, owners=3, attempts=1, ages=True),
-    Case(name="KEY    + a person settles doubts", terms=KEY, owners=3, attempts=1, person=True, ages=True),
+    Case(
+        name="KEY    + throttling, cancelled callers",
+        terms=KEY,
+        owners=2,
+        cuts=1,
+        cancels=1,
+        throttles=True,
+    ),
+    Case(
+        name="KEY    + the window for sending again ends",
+        terms=KEY,
+        owners=3,
+        attempts=1,
+        ages=True,
+    ),
+    Case(
+        name="KEY    + a person settles doubts",
+        terms=KEY,
+        owners=3,
+        attempts=1,
+        person=True,
+        ages=True,
+    ),
     Case(name="KEY    downstream stores its refusals", terms=KEY_STORES, owners=2, cuts=1),
     Case(name="KEY    same, store forgets once", terms=KEY_STORES, owners=3, attempts=1, losses=1),
     Case(name="NONE   at most once, then in doubt", terms=NONE, owners=3, workers=3, cuts=1),
-    Case(name="NONE   claim and dispatch apart", terms=NONE, owners=3, cuts=1, separate_dispatch=True),
-    Case(name="NONE   + throttling, cancelled callers", terms=NONE, owners=3, cuts=1, cancels=1, throttles=True),
-    Case(name="NONE   + the key's window ends, a person", terms=NONE, owners=3, cuts=1, closings=1, person=True),
-    Case(name="PROBE  not found: a person decides", terms=PROBE, owners=3, cuts=1, attempts=1, has_probe=True),
-    Case(name="PROBE  not found: re-run, bounded delay", terms=PROBE_BOUNDED, owners=3, attempts=1, has_probe=True),
-    Case(name="PROBE  same, + lost acknowledgements", terms=PROBE_BOUNDED, owners=2, cuts=1, attempts=1, has_probe=True),
+    Case(
+        name="NONE   claim and dispatch apart", terms=NONE, owners=3, cuts=1, separate_dispatch=True
+    ),
+    Case(
+        name="NONE   + throttling, cancelled callers",
+        terms=NONE,
+        owners=3,
+        cuts=1,
+        cancels=1,
+        throttles=True,
+    ),
+    Case(
+        name="NONE   + the key's window ends, a person",
+        terms=NONE,
+        owners=3,
+        cuts=1,
+        closings=1,
+        person=True,
+    ),
+    Case(
+        name="PROBE  not found: a person decides",
+        terms=PROBE,
+        owners=3,
+        cuts=1,
+        attempts=1,
+        has_probe=True,
+    ),
+    Case(
+        name="PROBE  not found: re-run, bounded delay",
+        terms=PROBE_BOUNDED,
+        owners=3,
+        attempts=1,
+        has_probe=True,
+    ),
+    Case(
+        name="PROBE  same, + lost acknowledgements",
+        terms=PROBE_BOUNDED,
+        owners=2,
+        cuts=1,
+        attempts=1,
+        has_probe=True,
+    ),
 )
 
 
@@ -67,7 +134,8 @@ def _quick(case: Case) -> Case:
     return but(case, owners=2, workers=2, cuts=cuts, attempts=1 if cuts else case.attempts)
 
 
-QUICK: tuple[Case, ...] = tuple(_quick(case) for case in GOOD[:-1])  # the last differs from the one before it by its cuts only
+# the last differs from the one before it by its cuts only
+QUICK: tuple[Case, ...] = tuple(_quick(case) for case in GOOD[:-1])
 
 
 # ---------------------------------------------------------------- must be found
@@ -83,7 +151,9 @@ def _never(*_: Any) -> bool:
 
 def _swap(guards: dict[Guard, Guard]) -> tuple[TransitionRule, ...]:
     """The table with each guard of *guards* replaced."""
-    return tuple(replace(rule, when=tuple(guards.get(guard, guard) for guard in rule.when)) for rule in RULES)
+    return tuple(
+        replace(rule, when=tuple(guards.get(guard, guard) for guard in rule.when)) for rule in RULES
+    )
 
 
 def _change(names: set[str], change: Any) -> tuple[TransitionRule, ...]:
@@ -137,9 +207,19 @@ BAD: tuple[Case, ...] = (
         rules=_swap({rules.rejection_is_final: _always}),
         expect=FALSE_FAILURE,
     ),
-    Case(name="X4   the downstream forgets our key early", terms=KEY, forgets_early=True, expect=DUPLICATE),
+    Case(
+        name="X4   the downstream forgets our key early",
+        terms=KEY,
+        forgets_early=True,
+        expect=DUPLICATE,
+    ),
     Case(name="X5   NONE, the store forgets", terms=NONE, losses=1, expect=DUPLICATE),
-    Case(name="X6   KEY, the store forgets, refusals are not stored", terms=KEY, losses=1, expect=FALSE_FAILURE),
+    Case(
+        name="X6   KEY, the store forgets, refusals are not stored",
+        terms=KEY,
+        losses=1,
+        expect=FALSE_FAILURE,
+    ),
     Case(
         name="X7   the store forgets, owners fenced by epoch only",
         terms=KEY_STORES,

@@ -1,8 +1,9 @@
 """Everything that can happen to one key, exhaustively.
 
-Theory of operation. A `World` is one moment: the record, the workers, the requests that are on their way, what the downstream has done
-and what callers were told. `Moves` lists what can happen next, and `explore` visits every world that can be reached, breadth first, so
-that the first violation it meets has the shortest trace.
+Theory of operation. A `World` is one moment: the record, the workers, the requests that are on
+their way, what the downstream has done and what callers were told. `Moves` lists what can happen
+next, and `explore` visits every world that can be reached, breadth first, so that the first
+violation it meets has the shortest trace.
 
   the store       is the real transition table      (ledger.py)
   the workers     are the real flow                 (flows.py)
@@ -13,11 +14,13 @@ that the first violation it meets has the shortest trace.
       a store write is not acknowledged, and lands at once, later, or never; its sender repeats it with the same token
       where a case says so: a caller is cancelled, a window ends, the store or the downstream forgets, a person decides
 
-Bounds: one key, and per case (cases.py) the number of workers, how often the record may change hands, how many attempts a call makes,
-and how many store writes go unanswered. Crashes, lease ends, time-outs and lost requests are not bounded.
+Bounds: one key, and per case (cases.py) the number of workers, how often the record may change
+hands, how many attempts a call makes, and how many store writes go unanswered. Crashes, lease
+ends, time-outs and lost requests are not bounded.
 
-Safety is judged in every world (`flaws`) and at every change of the record (ledger.py). Liveness is asked of every world too: if
-everybody died here, would a fresh call that nothing goes wrong for settle the record?
+Safety is judged in every world (`flaws`) and at every change of the record (ledger.py). Liveness
+is asked of every world too: if everybody died here, would a fresh call that nothing goes wrong
+for settle the record?
 """
 
 from __future__ import annotations
@@ -75,7 +78,9 @@ def explore(case: Case, *, states_max: int = 2_000_000) -> Report:
     if not report.violations:
         rescue = Rescue(moves)
         report.stuck = sum(not rescue.settles(world) for world in parents)
-    report.fired = frozenset((rule.name, rule.op.__name__, rule.start, rule.end) for rule in moves.ledger.fired)
+    report.fired = frozenset(
+        (rule.name, rule.op.__name__, rule.start, rule.end) for rule in moves.ledger.fired
+    )
     report.seconds = time.perf_counter() - started
     return report
 
@@ -99,7 +104,9 @@ def _visit(moves: Moves, report: Report, states_max: int) -> dict[World, World |
             if not flaws:  # what follows from a violation is no news
                 queue.append(after)
         if len(parents) > states_max:
-            raise RuntimeError(f"{report.case.name}: more than {states_max:,} states; lower its bounds")
+            raise RuntimeError(
+                f"{report.case.name}: more than {states_max:,} states; lower its bounds"
+            )
     return parents
 
 
@@ -141,7 +148,9 @@ def _flaws(moves: Moves, world: World) -> Iterator[str]:
 
 
 class Rescue:
-    """Let everybody die, every request get lost and every lease end: does a fresh, undisturbed call settle the record?"""
+    """Let everybody die, every request get lost and every lease end: does a fresh, undisturbed
+    call settle the record?
+    """
 
     def __init__(self, moves: Moves) -> None:
         self.moves = moves
@@ -151,13 +160,16 @@ class Rescue:
         record = self.moves.ledger.lapse(world.record)
         place = (record, world.effects, world.memory)
         if place not in self._known:
-            alone = self.moves.first()._replace(record=record, effects=world.effects, memory=world.memory, cuts=0, cancels=0)
+            alone = self.moves.first()._replace(
+                record=record, effects=world.effects, memory=world.memory, cuts=0, cancels=0
+            )
             self._known[place] = self._settles(alone)
         return self._known[place]
 
     def _settles(self, world: World) -> bool:
         ledger = self.moves.ledger
-        for _ in range(3):  # one call may find a doubt, the next asks the probe, and a third runs after the delay bound
+        # one call may find a doubt, the next asks the probe, and a third runs after the delay bound
+        for _ in range(3):
             world = self._call(world)
             if self._settled(world):
                 return True
@@ -165,7 +177,9 @@ class Rescue:
         return False
 
     def _call(self, world: World) -> World:
-        """One call from its beginning to its end; of what can happen, the first, which is the best."""
+        """One call from its beginning to its end; of what can happen, the first, which is the
+        best.
+        """
         world = self.moves.begin(world._replace(workers=(Worker(),), owners=3))
         while world.workers[0].pose != IDLE:
             step = next(self.moves.undisturbed(world), None)

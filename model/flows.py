@@ -1,10 +1,11 @@
 """The workers of the model: the real flow of `_core/call.py`, stopped between any two of its lines.
 
-Theory of operation. A flow is a generator that asks for one thing at a time, so a worker is nothing but a flow that waits for its next
-answer. A generator cannot be copied or compared, which exploring needs, so a worker is kept as a *pose*: where each frame of the flow
-stands, its variables, and the fields of its `GuardedCall`. Two flows in the same pose do the same from there on. For each pose one
-history of answers that leads to it is remembered; to go on from a pose, a new flow is fed that history and one answer more. Every
-(pose, answer) is computed once.
+Theory of operation. A flow is a generator that asks for one thing at a time, so a worker is
+nothing but a flow that waits for its next answer. A generator cannot be copied or compared,
+which exploring needs, so a worker is kept as a *pose*: where each frame of the flow stands, its
+variables, and the fields of its `GuardedCall`. Two flows in the same pose do the same from there
+on. For each pose one history of answers that leads to it is remembered; to go on from a pose, a
+new flow is fed that history and one answer more. Every (pose, answer) is computed once.
 
 Nothing here knows the protocol. What the flow decides is decided by the code that ships.
 """
@@ -39,7 +40,9 @@ NOT_OF_THE_POSE = {
 
 
 class Answer(NamedTuple):
-    """What a worker is told, a token that nobody uses in case it needs one, and whether its deadline has passed by now."""
+    """What a worker is told, a token that nobody uses in case it needs one, and whether its
+    deadline has passed by now.
+    """
 
     reply: Any
     fresh: str
@@ -55,9 +58,15 @@ class Move(NamedTuple):
 class LiveCall:
     """One flow that really runs."""
 
-    def __init__(self, flow: type[GuardedCall], request: Request, plan: Plan, *, sleeps_show: bool) -> None:
+    def __init__(
+        self, flow: type[GuardedCall], request: Request, plan: Plan, *, sleeps_show: bool
+    ) -> None:
         self._fresh, self._now, self._sleeps_show = "", SOON, sleeps_show
-        self._call = flow(request, plan, Env(now=lambda: self._now, new_token=lambda: self._fresh, rng=lambda: 0.0))
+        self._call = flow(
+            request,
+            plan,
+            Env(now=lambda: self._now, new_token=lambda: self._fresh, rng=lambda: 0.0),
+        )
         self._flow = self._call.flow()
         self.cancelled = False
         self.op: Op[Any] | None = None
@@ -70,8 +79,11 @@ class LiveCall:
         self.cancelled = self.cancelled or _is_cancellation(answer.reply)
         try:
             self.op = self._flow.send(answer.reply)
-            # What is kept is written later: an unanswered write that lands at any time, which the model makes anyway.
-            while isinstance(self.op, Keep) or (isinstance(self.op, Sleep) and not self._sleeps_show):
+            # What is kept is written later: an unanswered write that lands at any time, which
+            # the model makes anyway.
+            while isinstance(self.op, Keep) or (
+                isinstance(self.op, Sleep) and not self._sleeps_show
+            ):
                 self.op = self._flow.send(None)
         except StopIteration as done:
             self.op, self.ending = None, done.value
@@ -82,7 +94,9 @@ class LiveCall:
 
     def pose(self) -> tuple[Any, ...]:
         """Everything that decides what the flow will do next, and what it asks for now."""
-        fields = tuple((name, value) for name, value in vars(self._call).items() if name not in NOT_OF_THE_POSE)
+        fields = tuple(
+            (name, value) for name, value in vars(self._call).items() if name not in NOT_OF_THE_POSE
+        )
         patience = self._call.patience  # all of it that a guarded call looks at
         left = (patience.attempt, patience.give_up_at, patience.previous_s)
         return self.op, fields, left, self._now, self.cancelled, tuple(self._frames())
@@ -92,14 +106,18 @@ class LiveCall:
         while isinstance(inner, GeneratorType):
             frame = inner.gi_frame
             needed = _needed(frame.f_code)[frame.f_lasti] - {"self"} - NOT_OF_THE_POSE
-            variables = tuple((name, value) for name, value in frame.f_locals.items() if name in needed)
+            variables = tuple(
+                (name, value) for name, value in frame.f_locals.items() if name in needed
+            )
             yield frame.f_code.co_qualname, frame.f_lasti, variables
             inner = inner.gi_yieldfrom
 
 
 @cache
 def _needed(code: CodeType) -> dict[int, frozenset[str]]:
-    """For each place in *code*: the variables that may still be read from there on. The others do not tell poses apart."""
+    """For each place in *code*: the variables that may still be read from there on. The others
+    do not tell poses apart.
+    """
     steps = list(dis.get_instructions(code))
     following = {a.offset: b.offset for a, b in pairwise(steps)}
     needed: dict[int, frozenset[str]] = {step.offset: frozenset() for step in steps}
@@ -107,7 +125,9 @@ def _needed(code: CodeType) -> dict[int, frozenset[str]]:
     while changed:
         changed = False
         for step in reversed(steps):
-            after = {following.get(step.offset), step.argval if step.opcode in JUMPS else None} - {None}
+            after = {following.get(step.offset), step.argval if step.opcode in JUMPS else None} - {
+                None
+            }
             later = frozenset().union(*(needed[offset] for offset in after))
             names = frozenset(step.argval if isinstance(step.argval, tuple) else (step.argval,))
             now = later
@@ -128,12 +148,15 @@ def _is_cancellation(reply: Any) -> bool:
 class Flows:
     """All poses that were seen, numbered, and what each leads to."""
 
-    def __init__(self, flow: type[GuardedCall], request: Request, plan: Plan, *, sleeps_show: bool) -> None:
+    def __init__(
+        self, flow: type[GuardedCall], request: Request, plan: Plan, *, sleeps_show: bool
+    ) -> None:
         self._flow, self._request, self._plan, self._sleeps_show = flow, request, plan, sleeps_show
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._moves: dict[tuple[int, Answer], Move] = {}
         self.histories: list[tuple[Answer, ...]] = [()]
-        self.twins: dict[int, tuple[Answer, ...]] = {}  # another history that leads to the same pose, if there is one
+        # another history that leads to the same pose, if there is one
+        self.twins: dict[int, tuple[Answer, ...]] = {}
         self.ops: list[Op[Any] | None] = [None]
         self.tokens: list[frozenset[str]] = [frozenset()]
         self.cancelled: list[bool] = [False]

@@ -1,11 +1,13 @@
 """The store of the model: one record, changed by the real transition table and by nothing else.
 
-Theory of operation. There is no clock: `NOW` never moves. What time does to a record is done by the environment instead, which moves
-the record's own times into the past: `lapse` ends its lease, `age` the window in which it may be sent again, `calm` the delay bound of
-the last send, `close` the window in which its key is honoured. So anything that depends on time may happen at any moment.
+Theory of operation. There is no clock: `NOW` never moves. What time does to a record is done by
+the environment instead, which moves the record's own times into the past: `lapse` ends its
+lease, `age` the window in which it may be sent again, `calm` the delay bound of the last send,
+`close` the window in which its key is honoured. So anything that depends on time may happen at
+any moment.
 
-Records are kept in one canonical form (evidence and reasons dropped, times either past or not), and every (record, op) is computed
-once, by `effectonce._core.transitions.transition`.
+Records are kept in one canonical form (evidence and reasons dropped, times either past or not),
+and every (record, op) is computed once, by `effectonce._core.transitions.transition`.
 """
 
 from __future__ import annotations
@@ -76,7 +78,9 @@ class Ledger:
         step = transition(before, op, SCENE, self._table)
         if step.rule is not None:
             self.fired[step.rule] += 1
-        return Written(self.number(step.after), step.reply, step.changed, _flaw(before, step.after, op))
+        return Written(
+            self.number(step.after), step.reply, step.changed, _flaw(before, step.after, op)
+        )
 
     def _apply_all(self, before: Record | None, ops: tuple[Any, ...]) -> Written:
         """One after the other, at once."""
@@ -105,7 +109,9 @@ class Ledger:
     def calm(self, number: int) -> int:
         """The declared delay bound has passed since the last sender's lease ended."""
         record = self.records[number]
-        sender_lives = record is not None and record.state is not State.IN_DOUBT and record.lease_until > NOW
+        sender_lives = (
+            record is not None and record.state is not State.IN_DOUBT and record.lease_until > NOW
+        )
         if record is None or sender_lives:
             return number
         return self.number(replace(record, sent_until=PAST))
@@ -127,11 +133,19 @@ def _flaw(before: Record | None, after: Record | None, op: Any) -> str:
     """Judge one change by what it did, not by the guards of the table."""
     if before is None or after is None or before == after:
         return ""
-    if before.state in TERMINAL and before.dedup_until > NOW and _canonical(before) != _canonical(after):
+    if (
+        before.state in TERMINAL
+        and before.dedup_until > NOW
+        and _canonical(before) != _canonical(after)
+    ):
         return OVERWRITTEN
     if isinstance(op, Complete | Fail) and not _may_decide(before, op):
         return STALE
-    if isinstance(op, Attest) and before.state is State.FAILED and Evidence(NOW, op.note, op.outcome).is_result:
+    if (
+        isinstance(op, Attest)
+        and before.state is State.FAILED
+        and Evidence(NOW, op.note, op.outcome).is_result
+    ):
         return CONTRADICTED
     return ""
 

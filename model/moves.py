@@ -105,10 +105,14 @@ class Moves:
 
     def first(self) -> World:
         c = self.case
-        return World(ABSENT, (Worker(),) * c.workers, c.owners, c.cuts, c.cancels, c.closings, c.losses)
+        return World(
+            ABSENT, (Worker(),) * c.workers, c.owners, c.cuts, c.cancels, c.closings, c.losses
+        )
 
     def of(self, world: World) -> Iterator[Step]:
-        """Everything that can happen next. Workers have no names, so worlds that differ in their order only are the same."""
+        """Everything that can happen next. Workers have no names, so worlds that differ in their
+        order only are the same.
+        """
         for label, after in self._all(world):
             yield label, after._replace(workers=tuple(sorted(after.workers)))
 
@@ -134,21 +138,30 @@ class Moves:
 
     def _time(self, world: World) -> Iterator[Step]:
         ledger, number = self.ledger, world.record
-        changes = [("the lease ends", ledger.lapse(number)), ("the sweeper comes by", ledger.apply(number, self._sweep).record)]
+        changes = [
+            ("the lease ends", ledger.lapse(number)),
+            ("the sweeper comes by", ledger.apply(number, self._sweep).record),
+        ]
         if world.closings:
             closed = ledger.close(number)
             if closed != number:
-                yield "the key's window ends", world._replace(record=closed, closings=world.closings - 1)
+                yield (
+                    "the key's window ends",
+                    world._replace(record=closed, closings=world.closings - 1),
+                )
         if self.case.ages:
             changes.append(("the window for sending again ends", ledger.age(number)))
         if self.case.terms.delay_s is not None and not self._in_the_air(world):
             changes.append(("the delay bound has passed", ledger.calm(number)))
-        yield from ((label, world._replace(record=after)) for label, after in changes if after != number)
+        yield from (
+            (label, world._replace(record=after)) for label, after in changes if after != number
+        )
 
     def _in_the_air(self, world: World) -> bool:
         """May an earlier send still land? Bounded delay means: not once its bound has passed."""
         return world.requests > 0 or any(
-            isinstance(self.flows.ops[w.pose], Invoke) and w.net in (SILENT, SENT) for w in world.workers
+            isinstance(self.flows.ops[w.pose], Invoke) and w.net in (SILENT, SENT)
+            for w in world.workers
         )
 
     def _network(self, world: World) -> Iterator[Step]:
@@ -171,7 +184,9 @@ class Moves:
             memory = result if self.keyed else NOTHING_REMEMBERED
             yield world._replace(effects=result, memory=memory), FIRST_RESULT + result - 1
             if world.effects == 0:
-                memory = REFUSAL_REMEMBERED if self.case.terms.stores_rejections else NOTHING_REMEMBERED
+                memory = (
+                    REFUSAL_REMEMBERED if self.case.terms.stores_rejections else NOTHING_REMEMBERED
+                )
                 yield world._replace(memory=memory), REFUSED
         if self.case.throttles:
             yield world, THROTTLED
@@ -189,8 +204,13 @@ class Moves:
 
     def _misfortunes(self, world: World) -> Iterator[Step]:
         if world.losses and world.record != ABSENT:
-            yield "THE STORE FORGETS the record", world._replace(record=ABSENT, losses=world.losses - 1)
-        if world.memory > NOTHING_REMEMBERED and (self.case.forgets_early or self._key_ran_out(world)):
+            yield (
+                "THE STORE FORGETS the record",
+                world._replace(record=ABSENT, losses=world.losses - 1),
+            )
+        if world.memory > NOTHING_REMEMBERED and (
+            self.case.forgets_early or self._key_ran_out(world)
+        ):
             yield "the downstream forgets our key", world._replace(memory=NOTHING_REMEMBERED)
 
     def _key_ran_out(self, world: World) -> bool:
@@ -199,7 +219,9 @@ class Moves:
         return too_old and not self._in_the_air(world)
 
     def _person(self, world: World) -> Iterator[Step]:
-        """Somebody looks at the downstream itself, and decides what is true; or discards what was never sent, and looks at nothing."""
+        """Somebody looks at the downstream itself, and decides what is true; or discards what
+        was never sent, and looks at nothing.
+        """
         decisions: list[Any] = [Rearm("key", "ann", "asked the bank")]
         record = self.ledger.records[world.record]
         never_sent = record is not None and record.state is State.CLAIMED and record.sends == 0
@@ -219,20 +241,28 @@ class Moves:
         worker = world.workers[i]
         match self.flows.ops[worker.pose]:
             case Invoke() | Transact() | Ask() if self.flows.cancelled[worker.pose]:
-                yield self._hear(world, i, NotStarted(CANCELLED), "was cancelled and does not begin")
+                yield self._hear(
+                    world, i, NotStarted(CANCELLED), "was cancelled and does not begin"
+                )
             case Sleep() if self.flows.cancelled[worker.pose]:
-                yield self._hear(world, i, Interrupted(CANCELLED), "was cancelled and does not wait")
+                yield self._hear(
+                    world, i, Interrupted(CANCELLED), "was cancelled and does not wait"
+                )
             case Invoke():
                 yield from self._invoke(world, i, worker)
             case Transact() as op:
                 yield from self._transact(world, i, op)
             case Ask():
                 found = Ok(Found(1)) if world.effects else Ok(NotFound())
-                yield self._hear(world, i, found, "probe finds it" if world.effects else "probe finds nothing")
+                yield self._hear(
+                    world, i, found, "probe finds it" if world.effects else "probe finds nothing"
+                )
             case Sleep():
                 yield self._hear(world, i, None, "waits")
                 if world.cancels:
-                    yield self._hear(_cancel(world), i, Interrupted(CANCELLED), "is cancelled while it waits")
+                    yield self._hear(
+                        _cancel(world), i, Interrupted(CANCELLED), "is cancelled while it waits"
+                    )
             case _:
                 yield from self._write(world, i)
 
@@ -261,11 +291,19 @@ class Moves:
             cut, no_answer = self._cut(world, op), Unavailable(UNREACHABLE)
             yield self._hear(cut, i, no_answer, f"{_name(op)} -> no answer")
             if isinstance(op, Complete | Fail | Doubt):
-                yield self._hear(cut, i, no_answer, f"{_name(op)} -> no answer, and its deadline passes", too_late=True)
+                yield self._hear(
+                    cut,
+                    i,
+                    no_answer,
+                    f"{_name(op)} -> no answer, and its deadline passes",
+                    too_late=True,
+                )
 
     def _cut(self, world: World, op: Any) -> World:
         """A store write goes unanswered. It lands now, later, or never."""
-        return world._replace(cuts=world.cuts - 1, writes=tuple(sorted((*world.writes, self.ledger.op_number(op)))))
+        return world._replace(
+            cuts=world.cuts - 1, writes=tuple(sorted((*world.writes, self.ledger.op_number(op))))
+        )
 
     def _invoke(self, world: World, i: int, worker: Worker) -> Iterator[Step]:
         who = self._who(worker)
@@ -273,19 +311,29 @@ class Moves:
             yield f"{who} sends its request", _put(world, i, worker._replace(net=SENT))
             yield self._hear(world, i, Raised(NOT_SENT), "could not send")
             if world.cancels:
-                yield self._hear(_cancel(world), i, NotStarted(CANCELLED), "is cancelled before it sends")
+                yield self._hear(
+                    _cancel(world), i, NotStarted(CANCELLED), "is cancelled before it sends"
+                )
             return
         given_up = world
         if worker.net == SENT:
             given_up = world._replace(requests=world.requests + 1)
             for landed, net in self._deliver(world):
-                yield f"the request of {who} lands: {_answer_name(net)}", _put(landed, i, worker._replace(net=net))
+                yield (
+                    f"the request of {who} lands: {_answer_name(net)}",
+                    _put(landed, i, worker._replace(net=net)),
+                )
         else:
             yield self._hear(world, i, _answer(worker.net), f"hears {_answer_name(worker.net)}")
         given_up = _put(given_up, i, worker._replace(risky=True))
         yield self._hear(given_up, i, Raised(TIMED_OUT), "times out")
         if world.cancels:
-            yield self._hear(_cancel(given_up), i, Raised(CANCELLED), "is cancelled while it waits for the answer")
+            yield self._hear(
+                _cancel(given_up),
+                i,
+                Raised(CANCELLED),
+                "is cancelled while it waits for the answer",
+            )
 
     def _transact(self, world: World, i: int, op: Transact) -> Iterator[Step]:
         committed, done = self._commit(world, op)
@@ -296,9 +344,16 @@ class Moves:
         yield self._hear(world, i, Raised(REJECTED), "rolls back: refused for good")
         yield self._hear(world, i, Raised(TIMED_OUT), "rolls back: some error")
         if world.cuts:
-            yield self._hear(self._cut(world, op), i, Unconfirmed(world.effects + 1, UNREACHABLE), "COMMIT -> no answer")
+            yield self._hear(
+                self._cut(world, op),
+                i,
+                Unconfirmed(world.effects + 1, UNREACHABLE),
+                "COMMIT -> no answer",
+            )
         if world.cancels:
-            yield self._hear(_cancel(world), i, NotStarted(CANCELLED), "is cancelled and rolls back")
+            yield self._hear(
+                _cancel(world), i, NotStarted(CANCELLED), "is cancelled and rolls back"
+            )
 
     def _commit(self, world: World, op: Transact) -> tuple[World, bool]:
         """The effect and its outcome in one transaction, as the drivers do it: both or neither."""
@@ -308,7 +363,9 @@ class Moves:
             return world, False
         return self._written(world, complete)._replace(effects=result), True
 
-    def _hear(self, world: World, i: int, reply: Any, label: str, *, too_late: bool = False) -> Step:
+    def _hear(
+        self, world: World, i: int, reply: Any, label: str, *, too_late: bool = False
+    ) -> Step:
         """Worker *i* gets its answer and goes on to the next thing it asks for."""
         worker = world.workers[i]
         move = self.flows.hear(worker.pose, Answer(reply, self._fresh(world), too_late))
@@ -321,15 +378,21 @@ class Moves:
     def _tell(self, world: World, move: Move, worker: Worker) -> World:
         match move.ending:
             case Fresh(value, recorded=recorded):
-                return world._replace(told=world.told | _told(value) | (TOLD_RECORDED if recorded else 0))
+                return world._replace(
+                    told=world.told | _told(value) | (TOLD_RECORDED if recorded else 0)
+                )
             case Replay(recorded) if recorded.state is State.COMPLETED:
                 first = recorded.outcome == _encode(1)
-                return world._replace(told=world.told | (TOLD_FIRST if first else TOLD_OTHER) | TOLD_RECORDED)
+                return world._replace(
+                    told=world.told | (TOLD_FIRST if first else TOLD_OTHER) | TOLD_RECORDED
+                )
             case Rejection() | Replay():
                 return world._replace(told=world.told | TOLD_FAILED)
             case NothingSent() if worker.risky and world.effects and not self.case.losses:
                 return world._replace(flaw=world.flaw or FALSE_NOTHING)
-            case _:  # in flight, in doubt, expired, gave up, store unavailable, lease lost: that says nothing about the effect
+            case _:
+                # in flight, in doubt, expired, gave up, store unavailable, lease lost: that says
+                # nothing about the effect
                 return world
 
     # ------------------------------------------------------------ names

@@ -47,20 +47,28 @@ def main() -> int:
         print(_row("case", "states", "transitions", "stuck", "seconds", "result"))
     for line in _lines(options):
         lines.append(line)
-        print(json.dumps(asdict(line)) if options.json else _text(line, traces=options.traces), flush=True)
+        print(
+            json.dumps(asdict(line)) if options.json else _text(line, traces=options.traces),
+            flush=True,
+        )
     failed = [line.name for line in lines if not line.as_expected]
     if not options.json:
         print(
-            f"{len(lines) - len(failed)} of {len(lines)} as expected" + "".join(f"\nNOT AS EXPECTED: {name}" for name in failed)
+            f"{len(lines) - len(failed)} of {len(lines)} as expected"
+            + "".join(f"\nNOT AS EXPECTED: {name}" for name in failed)
         )
     return 1 if failed or not lines else 0
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="smaller bounds, no Spin")
     parser.add_argument("--spin", action="store_true", help="Spin only")
-    parser.add_argument("--traces", action="store_true", help="print the shortest way to each violation")
+    parser.add_argument(
+        "--traces", action="store_true", help="print the shortest way to each violation"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object for each line")
     return parser.parse_args()
 
@@ -68,7 +76,9 @@ def _options() -> argparse.Namespace:
 def _lines(options: argparse.Namespace) -> Iterator[Line]:
     with ProcessPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
         if not options.spin:
-            yield from map(_explored, pool.map(explore, (*(QUICK if options.quick else GOOD), *BAD)))
+            yield from map(
+                _explored, pool.map(explore, (*(QUICK if options.quick else GOOD), *BAD))
+            )
         if options.quick and not options.spin:
             return
         if spin.available():
@@ -80,7 +90,10 @@ def _lines(options: argparse.Namespace) -> Iterator[Line]:
 def _explored(report: Report) -> Line:
     expected = report.case.expect
     if expected in report.violations:
-        result, trace = f"found in {len(report.violations[expected])} steps: {expected}", report.violations[expected]
+        result, trace = (
+            f"found in {len(report.violations[expected])} steps: {expected}",
+            report.violations[expected],
+        )
     elif report.violations:
         flaw, trace = next(iter(report.violations.items()))
         result = f"VIOLATED in {len(trace)} steps: {flaw}"
@@ -92,9 +105,16 @@ def _explored(report: Report) -> Line:
 
 def _checked(checked: spin.Checked) -> Line:
     expected = checked.model.holds
-    result = {(True, True): "holds", (False, False): "found", (True, False): "NOT FOUND", (False, True): "VIOLATED"}
+    result = {
+        (True, True): "holds",
+        (False, False): "found",
+        (True, False): "NOT FOUND",
+        (False, True): "VIOLATED",
+    }
     figures = (checked.states, checked.transitions, None, round(checked.seconds, 1))
-    return Line(checked.model.name, *figures, result[checked.holds, expected], checked.holds == expected)
+    return Line(
+        checked.model.name, *figures, result[checked.holds, expected], checked.holds == expected
+    )
 
 
 def _text(line: Line, *, traces: bool) -> str:

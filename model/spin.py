@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).parent
-INSTALL = "Spin is skipped: it needs `spin` and `gcc` on the PATH (Debian: apt-get install spin gcc)"
+INSTALL = (
+    "Spin is skipped: it needs `spin` and `gcc` on the PATH (Debian: apt-get install spin gcc)"
+)
 SECONDS_MAX = 300
 SETTLES = "settles"  # in a name: what is asked is liveness
 
@@ -48,10 +50,26 @@ LIVE = tuple(
     )
 )
 FAULTY = (
-    Model(name="Spin X11   the delay bound is judged too late", file="once.pml", flags="-DCAP=5 -DHASTY", holds=False),
-    Model(name="Spin no lease: blocked for ever", file="once.pml", flags="-DLIVE -DCAP=1 -DNOLEASE", holds=False, live=True),
+    Model(
+        name="Spin X11   the delay bound is judged too late",
+        file="once.pml",
+        flags="-DCAP=5 -DHASTY",
+        holds=False,
+    ),
+    Model(
+        name="Spin no lease: blocked for ever",
+        file="once.pml",
+        flags="-DLIVE -DCAP=1 -DNOLEASE",
+        holds=False,
+        live=True,
+    ),
     *(
-        Model(name=f"Spin recipe {seed}: {what}", file="seeds.pml", flags=f"-DSEED={seed}", holds=False)
+        Model(
+            name=f"Spin recipe {seed}: {what}",
+            file="seeds.pml",
+            flags=f"-DSEED={seed}",
+            holds=False,
+        )
         for seed, what in enumerate(
             (
                 "look in a cache, run, store",
@@ -86,15 +104,29 @@ def check(model: Model) -> Checked:
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         _run(folder, "spin", *model.flags.split(), "-a", str(HERE / model.file))
-        _run(folder, "gcc", "-O2", "-w", *(("-DNFAIR=5",) if model.live else ("-DSAFETY",)), "-o", "pan", "pan.c")
+        _run(
+            folder,
+            "gcc",
+            "-O2",
+            "-w",
+            *(("-DNFAIR=5",) if model.live else ("-DSAFETY",)),
+            "-o",
+            "pan",
+            "pan.c",
+        )
         said = _run(folder, "./pan", "-m200000", *(("-a", "-f") if model.live else ()))
-    states, transitions = (_number(said, rf"(\d+(?:\.\d+e\+\d+)?) {what}") for what in ("states, stored", "transitions"))
+    states, transitions = (
+        _number(said, rf"(\d+(?:\.\d+e\+\d+)?) {what}")
+        for what in ("states, stored", "transitions")
+    )
     errors = _number(said, r"errors: (\d+)")
     return Checked(model, states, transitions, time.perf_counter() - started, errors == 0)
 
 
 def _run(folder: str, *command: str) -> str:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)  # noqa: S603
+    done = subprocess.run(  # noqa: S603
+        command, cwd=folder, capture_output=True, text=True, timeout=SECONDS_MAX, check=False
+    )  # noqa: RUF100, S603
     if done.returncode != 0 or "max search depth too small" in done.stdout:
         raise RuntimeError(f"{' '.join(command)}: {done.stdout}{done.stderr}")
     return done.stdout

@@ -11,13 +11,20 @@ from effectonce._core.guarantees import Terms
 from effectonce._core.rules import RULES, TransitionRule
 from flows import IDLE
 
-# How a worker's request is doing. From FIRST_RESULT on: it was answered with result number `net - FIRST_RESULT + 1`.
+# How a worker's request is doing. From FIRST_RESULT on: it was answered with result number `net
+# - FIRST_RESULT + 1`.
 SILENT, SENT, REFUSED, THROTTLED, FIRST_RESULT = range(5)
-NOTHING_REMEMBERED, REFUSAL_REMEMBERED = 0, -1  # what the downstream keeps under our key; else the number of a result
+# what the downstream keeps under our key; else the number of a result
+NOTHING_REMEMBERED, REFUSAL_REMEMBERED = 0, -1
 
 TOLD_FIRST, TOLD_OTHER, TOLD_RECORDED, TOLD_FAILED = 1, 2, 4, 8  # what callers were told so far
 
-NOT_SENT, TIMED_OUT, REJECTED, TRY_LATER = OSError("refused"), TimeoutError("timed out"), ValueError("no"), OSError("busy")
+NOT_SENT, TIMED_OUT, REJECTED, TRY_LATER = (
+    OSError("refused"),
+    TimeoutError("timed out"),
+    ValueError("no"),
+    OSError("busy"),
+)
 CANCELLED, UNREACHABLE = KeyboardInterrupt(), ConnectionError("no answer from the store")
 VERDICTS = {
     NOT_SENT: Verdict(Bucket.UNREACHABLE, Certainty.NOT_SENT, "nothing left"),
@@ -38,7 +45,9 @@ FALSE_NOTHING = "a caller was told that nothing was sent, and the effect had hap
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One thing to explore: the terms of a tool, how much may go on at once, and which misfortunes there are."""
+    """One thing to explore: the terms of a tool, how much may go on at once, and which
+    misfortunes there are.
+    """
 
     name: str
     terms: Terms

@@ -1,7 +1,9 @@
-"""Print what the wheel contains and asks for, as CycloneDX 1.6: `make sbom` writes it to supply/effectonce.cdx.json.
+"""Print what the wheel contains and asks for, as CycloneDX 1.6: `make sbom` writes it to
+supply/effectonce.cdx.json.
 
-It is made from pyproject.toml, the version in the code and the list of vendored files, and from nothing else: no date, no random number.
-The wheel brings it in `.dist-info/sboms/` (PEP 770). tests/test_supply_chain.py compares the file with what this prints.
+It is made from pyproject.toml, the version in the code and the list of vendored files, and from
+nothing else: no date, no random number. The wheel brings it in `.dist-info/sboms/` (PEP 770).
+tests/test_supply_chain.py compares the file with what this prints.
 """
 
 import json
@@ -17,9 +19,13 @@ VENDOR = ROOT / "src/effectonce/dashboard/static/vendor"
 def bill() -> dict[str, Any]:
     """The whole document."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    version = re.search(r'^__version__ = "(.+)"$', (ROOT / "src/effectonce/__init__.py").read_text(), re.MULTILINE)
+    version = re.search(
+        r'^__version__ = "(.+)"$', (ROOT / "src/effectonce/__init__.py").read_text(), re.MULTILINE
+    )
     assert version is not None
-    vendored = [_vendored(file) for file in tomllib.loads((VENDOR / "VERSIONS.toml").read_text())["file"]]
+    vendored = [
+        _vendored(file) for file in tomllib.loads((VENDOR / "VERSIONS.toml").read_text())["file"]
+    ]
     asked_for = [_asked_for(name, uses) for name, uses in sorted(_uses(project).items())]
     product = f"pkg:pypi/effectonce@{version[1]}"
     return {
@@ -39,7 +45,12 @@ def bill() -> dict[str, Any]:
             },
         },
         "components": [*vendored, *asked_for],
-        "dependencies": [{"ref": product, "dependsOn": [component["bom-ref"] for component in (*vendored, *asked_for)]}],
+        "dependencies": [
+            {
+                "ref": product,
+                "dependsOn": [component["bom-ref"] for component in (*vendored, *asked_for)],
+            }
+        ],
     }
 
 
@@ -54,12 +65,19 @@ def _vendored(file: dict[str, str]) -> dict[str, Any]:
         "hashes": [{"alg": "SHA-256", "content": file["sha256"]}],
         "licenses": [{"license": {"id": file["licence"]}}],
         "purl": package,
-        "properties": [{"name": "effectonce:file", "value": f"effectonce/dashboard/static/vendor/{file['path']}"}],
+        "properties": [
+            {
+                "name": "effectonce:file",
+                "value": f"effectonce/dashboard/static/vendor/{file['path']}",
+            }
+        ],
     }
 
 
 def _uses(project: dict[str, Any]) -> dict[str, list[tuple[str, str]]]:
-    """For each package, who asks for it, and how: `("base", "click>=8.3.3")`, `("server", "h11>=0.16")`."""
+    """For each package, who asks for it, and how: `("base", "click>=8.3.3")`, `("server",
+    "h11>=0.16")`.
+    """
     asking = {"base": project["dependencies"], **project["optional-dependencies"]}
     uses: dict[str, list[tuple[str, str]]] = {}
     for part, requirements in asking.items():
@@ -76,7 +94,10 @@ def _asked_for(name: str, uses: list[tuple[str, str]]) -> dict[str, Any]:
         "name": name,
         "scope": "required" if uses[0][0] == "base" else "optional",
         "purl": f"pkg:pypi/{name}",
-        "properties": [{"name": f"effectonce:requirement:{part}", "value": requirement} for part, requirement in uses],
+        "properties": [
+            {"name": f"effectonce:requirement:{part}", "value": requirement}
+            for part, requirement in uses
+        ],
     }
 
 

@@ -13,25 +13,35 @@ pytest.register_assert_rewrite("effectonce.testing.conformance")
 os.environ["EFFECTONCE_SPOOL"] = tempfile.mkdtemp(prefix="effectonce-test-spool-")
 atexit.register(shutil.rmtree, os.environ["EFFECTONCE_SPOOL"], ignore_errors=True)
 
-# A shell starts what runs in its background deaf to Ctrl-C, and so would be every process that a test starts and interrupts.
+# A shell starts what runs in its background deaf to Ctrl-C, and so would be every process that a
+# test starts and interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an example takes is the machine's business, and no property of ours. The environments of single frameworks are without Hypothesis.
+# How long an example takes is the machine's business, and no property of ours. The environments
+# of single frameworks are without Hypothesis.
 with contextlib.suppress(ImportError):
     from hypothesis import HealthCheck, settings
 
-    settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile(
+        "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
     settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def patience():
-    """A starved machine may take seconds for one statement. What is to happen in time says which time it means."""
+    """A starved machine may take seconds for one statement. What is to happen in time says which
+    time it means.
+    """
     from effectonce.stores.postgres import PostgresStore
     from effectonce.stores.redis import RedisStore
     from effectonce.stores.sqlite import SqliteStore
 
-    for store, name in ((PostgresStore, "timeout_s"), (RedisStore, "timeout_s"), (SqliteStore, "busy_s")):
+    for store, name in (
+        (PostgresStore, "timeout_s"),
+        (RedisStore, "timeout_s"),
+        (SqliteStore, "busy_s"),
+    ):
         store.__init__.__kwdefaults__[name] = 60.0
 
 

@@ -1,4 +1,6 @@
-"""A store that fails on request, before or after it has done what it was asked: a lost request or a lost acknowledgement."""
+"""A store that fails on request, before or after it has done what it was asked: a lost request
+or a lost acknowledgement.
+"""
 
 from effectonce import StoreUnavailable
 from effectonce.stores.memory import MemoryStore

@@ -1,4 +1,6 @@
-"""Make file permissions count where tests run as root, who may otherwise read and write everything."""
+"""Make file permissions count where tests run as root, who may otherwise read and write
+everything.
+"""
 
 import contextlib
 import ctypes
@@ -13,7 +15,11 @@ class _Header(ctypes.Structure):
 
 
 class _Sets(ctypes.Structure):
-    _fields_ = (("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32))
+    _fields_ = (
+        ("effective", ctypes.c_uint32),
+        ("permitted", ctypes.c_uint32),
+        ("inheritable", ctypes.c_uint32),
+    )
 
 
 @contextlib.contextmanager

@@ -14,7 +14,8 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "effectonce"
 FILES = sorted(SOURCE.rglob("*.py"))
 
-# Rooms from the ground up: a room imports rooms of lower floors, and its own files; no other room of its floor.
+# Rooms from the ground up: a room imports rooms of lower floors, and its own files; no other
+# room of its floor.
 LAYERS = (
     ("lint", "_credentials", "_drivers", "_forks", "_random", "_text"),
     ("_core", "_log"),
@@ -112,7 +113,8 @@ FRAMEWORKS = {
     "strands.py": "strands",
     "temporal.py": "temporalio.plugin",
 }  # theirs, whatever that imports
-ELSEWHERE = {f"{path.parent.name}.py" for path in ROOT.glob("tests/frameworks/*/requirements.txt")}  # not installed here
+# not installed here
+ELSEWHERE = {f"{path.parent.name}.py" for path in ROOT.glob("tests/frameworks/*/requirements.txt")}
 
 
 def room(path):
@@ -128,7 +130,11 @@ def imports(path):
             assert node.level == 0, f"{path}: relative import"
             yield node.module
             if node.module == "effectonce":
-                yield from (f"effectonce.{alias.name}" for alias in node.names if (SOURCE / f"{alias.name}.py").exists())
+                yield from (
+                    f"effectonce.{alias.name}"
+                    for alias in node.names
+                    if (SOURCE / f"{alias.name}.py").exists()
+                )
 
 
 def rooms_imported(path):
@@ -149,13 +155,17 @@ def test_the_core_is_pure(path):
     for module in imports(path):
         top = module.split(".")[0]
         assert top not in IMPURE, f"{path.name} imports {module}"
-        assert top in sys.stdlib_module_names or top in CORE_MAY_USE or module.startswith("effectonce._core"), (
-            f"{path.name}: {module}"
-        )
+        assert (
+            top in sys.stdlib_module_names
+            or top in CORE_MAY_USE
+            or module.startswith("effectonce._core")
+        ), f"{path.name}: {module}"
 
 
 @pytest.mark.parametrize(
-    "path", [p for p in FILES if room(p) not in ("testing", "cli", "dashboard")], ids=lambda p: str(p.relative_to(SOURCE))
+    "path",
+    [p for p in FILES if room(p) not in ("testing", "cli", "dashboard")],
+    ids=lambda p: str(p.relative_to(SOURCE)),
 )
 def test_no_optional_library_is_imported_at_the_top(path):
     tops = {module.split(".")[0] for module in imports(path)}
@@ -168,7 +178,10 @@ def test_no_optional_library_is_imported_at_the_top(path):
         "observe/otel.py": {"opentelemetry"},
         "observe/logs.py": {"structlog"},
     }
-    mine |= {f"integrations/{name}": {part.split(".")[0] for part in theirs.split(", ")} for name, theirs in FRAMEWORKS.items()}
+    mine |= {
+        f"integrations/{name}": {part.split(".")[0] for part in theirs.split(", ")}
+        for name, theirs in FRAMEWORKS.items()
+    }
     drivers = {"sqlite": {"sqlite3"}, "postgres": {"psycopg"}}.get(path.parent.name, set())
     allowed = drivers | mine.get(str(path.relative_to(SOURCE)), set())
     assert not tops & (OPTIONAL - allowed)
@@ -182,30 +195,47 @@ def test_nothing_stored_can_run(path):
 
 def test_importing_effectonce_does_not_import_http():
     assert (
-        _printed("import effectonce, sys; effectonce.Guard; print([m for m in sys.modules if m.startswith('effectonce.http')])")
+        _printed(
+            "import effectonce, sys; effectonce.Guard; print([m for m in sys.modules if"
+            " m.startswith('effectonce.http')])"
+        )
         == "[]"
     )
 
 
 def test_importing_effectonce_imports_no_driver_and_no_optional_library():
-    code = f"import effectonce, sys; effectonce.Guard; print(sorted(set(sys.modules) & {OPTIONAL!r}))"
+    code = (
+        f"import effectonce, sys; effectonce.Guard; print(sorted(set(sys.modules) & {OPTIONAL!r}))"
+    )
     assert _printed(code) == "[]"
 
 
 def test_importing_effectonce_alone_imports_nothing_of_it():
     """So that `effectonce --help` is there at once. The first name brings all of them."""
-    code = "import effectonce, sys; print([m for m in sys.modules if m.startswith(('effectonce.', 'msgspec', 'asyncio'))])"
+    code = (
+        "import effectonce, sys; print([m for m in sys.modules if m.startswith(('effectonce.',"
+        " 'msgspec', 'asyncio'))])"
+    )
     assert _printed(code) == "[]"
-    assert _printed("import effectonce; print(effectonce.errors.InDoubt is effectonce.InDoubt)") == "True"
     assert (
-        _printed("import effectonce; print(hasattr(effectonce, 'nothing'), hasattr(effectonce, '__wrapped__'))")
+        _printed("import effectonce; print(effectonce.errors.InDoubt is effectonce.InDoubt)")
+        == "True"
+    )
+    assert (
+        _printed(
+            "import effectonce; print(hasattr(effectonce, 'nothing'), hasattr(effectonce,"
+            " '__wrapped__'))"
+        )
         == "False False"
     )
 
 
 def test_importing_effectonce_leaves_what_few_need_for_later():
     heavy = {"pathlib", "urllib.parse", "http", "tempfile", "statistics", "sqlite3"}
-    code = f"import asyncio, sys; before = set(sys.modules); from effectonce import Guard; print((set(sys.modules) - before) & {heavy!r})"
+    code = (
+        "import asyncio, sys; before = set(sys.modules); from effectonce import Guard;"
+        f" print((set(sys.modules) - before) & {heavy!r})"
+    )
     assert _printed(code) == "set()"
 
 
@@ -236,18 +266,30 @@ def test_one_file_one_idea(path):
     tree = ast.parse(path.read_text())
     assert len(path.read_text().splitlines()) <= 500
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name != "store_machine":  # a class in a function
+        # a class in a function
+        if (
+            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            and node.name != "store_machine"
+        ):
             length = node.end_lineno - node.lineno + 1
             assert length <= 70, f"{node.name} has {length} lines"
 
 
 def test_there_is_one_place_where_a_record_changes():
-    changers = [p for p in FILES if "structs import replace" in p.read_text() and room(p) not in ("testing", "cli", "simulate")]
-    assert [p.name for p in changers] == ["rules.py", "encrypted.py"]  # the latter seals and opens fields, on the way
+    changers = [
+        p
+        for p in FILES
+        if "structs import replace" in p.read_text()
+        and room(p) not in ("testing", "cli", "simulate")
+    ]
+    # the latter seals and opens fields, on the way
+    assert [p.name for p in changers] == ["rules.py", "encrypted.py"]
 
 
 def test_only_the_driver_knows_sync_and_async():
-    """The flow is written once: no `async def` below the driver, bar the stores' second executor."""
+    """The flow is written once: no `async def` below the driver, bar the stores' second
+    executor.
+    """
     for path in FILES:
         if room(path) == "_core":
             assert "async def" not in path.read_text()
@@ -255,7 +297,9 @@ def test_only_the_driver_knows_sync_and_async():
 
 
 def test_except_exception_stands_where_somebody_elses_code_ends():
-    """A broad except is allowed around a user's tool and around work done for several callers; each says why."""
+    """A broad except is allowed around a user's tool and around work done for several callers;
+    each says why.
+    """
     allowed = {
         "_runtime/performers.py": 4,
         "_runtime/heartbeat.py": 2,
@@ -286,16 +330,23 @@ def test_except_exception_stands_where_somebody_elses_code_ends():
         if room(path) in ("testing", "cli"):
             continue
         lines = [
-            line for line in path.read_text().splitlines() if "except Exception" in line or "except BaseException as" in line
+            line
+            for line in path.read_text().splitlines()
+            if "except Exception" in line or "except BaseException as" in line
         ]
         assert len(lines) == allowed.get(str(path.relative_to(SOURCE)), 0), (path.name, lines)
         assert all("  # " in line for line in lines), "it must say why"
 
 
 def test_every_class_has_a_name_of_its_own():
-    """`EffectOnce` is the exception: what a framework takes as a plugin has one name in all adapters."""
+    """`EffectOnce` is the exception: what a framework takes as a plugin has one name in all
+    adapters.
+    """
     homes = Counter(
-        node.name for path in FILES for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)
+        node.name
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
     )
     assert {name for name, count in homes.items() if count > 1} <= {"EffectOnce"}
 
@@ -307,7 +358,9 @@ def test_few_modules_stand_at_the_root():
 
 def test_identity_has_one_home():
     """Two calls are one effect by the rules of one file."""
-    callers = [path for path in FILES if "effect_key(" in path.read_text().replace("def effect_key(", "")]
+    callers = [
+        path for path in FILES if "effect_key(" in path.read_text().replace("def effect_key(", "")
+    ]
     assert [str(path.relative_to(SOURCE)) for path in callers] == ["_tools/identity.py"]
 
 
@@ -315,7 +368,9 @@ def test_the_map_names_files_that_exist():
     page = (ROOT / "docs/explanation/one-engine.md").read_text()
     named = re.findall(r"`?((?:[a-z_]+/)+(?:[a-z_]+\.py)?)`?", page.split("## The rooms")[1])
     assert len(named) > 20
-    assert [name for name in named if not (SOURCE / name).exists() and not (ROOT / name).exists()] == []
+    assert [
+        name for name in named if not (SOURCE / name).exists() and not (ROOT / name).exists()
+    ] == []
 
 
 LOOK_FOR_THE_END = {
@@ -324,50 +379,76 @@ LOOK_FOR_THE_END = {
     "http/client/grpc.py": 1,  # asks a call that has ended, without waiting
     "http/server/spooled_body.py": 1,  # asks whether a piece of a body is there already
     "stores/_roundtrip.py": 1,  # goes on with an answer whose first exchange went out with others
-    "stores/postgres/pool.py": 3,  # waits for a socket between two commands: blocking, and in two callbacks of an event loop
+    # waits for a socket between two commands: blocking, and in two callbacks of an event loop
+    "stores/postgres/pool.py": 3,
 }
 
 
 def test_a_generator_of_commands_is_run_by_the_two_drivers():
     """Whatever else looks for the end of a generator is listed here, with its reason."""
-    counts = {str(path.relative_to(SOURCE)): path.read_text().count("except StopIteration") for path in FILES}
+    counts = {
+        str(path.relative_to(SOURCE)): path.read_text().count("except StopIteration")
+        for path in FILES
+    }
     assert {name: count for name, count in counts.items() if count} == LOOK_FOR_THE_END
 
 
 def test_nothing_of_a_tool_is_set_from_outside():
     """What workflows, adapters and observers want of a tool is handed in when it is made."""
     names = "calling|performing|aperforming|plan|setup|terms|hosting|signature|retrying"
-    assignment = re.compile(rf"^\s*(?!self\.)\w+(\.tool)?\.({names})(\.\w+)? = |^\s*self\.tool\.\w+ = ", re.MULTILINE)
+    assignment = re.compile(
+        rf"^\s*(?!self\.)\w+(\.tool)?\.({names})(\.\w+)? = |^\s*self\.tool\.\w+ = ", re.MULTILINE
+    )
     assert [path.name for path in FILES if assignment.search(path.read_text())] == []
 
 
 REFUSED = re.compile(
-    r"\b(somebody|nobody|whoever|everybody|told)\b|\bfor ever\b|\ball the same\b|\bin the air\b|\bas good as new\b",
+    r"\b(somebody|nobody|whoever|everybody|told)\b|\bfor ever\b|\ball the same\b|\bin the"
+    r" air\b|\bas good as new\b",
     re.IGNORECASE,
 )
 
 
 @pytest.mark.parametrize(
-    "path", [*FILES, ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda p: str(p.relative_to(ROOT))
+    "path",
+    [*FILES, ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))],
+    ids=lambda p: str(p.relative_to(ROOT)),
 )
 def test_people_and_programs_are_named(path):
-    """A caller, a worker, an operator, you; and things are raised, returned, logged or reported. "Nobody can know" is the claim."""
+    """A caller, a worker, an operator, you; and things are raised, returned, logged or reported.
+    "Nobody can know" is the claim.
+    """
     allowed = ("nobody can know",)
     lines = [
         line for line in path.read_text().splitlines() if not line.lstrip().startswith("--")
     ]  # comments inside SQL that is stored
-    assert [line for line in lines if REFUSED.search(line) and not any(words in line for words in allowed)] == []
+    assert [
+        line
+        for line in lines
+        if REFUSED.search(line) and not any(words in line for words in allowed)
+    ] == []
 
 
 def test_no_circle_of_modules():
     """Types included. What a function imports when it is called is not counted."""
-    known = {".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__"): path for path in FILES}
+    known = {
+        ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(
+            ".__init__"
+        ): path
+        for path in FILES
+    }
     graph = {module: set(at_the_top(path, known)) - {module} for module, path in known.items()}
     assert len(list(TopologicalSorter(graph).static_order())) == len(known)
 
 
 def at_the_top(path, known):
     body = ast.parse(path.read_text()).body
-    for node in (*body, *(inner for outer in body if isinstance(outer, ast.If) for inner in outer.body)):
+    for node in (
+        *body,
+        *(inner for outer in body if isinstance(outer, ast.If) for inner in outer.body),
+    ):
         if isinstance(node, ast.ImportFrom) and node.module in known:
-            yield from (f"{node.module}.{a.name}" if f"{node.module}.{a.name}" in known else node.module for a in node.names)
+            yield from (
+                f"{node.module}.{a.name}" if f"{node.module}.{a.name}" in known else node.module
+                for a in node.names
+            )

@@ -21,11 +21,16 @@ from effectonce.testing.bank import Bank
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "model" / "README.md"]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-NOT_REPLAYED = ("pip install", "make ")  # installing is what the fresh clone does; the rest of make is what runs this
+# installing is what the fresh clone does; the rest of make is what runs this
+NOT_REPLAYED = ("pip install", "make ")
 
 
 def blocks(page, language):
-    return [(page.read_text()[: m.start()].count("\n") + 2, m[2]) for m in BLOCK.finditer(page.read_text()) if m[1] == language]
+    return [
+        (page.read_text()[: m.start()].count("\n") + 2, m[2])
+        for m in BLOCK.finditer(page.read_text())
+        if m[1] == language
+    ]
 
 
 class HonestBank:
@@ -52,7 +57,9 @@ class SlowBank:
         return found and found["receipt"]
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: str(p.relative_to(ROOT))
+)
 def test_every_python_block_runs(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     bank, slow_bank = Bank(tmp_path / "honest", honours_keys=True), Bank(tmp_path / "slow")
@@ -62,14 +69,18 @@ def test_every_python_block_runs(page, tmp_path, monkeypatch, capsys):
             source = "\n" * (line - 1) + code
             exec(compile(source, str(page), "exec"), names)
         for payments in (honest.ledger(), slow.ledger()):
-            assert len({(p["payment_id"], p["key"]) for p in payments}) == len(payments), "a page paid twice"
+            assert len({(p["payment_id"], p["key"]) for p in payments}) == len(payments), (
+                "a page paid twice"
+            )
     said = capsys.readouterr().out
     for line, code in blocks(page, "python"):
         for promised in re.findall(r"print\(.*\) +# (.+)$", code, re.MULTILINE):
             assert promised.split(":")[0] in said, f"{page.name}:{line} promises {promised!r}"
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "console")], ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if blocks(p, "console")], ids=lambda p: str(p.relative_to(ROOT))
+)
 def test_every_transcript_is_what_happens(page, tmp_path):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     environment = os.environ | {
@@ -91,16 +102,29 @@ def _replay(page, folder, environment):
             if command.startswith(NOT_REPLAYED):
                 continue
             done = subprocess.run(
-                ["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, check=False
+                ["bash", "-c", command],
+                cwd=folder,
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
             )
             shown = done.stdout + ("Killed\n" if done.returncode in (-9, 137) else done.stderr)
             pattern = ".*".join(re.escape(part) for part in expected.split("…"))
-            assert re.fullmatch(pattern, shown, re.DOTALL), f"{page.name}:{line} `{command}` printed\n{shown}"
+            assert re.fullmatch(pattern, shown, re.DOTALL), (
+                f"{page.name}:{line} `{command}` printed\n{shown}"
+            )
 
 
 def test_the_readme_shows_the_guarantees_as_the_code_has_them():
-    table = re.search(r"<!-- guarantees -->\n(.*?)<!-- /guarantees -->", (ROOT / "README.md").read_text(), re.DOTALL)[1]
-    rows = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in table.splitlines()[2:]]
+    table = re.search(
+        r"<!-- guarantees -->\n(.*?)<!-- /guarantees -->",
+        (ROOT / "README.md").read_text(),
+        re.DOTALL,
+    )[1]
+    rows = [
+        [cell.strip() for cell in line.strip("|\n").split("|")] for line in table.splitlines()[2:]
+    ]
     shown = {
         (Kind(row[0].strip("`")), capability): cell
         for row in rows
@@ -110,7 +134,11 @@ def test_the_readme_shows_the_guarantees_as_the_code_has_them():
 
 
 def marked(page, mark):
-    return re.search(rf"<!-- {mark} -->\n(.*?)<!-- /{mark} -->", (ROOT / "docs" / "reference" / page).read_text(), re.DOTALL)[1]
+    return re.search(
+        rf"<!-- {mark} -->\n(.*?)<!-- /{mark} -->",
+        (ROOT / "docs" / "reference" / page).read_text(),
+        re.DOTALL,
+    )[1]
 
 
 def test_the_page_of_tables_is_what_the_code_has():
@@ -130,7 +158,9 @@ def test_the_page_of_providers_is_what_the_files_have():
 def test_every_link_within_the_page_of_providers_leads_to_a_heading():
     page = marked("providers.md", "providers")
     headings = {
-        re.sub(r"[^\w -]", "", line[4:].lower()).replace(" ", "-") for line in page.splitlines() if line.startswith("### ")
+        re.sub(r"[^\w -]", "", line[4:].lower()).replace(" ", "-")
+        for line in page.splitlines()
+        if line.startswith("### ")
     }
 
     assert set(re.findall(r"\]\(#([^)]+)\)", page)) == headings
@@ -140,7 +170,11 @@ def test_every_field_of_a_provider_is_on_its_page():
     from effectonce.providers import Fact, Provider
     from effectonce.providers._model import ErrorMeaning, ProviderKey, ProviderProbe
 
-    page = (ROOT / "docs" / "reference" / "providers.md").read_text().partition("<!-- providers -->")[0]
+    page = (
+        (ROOT / "docs" / "reference" / "providers.md")
+        .read_text()
+        .partition("<!-- providers -->")[0]
+    )
 
     for kind in (Provider, ProviderKey, ProviderProbe, ErrorMeaning, Fact):
         assert [f.name for f in fields(kind) if f"`{f.name}`" not in page] == []
@@ -154,8 +188,16 @@ def test_the_page_of_the_gate_is_what_the_code_has():
 
 
 def test_the_page_of_the_breaker_shows_its_moves_as_the_code_has_them():
-    by_hand = {event: to for (_, event), to in MOVES.items() if all((phase, event) in MOVES for phase in Phase)}
-    rows = [f"| `{phase}` | {event} | `{to}` |" for (phase, event), to in MOVES.items() if event not in by_hand]
+    by_hand = {
+        event: to
+        for (_, event), to in MOVES.items()
+        if all((phase, event) in MOVES for phase in Phase)
+    }
+    rows = [
+        f"| `{phase}` | {event} | `{to}` |"
+        for (phase, event), to in MOVES.items()
+        if event not in by_hand
+    ]
     rows += [f"| any | {event} | `{to}` |" for event, to in by_hand.items()]
 
     assert marked("breaker.md", "moves").splitlines()[2:] == rows
@@ -163,7 +205,9 @@ def test_the_page_of_the_breaker_shows_its_moves_as_the_code_has_them():
 
 def test_the_page_of_the_breaker_shows_what_counts_as_the_code_has_it():
     def said(sign):
-        buckets = (bucket for bucket in Bucket if sign_of(Verdict(bucket, Certainty.AMBIGUOUS)) is sign)
+        buckets = (
+            bucket for bucket in Bucket if sign_of(Verdict(bucket, Certainty.AMBIGUOUS)) is sign
+        )
         return ", ".join(f"`{bucket}`" for bucket in buckets)
 
     assert marked("breaker.md", "signs").splitlines()[2:] == [
@@ -174,14 +218,24 @@ def test_the_page_of_the_breaker_shows_what_counts_as_the_code_has_it():
 
 
 def test_every_parameter_of_the_breaker_is_on_its_page_with_its_default():
-    policy = re.search(r"## Policy\n(.*?)\n## ", (ROOT / "docs" / "reference" / "breaker.md").read_text(), re.DOTALL)[1]
+    policy = re.search(
+        r"## Policy\n(.*?)\n## ",
+        (ROOT / "docs" / "reference" / "breaker.md").read_text(),
+        re.DOTALL,
+    )[1]
     rows = re.findall(r"^\| (`.+?) \| (.+?) \|", policy, re.MULTILINE)
     shown = {name: default for names, default in rows for name in re.findall(r"`(\w+)`", names)}
-    plain = {f.name: f.default for f in fields(Breaker) if f.default is not None and not isinstance(f.default, frozenset)}
+    plain = {
+        f.name: f.default
+        for f in fields(Breaker)
+        if f.default is not None and not isinstance(f.default, frozenset)
+    }
 
     assert set(shown) == {f.name for f in fields(Breaker)}
     assert {
-        name for name, default in plain.items() if f"{default:g}" not in shown[name] and str(default) not in shown[name]
+        name
+        for name, default in plain.items()
+        if f"{default:g}" not in shown[name] and str(default) not in shown[name]
     } == set()
 
 
@@ -192,7 +246,9 @@ def test_everything_that_can_be_declared_is_in_the_docs():
         named = re.findall(r"^\| (`.+?`) \|", (ROOT / "docs" / page).read_text(), re.MULTILINE)
         return {name for names in named for name in re.findall(r"`(\w+)`", names)}
 
-    declared = {*inspect.signature(Guard).parameters, *inspect.signature(Guard.tool).parameters} - {"self"}
+    declared = {*inspect.signature(Guard).parameters, *inspect.signature(Guard.tool).parameters} - {
+        "self"
+    }
 
     assert declared - rows("reference/contracts.md") == set()
     assert set(WorkflowOptions.__annotations__) - rows("howto/workflows.md") == set()
@@ -204,11 +260,17 @@ def test_the_readme_counts_what_there_is():
     from tests.conformance import test_wire_mutants as wire
     from tests.crash.test_flow_mutants import MUTANTS as FLOWS
 
-    readme, proof = (ROOT / "README.md").read_text(), (ROOT / "docs" / "explanation" / "proof.md").read_text()
+    readme, proof = (
+        (ROOT / "README.md").read_text(),
+        (ROOT / "docs" / "explanation" / "proof.md").read_text(),
+    )
 
     assert f"({sum(len(table.rows) for table in TABLES)} rows for " in readme
     statements = len(wire.SQLITE) + len(wire.POSTGRES) + len(wire.REDIS)
-    broken = f" {len(MUTANTS)} broken stores, {len(FLOWS)} broken flows, and {statements} broken statements "
+    broken = (
+        f" {len(MUTANTS)} broken stores, {len(FLOWS)} broken flows, and {statements} broken"
+        " statements "
+    )
     assert broken in readme
     assert broken in proof
 
@@ -240,7 +302,10 @@ def test_every_make_target_is_in_the_help():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     shown = set(
         re.findall(
-            r"make ([a-z-]+)", subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+            r"make ([a-z-]+)",
+            subprocess.run(
+                ["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True
+            ).stdout,
         )
     )
     assert {"demo", "test", "check", "bench", "soak", "model", "help"} <= shown == targets

@@ -1,4 +1,6 @@
-"""The second tier of frameworks, as seen from where none of them is installed. Their own tests: `make test-frameworks`."""
+"""The second tier of frameworks, as seen from where none of them is installed. Their own tests:
+`make test-frameworks`.
+"""
 
 import subprocess
 import sys
@@ -26,14 +28,18 @@ def test_what_the_page_shows_of_a_framework_is_run_by_its_tests():
 
 
 def test_a_framework_that_there_is_none_of_is_told_with_those_that_there_are():
-    done = subprocess.run([sys.executable, run.__file__, "nothing"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, run.__file__, "nothing"], capture_output=True, text=True, check=False
+    )
 
     assert done.returncode == 2
     assert all(name in done.stderr for name in ("nothing", *run.frameworks()))
 
 
 def test_every_framework_has_an_extra_an_adapter_and_a_section_of_the_page():
-    extras = tomllib.loads((pages.ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = tomllib.loads((pages.ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
 
     for name in run.frameworks():
         assert name.replace("_", "-") in extras

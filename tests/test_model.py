@@ -1,4 +1,6 @@
-"""The model covers the whole table, holds, and finds what it must find. `python model/run.py` is the same at larger bounds."""
+"""The model covers the whole table, holds, and finds what it must find. `python model/run.py` is
+the same at larger bounds.
+"""
 
 import sys
 from functools import cache
@@ -16,12 +18,14 @@ from moves import Moves
 
 # Rules that no good case of the model uses, and why.
 NOT_MODELLED = {
-    # A time window lets an effect repeat once it is over: that is what its user asked for, so "once" is not there to be checked.
+    # A time window lets an effect repeat once it is over: that is what its user asked for, so
+    # "once" is not there to be checked.
     ("T13", "Claim", "completed", "dispatched"),
     ("T13", "Claim", "completed", "claimed"),
     ("T13", "Claim", "failed", "dispatched"),
     ("T13", "Claim", "failed", "claimed"),
-    # A key that is forgotten is as good as new: with a finite `tombstone_s` that is what its user asked for.
+    # A key that is forgotten is as good as new: with a finite `tombstone_s` that is what its
+    # user asked for.
     ("T12", "Sweep", "completed", "absent"),
     ("T12", "Sweep", "failed", "absent"),
     ("T12", "Sweep", "tombstone", "absent"),
@@ -69,7 +73,10 @@ def test_workers_in_the_same_pose_do_the_same_whatever_led_them_there():
     compared = 0
     for pose, twin in flows.twins.items():
         for answer in flows.answers(pose):
-            one, other = flows.replay((*flows.histories[pose], answer)), flows.replay((*twin, answer))
+            one, other = (
+                flows.replay((*flows.histories[pose], answer)),
+                flows.replay((*twin, answer)),
+            )
             assert (one.op, one.ending, one.cancelled) == (other.op, other.ending, other.cancelled)
             assert one.op is None or one.pose() == other.pose()
             compared += 1

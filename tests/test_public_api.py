@@ -129,7 +129,11 @@ def test_every_error_carries_data_and_can_be_shown_to_a_model():
         "PartialSuccess": {"corrective_action": "x"},
         "ReplayedFailure": {"error_type": "E", "error_message": "m"},
     }
-    classes = [c for c in vars(errors).values() if inspect.isclass(c) and issubclass(c, errors.EffectOnceError)]
+    classes = [
+        c
+        for c in vars(errors).values()
+        if inspect.isclass(c) and issubclass(c, errors.EffectOnceError)
+    ]
     assert len({c.code for c in classes}) == len(classes)
     for cls in classes:
         assert cls.__name__ in tree
@@ -142,6 +146,11 @@ def test_every_error_carries_data_and_can_be_shown_to_a_model():
 
 
 def test_a_policy_takes_what_is_optional_by_keyword_only():
-    for function in (effectonce.Guard.tool, effectonce.Guard.step, effectonce.Guard.call, effectonce.Guard.confirm):
+    for function in (
+        effectonce.Guard.tool,
+        effectonce.Guard.step,
+        effectonce.Guard.call,
+        effectonce.Guard.confirm,
+    ):
         parameters = list(inspect.signature(function).parameters.values())[1:]
         assert sum(p.kind is not inspect.Parameter.KEYWORD_ONLY for p in parameters) <= 2

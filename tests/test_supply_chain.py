@@ -1,4 +1,6 @@
-"""What we depend on and ship: lower bounds without known vulnerabilities, a lock with hashes, a bill of materials in the wheel."""
+"""What we depend on and ship: lower bounds without known vulnerabilities, a lock with hashes, a
+bill of materials in the wheel.
+"""
 
 import hashlib
 import json
@@ -31,7 +33,10 @@ def requirements_of_group(name):
 
 def requirements_of_users():
     """What the base and the extras ask for, as (part, requirement)."""
-    parts = {"base": PYPROJECT["project"]["dependencies"], **PYPROJECT["project"]["optional-dependencies"]}
+    parts = {
+        "base": PYPROJECT["project"]["dependencies"],
+        **PYPROJECT["project"]["optional-dependencies"],
+    }
     return [(part, Requirement(text)) for part, texts in parts.items() for text in texts]
 
 
@@ -41,15 +46,21 @@ def lower_bound(requirement):
 
 
 def documented():
-    """The table of the page: each package with the bound it names, and the versions that fixed its advisories."""
+    """The table of the page: each package with the bound it names, and the versions that fixed
+    its advisories.
+    """
     page = (ROOT / "docs" / "reference" / "supply-chain.md").read_text()
     rows = re.findall(r"^\| `([\w.-]+)` \| ([\d.]+) \| (.+?) \|", page, re.MULTILINE)
     assert rows
-    return {canonicalize_name(name): (Version(bound), advisories) for name, bound, advisories in rows}
+    return {
+        canonicalize_name(name): (Version(bound), advisories) for name, bound, advisories in rows
+    }
 
 
 def locked():
-    """What the lock pins: each package with its versions, one for each platform where they differ."""
+    """What the lock pins: each package with its versions, one for each platform where they
+    differ.
+    """
     pinned = {}
     for name, version in re.findall(r"^([\w.-]+)==([^\s;]+)", LOCK, re.MULTILINE):
         pinned.setdefault(canonicalize_name(name), []).append(Version(version))
@@ -59,7 +70,9 @@ def locked():
 def test_the_page_names_every_package_that_we_ask_for_with_its_bound():
     asked_for = {}
     for _, requirement in requirements_of_users():
-        asked_for.setdefault(canonicalize_name(requirement.name), set()).add(lower_bound(requirement))
+        asked_for.setdefault(canonicalize_name(requirement.name), set()).add(
+            lower_bound(requirement)
+        )
 
     assert {name: {bound} for name, (bound, _) in documented().items()} == asked_for
 
@@ -82,17 +95,26 @@ def test_the_tests_ask_for_no_older_versions_than_users_get():
 def test_the_lock_pins_all_that_the_tests_ask_for_within_its_bounds():
     pinned = locked()
     base = [requirement for part, requirement in requirements_of_users() if part == "base"]
-    wanted = [*requirements_of_group("dev"), *base, *map(Requirement, PYPROJECT["build-system"]["requires"])]
+    wanted = [
+        *requirements_of_group("dev"),
+        *base,
+        *map(Requirement, PYPROJECT["build-system"]["requires"]),
+    ]
 
     for requirement in wanted:
         versions = pinned.get(canonicalize_name(requirement.name), [])
         assert versions, f"{requirement.name} is not in the lock: make lock"
-        assert all(requirement.specifier.contains(version) for version in versions), f"{requirement}: make lock"
+        assert all(requirement.specifier.contains(version) for version in versions), (
+            f"{requirement}: make lock"
+        )
 
 
 def test_the_lock_consists_of_pinned_packages_and_hashes_and_names_no_registry():
     entries = re.split(
-        r"\n(?! )", "".join(line for line in LOCK.splitlines(keepends=True) if not line.startswith("#")).rstrip()
+        r"\n(?! )",
+        "".join(
+            line for line in LOCK.splitlines(keepends=True) if not line.startswith("#")
+        ).rstrip(),
     )
 
     assert len(entries) > 100
@@ -105,8 +127,14 @@ def test_the_lock_consists_of_pinned_packages_and_hashes_and_names_no_registry()
 
 def test_make_installs_only_what_the_lock_has_a_hash_for(tmp_path):
     plan = ["make", "--dry-run", f"VENV={tmp_path}", f"{tmp_path}/.dev"]
-    commands = subprocess.run(plan, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
-    installing = [command.partition(" -m pip install ")[2] for command in commands if " -m pip install " in command]
+    commands = subprocess.run(
+        plan, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    installing = [
+        command.partition(" -m pip install ")[2]
+        for command in commands
+        if " -m pip install " in command
+    ]
 
     assert installing == [
         "--quiet --upgrade pip",
@@ -116,7 +144,9 @@ def test_make_installs_only_what_the_lock_has_a_hash_for(tmp_path):
 
 
 def test_the_bill_of_materials_is_up_to_date():
-    printed = subprocess.run([sys.executable, "supply/sbom.py"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(
+        [sys.executable, "supply/sbom.py"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
 
     assert json.loads(printed) == BILL, "make sbom"
 
@@ -134,13 +164,24 @@ def test_the_bill_of_materials_names_us_and_all_that_we_ask_for():
 
     assert (product["name"], product["version"]) == ("effectonce", effectonce.__version__)
     assert {(part, Requirement(text)) for part, text in listed} == set(requirements_of_users())
-    assert sorted(BILL["dependencies"][0]["dependsOn"]) == sorted(component["bom-ref"] for component in BILL["components"])
+    assert sorted(BILL["dependencies"][0]["dependsOn"]) == sorted(
+        component["bom-ref"] for component in BILL["components"]
+    )
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    build = [
+        sys.executable,
+        "-m",
+        "hatchling",
+        "build",
+        "--target",
+        "wheel",
+        "--directory",
+        str(folder),
+    ]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     (path,) = folder.glob("*.whl")
     with zipfile.ZipFile(path) as archive:
@@ -164,13 +205,27 @@ def test_the_wheel_brings_the_file_of_every_provider(wheel):
 
 
 def test_the_scripts_of_others_in_the_wheel_are_those_of_the_bill_with_hash_and_licence(wheel):
-    vendored = {p["value"]: c for c in BILL["components"] for p in c["properties"] if p["name"] == "effectonce:file"}
+    vendored = {
+        p["value"]: c
+        for c in BILL["components"]
+        for p in c["properties"]
+        if p["name"] == "effectonce:file"
+    }
     scripts = {name for name in wheel.namelist() if "/vendor/" in name and name.endswith(".js")}
     licences = [name for name in wheel.namelist() if ".dist-info/licenses/" in name]
-    (metadata,) = [wheel.read(name).decode() for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+    (metadata,) = [
+        wheel.read(name).decode()
+        for name in wheel.namelist()
+        if name.endswith(".dist-info/METADATA")
+    ]
 
     assert scripts == set(vendored)
     for path, component in vendored.items():
-        assert [h["content"] for h in component["hashes"]] == [hashlib.sha256(wheel.read(path)).hexdigest()]
-        assert component["licenses"][0]["license"]["id"] in re.search(r"^License-Expression: (.+)$", metadata, re.MULTILINE)[1]
+        assert [h["content"] for h in component["hashes"]] == [
+            hashlib.sha256(wheel.read(path)).hexdigest()
+        ]
+        assert (
+            component["licenses"][0]["license"]["id"]
+            in re.search(r"^License-Expression: (.+)$", metadata, re.MULTILINE)[1]
+        )
     assert any(name.endswith("/htmx-LICENSE.txt") for name in licences)

@@ -1,8 +1,17 @@
-"""Every public name, and where it lives. `effectonce` imports this file when its first name is asked for."""
+"""Every public name, and where it lives. `effectonce` imports this file when its first name is
+asked for.
+"""
 
 from effectonce._core.backoff import Jitter
 from effectonce._core.breaker.machine import Phase
-from effectonce._core.classification.classify import Bucket, Certainty, Rule, Scope, Verdict, classify
+from effectonce._core.classification.classify import (
+    Bucket,
+    Certainty,
+    Rule,
+    Scope,
+    Verdict,
+    classify,
+)
 from effectonce._core.classification.transient import transient
 from effectonce._core.decisions import Action
 from effectonce._core.effect_ref import EffectRef

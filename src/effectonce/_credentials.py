@@ -1,4 +1,6 @@
-"""Which headers say who asks, by their names: of those that are in use, and of those that are made up alike."""
+"""Which headers say who asks, by their names: of those that are in use, and of those that are
+made up alike.
+"""
 
 from __future__ import annotations
 

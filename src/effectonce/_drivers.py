@@ -1,6 +1,8 @@
-"""The two loops that run a generator of commands, sync and async: everything that it yields is performed, and it gets the reply.
+"""The two loops that run a generator of commands, sync and async: everything that it yields is
+performed, and it gets the reply.
 
-The flow of a call, the answer of a store and a conversation with a server are such generators. Each is written once for both.
+The flow of a call, the answer of a store and a conversation with a server are such generators.
+Each is written once for both.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ T = TypeVar("T")
 
 
 def drive(commands: Generator[Any, Any, T], perform: Callable[[Any], Any]) -> T:
-    """Perform what *commands* asks for until it returns. Stopped in the middle, it may not ask for anything more."""
+    """Perform what *commands* asks for until it returns. Stopped in the middle, it may not ask
+    for anything more.
+    """
     try:
         command = next(commands)
         while True:

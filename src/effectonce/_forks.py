@@ -1,4 +1,6 @@
-"""What must not cross a fork: a lock that a thread of the parent holds is never released in the child, where there is no such thread."""
+"""What must not cross a fork: a lock that a thread of the parent holds is never released in the
+child, where there is no such thread.
+"""
 
 from __future__ import annotations
 

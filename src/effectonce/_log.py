@@ -1,4 +1,6 @@
-"""The log of this library. What others wrote begins no line of its own in it, and commands no terminal that shows it."""
+"""The log of this library. What others wrote begins no line of its own in it, and commands no
+terminal that shows it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ def _clean(record: logging.LogRecord) -> bool:
     if isinstance(record.args, tuple):
         record.args = tuple(map(_cleaned, record.args))
     if record.exc_info and record.exc_info[1] is not None:
-        record.exc_text = _indented(_FORMAT.formatException(record.exc_info))  # a formatter writes this instead of its own
+        # a formatter writes this instead of its own
+        record.exc_text = _indented(_FORMAT.formatException(record.exc_info))
     return True
 
 

@@ -1,7 +1,7 @@
 """Random numbers of our own.
 
-A program that seeds Python's shared generator, as tests and models do, would make all its workers wait for the same delays, and choose
-the same numbers. A forked child begins anew.
+A program that seeds Python's shared generator, as tests and models do, would make all its
+workers wait for the same delays, and choose the same numbers. A forked child begins anew.
 """
 
 from __future__ import annotations

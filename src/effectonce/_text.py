@@ -1,13 +1,16 @@
-"""What others wrote, made safe where it comes out: on a screen, in a tab-separated line, in a log line, in JSON.
+"""What others wrote, made safe where it comes out: on a screen, in a tab-separated line, in a
+log line, in JSON.
 
-An error message of a downstream, the path of a request or the name of a step may hold characters that a terminal obeys, that begin a new
-line, that turn the text after them around, or that cannot be seen. Each exit uses one of these functions.
+An error message of a downstream, the path of a request or the name of a step may hold characters
+that a terminal obeys, that begin a new line, that turn the text after them around, or that
+cannot be seen. Each exit uses one of these functions.
 """
 
 from __future__ import annotations
 
 _RANGES = (
-    (0x00, 0x20),  # C0: ESC moves the cursor, recolours or renames the terminal; CR overwrites what stands there
+    # C0: ESC moves the cursor, recolours or renames the terminal; CR overwrites what stands there
+    (0x00, 0x20),
     (0x7F, 0xA0),  # DEL, and C1: what ESC does, in one character
     (0xAD, 0xAE),  # a hyphen that cannot be seen
     (0x061C, 0x061D),  # turns around what follows, as do most of the next
@@ -47,5 +50,7 @@ def on_one_line(text: str) -> str:
 
 
 def harmless_json(document: str) -> str:
-    """A JSON document that means the same. Such characters can only be in its texts, and JSON has escapes for them."""
+    """A JSON document that means the same. Such characters can only be in its texts, and JSON
+    has escapes for them.
+    """
     return document.translate(_JSON)

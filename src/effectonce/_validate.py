@@ -1,7 +1,8 @@
 """What people write wrong when they declare something: reported at once, and by name.
 
-A type checker would report it too, but not every project uses one. A wrong type that passes unnoticed is found when an effect is under way:
-the text "no" is true, the letters of "refund" are six names, and `timedelta(days=1).seconds` is 0.
+A type checker would report it too, but not every project uses one. A wrong type that passes
+unnoticed is found when an effect is under way: the text "no" is true, the letters of "refund"
+are six names, and `timedelta(days=1).seconds` is 0.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ KINDS = "'read', 'idempotent_write', 'irreversible'"
 
 
 def parenthesised(tool: F) -> F:
-    """Say what `@guard.tool` without parentheses, or without a kind, lacks: Python would speak of positional arguments."""
+    """Say what `@guard.tool` without parentheses, or without a kind, lacks: Python would speak
+    of positional arguments.
+    """
 
     @functools.wraps(tool)
     def checked(self: Any, *functions: Any, **options: Any) -> Any:
@@ -29,7 +32,9 @@ def parenthesised(tool: F) -> F:
             name = getattr(functions[0], "__name__", "the tool") if functions else "the tool"
             raise ContractViolation(
                 f"guard.tool does not know what {name} does, so it was not made a tool.",
-                corrective_action=f"Say what running it twice would do: @guard.tool(kind='write'), or {KINDS}.",
+                corrective_action=(
+                    f"Say what running it twice would do: @guard.tool(kind='write'), or {KINDS}."
+                ),
             )
         return tool(self, **options)
 
@@ -49,7 +54,9 @@ def numbers(**given: Any) -> None:
     """Each of them is a number, however large."""
     for name, value in given.items():
         if not _is_number(value):
-            raise ContractViolation(f"{name}={value!r}: give a number" + (" of seconds" if name.endswith("_s") else ""))
+            raise ContractViolation(
+                f"{name}={value!r}: give a number" + (" of seconds" if name.endswith("_s") else "")
+            )
 
 
 def whole(**given: Any) -> None:
@@ -79,7 +86,9 @@ def texts(**given: Any) -> None:
 
 
 def several(name: str, given: Iterable[Any]) -> tuple[Any, ...]:
-    """A list of names, or of whatever stands for one. A single text is none: it would be taken letter by letter."""
+    """A list of names, or of whatever stands for one. A single text is none: it would be taken
+    letter by letter.
+    """
     if isinstance(given, str):
         raise ContractViolation(f"{name}={given!r}: give a list, {name}=[{given!r}]")
     if not isinstance(given, Iterable):
@@ -91,15 +100,24 @@ def fields(identity: Iterable[str | Stable] | None) -> tuple[str, ...] | None:
     """The fields that are the identity, by name; None: all that are not volatile."""
     if identity is None:
         return None
-    return tuple(str(field.value) if isinstance(field, Stable) else field for field in several("identity", identity))
+    return tuple(
+        str(field.value) if isinstance(field, Stable) else field
+        for field in several("identity", identity)
+    )
 
 
 def errors(name: str, given: Iterable[type[E]]) -> tuple[type[E], ...]:
     """A list of exception classes."""
     as_written: Any = given
-    listed = tuple(as_written) if isinstance(as_written, Iterable) and not isinstance(as_written, str) else (None,)
+    listed = (
+        tuple(as_written)
+        if isinstance(as_written, Iterable) and not isinstance(as_written, str)
+        else (None,)
+    )
     if not all(isinstance(each, type) and issubclass(each, BaseException) for each in listed):
-        raise ContractViolation(f"{name}={given!r}: give a list of exception classes, such as {name}=[ValueError]")
+        raise ContractViolation(
+            f"{name}={given!r}: give a list of exception classes, such as {name}=[ValueError]"
+        )
     return listed
 
 

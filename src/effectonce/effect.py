@@ -18,9 +18,14 @@ from effectonce._core.keys import downstream_key, request_key
 from effectonce._core.observed_sends import Sighting
 from effectonce.errors import ContractViolation
 
-THIS_CLOCK = object()  # whose monotonic clock a time is of: an error that was pickled elsewhere comes with another object
-OVER = "over"  # an attempt ended, and was taken as one that sent nothing: a thread or a task of it that goes on may not send any more
-NOT_WRITTEN = Verdict(Bucket.CANCELLED, Certainty.NOT_SENT, "its record could not say that it leaves")
+# whose monotonic clock a time is of: an error that was pickled elsewhere comes with another object
+THIS_CLOCK = object()
+# an attempt ended, and was taken as one that sent nothing: a thread or a task of it that goes on
+# may not send any more
+OVER = "over"
+NOT_WRITTEN = Verdict(
+    Bucket.CANCELLED, Certainty.NOT_SENT, "its record could not say that it leaves"
+)
 
 
 class Effect(Struct, frozen=True):
@@ -28,23 +33,29 @@ class Effect(Struct, frozen=True):
 
     ref: EffectRef
     attempt: int
-    epoch: int  # a fencing token: it grows with every owner, so a downstream can refuse an older one
+    # a fencing token: it grows with every owner, so a downstream can refuse an older one
+    epoch: int
     deadline: float  # on the monotonic clock
     secret: bytes = b""
     lent: Any = None  # the connection of the open transaction, for downstream="transaction"
     terms: Terms | None = None  # what its tool declares; None: a probe asks
     one_request: bool = False  # the tool says that it makes one request and no more
-    sent_before: bool = False  # an earlier send had no answer, and may have landed: that this one is refused is no proof
+    # an earlier send had no answer, and may have landed: that this one is refused is no proof
+    sent_before: bool = False
     sent: dict[
         tuple[str, str], dict[int, set[str]]
     ] = {}  # requests of all attempts of this call, by method and path: whose a number is
-    taken: dict[tuple[str, str], dict[int, bool]] = {}  # those of this attempt: is the number in use, or was it given back
+    # those of this attempt: is the number in use, or was it given back
+    taken: dict[tuple[str, str], dict[int, bool]] = {}
     used: set[str] = set()  # of what its tool declares: "key", "connection", "sending"; and OVER
-    requests: list[Sighting] = []  # of this attempt, that may change something: seen by protected clients, or announced
+    # of this attempt, that may change something: seen by protected clients, or announced
+    requests: list[Sighting] = []
     elsewhere: list[str] = []  # what this attempt was seen to do past its protected clients
 
     def __repr__(self) -> str:
-        """As `EffectRef`: neither the key nor the guard's secret, nor the connection, whose URL may have a password."""
+        """As `EffectRef`: neither the key nor the guard's secret, nor the connection, whose URL
+        may have a password.
+        """
         return f"<{type(self).__name__} {self.ref}, attempt {self.attempt}, epoch {self.epoch}>"
 
     @property
@@ -55,9 +66,11 @@ class Effect(Struct, frozen=True):
 
     @property
     def downstream_key(self) -> str:
-        """The idempotency key to send: the same on every attempt, at most 255 characters, and it gives nothing away.
+        """The idempotency key to send: the same on every attempt, at most 255 characters, and it
+        gives nothing away.
 
-        That it was read is noticed: an attempt that did not read it cannot have sent it, and is not sent again.
+        That it was read is noticed: an attempt that did not read it cannot have sent it, and is
+        not sent again.
         """
         self.used.add("key")
         return downstream_key(self.ref.key, self.ref.tool, self.secret)
@@ -71,10 +84,12 @@ class Effect(Struct, frozen=True):
         alphabet: str = DIGITS_AND_LETTERS,
         weak: bool = False,
     ) -> str:
-        """The idempotency key to send where `downstream_key` is too long, or has characters that the provider refuses.
+        """The idempotency key to send where `downstream_key` is too long, or has characters that
+        the provider refuses.
 
-        `key_as("uuid")`, or `key_as(max=36, alphabet=...)`. It is as stable, and that a tool got it is noticed as well. Fewer than
-        96 bits are refused, unless *weak* says that two effects may share a key.
+        `key_as("uuid")`, or `key_as(max=36, alphabet=...)`. It is as stable, and that a tool got
+        it is noticed as well. Fewer than 96 bits are refused, unless *weak* says that two
+        effects may share a key.
         """
         try:
             shape = KeyShape(form, min, max, alphabet, weak)
@@ -85,27 +100,38 @@ class Effect(Struct, frozen=True):
 
     @property
     def connection(self) -> Any:
-        """The open transaction, for downstream="transaction"; otherwise None. That it was read is noticed, too."""
+        """The open transaction, for downstream="transaction"; otherwise None. That it was read
+        is noticed, too.
+        """
         self.used.add("connection")
         return self.lent
 
     def request_key(self, method: str, path: str, ordinal: int | str = 0) -> str:
-        """The key that a protected client sends with the request number *ordinal*, or with the one of that name: for a probe."""
+        """The key that a protected client sends with the request number *ordinal*, or with the
+        one of that name: for a probe.
+        """
         return request_key(self.downstream_key, method.upper(), path, ordinal)
 
     def sending(self) -> Sending:
-        """Around the part of a tool that sends. An error before it certainly had no effect; one inside it, or later, may have.
+        """Around the part of a tool that sends. An error before it certainly had no effect; one
+        inside it, or later, may have.
 
-        A tool with `separate_dispatch=True` is marked as dispatched here. An async one enters it with `async with`.
+        A tool with `separate_dispatch=True` is marked as dispatched here. An async one enters it
+        with `async with`.
         """
         return Sending(self)
 
     def announce(self, sighting: Sighting) -> None:
-        """A request is about to leave. Not from an attempt that was taken as one that sent nothing: another one may be on its way."""
+        """A request is about to leave. Not from an attempt that was taken as one that sent
+        nothing: another one may be on its way.
+        """
         self.requests.append(sighting)
         if OVER in self.used:
             sighting.verdict = Verdict(Bucket.CANCELLED, Certainty.NOT_SENT, "its attempt was over")
-            message = f"an attempt of {self.ref} left something behind, and ended as one that sent nothing. {sighting.request} was not sent."
+            message = (
+                f"an attempt of {self.ref} left something behind, and ended as one that sent"
+                f" nothing. {sighting.request} was not sent."
+            )
             raise ContractViolation(message, effect=self.ref)
 
     @property
@@ -114,7 +140,9 @@ class Effect(Struct, frozen=True):
         return max(0.0, self.deadline - time.monotonic())
 
     def timeout_s(self, at_most: float) -> float:
-        """A time-out for a request of the tool: what it usually takes *at_most*, or what is left, if that is less."""
+        """A time-out for a request of the tool: what it usually takes *at_most*, or what is
+        left, if that is less.
+        """
         return min(at_most, self.remaining_s)
 
 
@@ -163,12 +191,15 @@ running: ContextVar[Effect | None] = ContextVar("effectonce_effect", default=Non
 departure: ContextVar[Departure | None] = ContextVar(
     "effectonce_departure", default=None
 )  # of a tool whose dispatch is held back
-noted: ContextVar[Effect | None] = ContextVar("effectonce_noted", default=None)  # whose request is under way here
+# whose request is under way here
+noted: ContextVar[Effect | None] = ContextVar("effectonce_noted", default=None)
 
 
 @contextmanager
 def past_us() -> Iterator[None]:
-    """What is done here is noted as a request already: its sockets and threads are not noticed once more."""
+    """What is done here is noted as a request already: its sockets and threads are not noticed
+    once more.
+    """
     token = noted.set(running.get())
     try:
         yield
@@ -177,7 +208,9 @@ def past_us() -> Iterator[None]:
 
 
 def leaving(effect: Effect, sighting: Sighting) -> None:
-    """Something is about to leave that was announced: from here on, the record says so. Raises if it may not leave."""
+    """Something is about to leave that was announced: from here on, the record says so. Raises
+    if it may not leave.
+    """
     held = departure.get()
     if held is not None and held.key == effect.ref.key:
         with _unsent(sighting):
@@ -210,6 +243,8 @@ def current_effect() -> Effect:
 
 
 def is_running(key: str) -> bool:
-    """Is the caller inside the effect with this key? A tool that is protected twice would wait for itself."""
+    """Is the caller inside the effect with this key? A tool that is protected twice would wait
+    for itself.
+    """
     effect = running.get()
     return effect is not None and effect.ref.key == key

@@ -15,10 +15,11 @@ EffectOnceError
 ├── ReplayedFailure        it failed for good earlier; this is that failure
 ├── StepFailed             a step of a workflow failed for good
 │   └── Cancelled          a person asked for the end of the run
-├── CodeChanged            the workflow's code does not fit the run that it should go on with; nothing was sent
-└── ResultUnavailable      it happened, but its result cannot be shown again
+├── CodeChanged            the workflow's code does not fit the run that it should go on with;
+nothing was sent └── ResultUnavailable      it happened, but its result cannot be shown again
 
-NotSent, Rejected          raised by tools to say what is certain; they are the tool's own errors, not ours
+NotSent, Rejected          raised by tools to say what is certain; they are the tool's own
+errors, not ours
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class EffectOnceError(Exception):
         super().__init__(message)
         self.effect = effect
         if effect is not None and effect.key:
-            self.effectonce_of = effect.key  # if it ends an outer tool as well, it tells nothing about the outer effect
+            # if it ends an outer tool as well, it tells nothing about the outer effect
+            self.effectonce_of = effect.key
         self.retry_after_s = retry_after_s
         if corrective_action is not None:
             self.corrective_action = corrective_action
@@ -60,11 +62,15 @@ class EffectOnceError(Exception):
         self.add_note(self._advice())
 
     def _advice(self) -> str:
-        """For the reader of a traceback: the message goes to models as well, and they get the corrective action beside it."""
+        """For the reader of a traceback: the message goes to models as well, and they get the
+        corrective action beside it.
+        """
         return self.corrective_action
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled as it is: to make it anew would need all its arguments, and say some things twice."""
+        """Pickled as it is: to make it anew would need all its arguments, and say some things
+        twice.
+        """
         return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
     def as_model_error(self) -> dict[str, Any]:
@@ -93,11 +99,16 @@ class Conflict(EffectOnceError):
     """The same key asks for something else; nothing was sent."""
 
     code = "KEY_CONFLICT"
-    corrective_action = "Repeat the original arguments to see the original result, or use another step for another effect."
+    corrective_action = (
+        "Repeat the original arguments to see the original result, or use another step for another"
+        " effect."
+    )
 
 
 class Expired(EffectOnceError):
-    """The key's window is over, so a late retry cannot be distinguished from a new request; nothing was sent."""
+    """The key's window is over, so a late retry cannot be distinguished from a new request;
+    nothing was sent.
+    """
 
     code = "KEY_EXPIRED"
     corrective_action = "Check whether the effect happened; if a new one is meant, use a new step."
@@ -125,15 +136,23 @@ class CircuitOpen(EffectOnceError):
     code = "CIRCUIT_OPEN"
     retriable = True
     corrective_action = (
-        "Do not repeat it now. The same call may be repeated after retry_after_s, when the dependency is tried again."
+        "Do not repeat it now. The same call may be repeated after retry_after_s, when the"
+        " dependency is tried again."
     )
 
-    def __init__(self, message: str, *, circuit: str = "", phase: str = "open", **data: Any) -> None:
+    def __init__(
+        self, message: str, *, circuit: str = "", phase: str = "open", **data: Any
+    ) -> None:
         super().__init__(message, **data)
         self.circuit, self.phase = circuit, phase
         why = "a circuit breaker kept it from being sent"
         self.effectonce_verdict = Verdict(
-            Bucket.CIRCUIT_OPEN, Certainty.NOT_SENT, why, self.retry_after_s, retry=False, matched=OURS
+            Bucket.CIRCUIT_OPEN,
+            Certainty.NOT_SENT,
+            why,
+            self.retry_after_s,
+            retry=False,
+            matched=OURS,
         )
 
 
@@ -149,20 +168,31 @@ class InDoubt(EffectOnceError):
     """It may have happened and nobody can know; it was not retried."""
 
     code = "OUTCOME_UNKNOWN"
-    corrective_action = "Do not call again or try another way. Look the effect up downstream, or ask a person to settle it."
+    corrective_action = (
+        "Do not call again or try another way. Look the effect up downstream, or ask a person to"
+        " settle it."
+    )
     # Whatever its cause says about one request.
-    effectonce_verdict: ClassVar[Verdict] = Verdict(Bucket.UNKNOWN, Certainty.AMBIGUOUS, "it is in doubt", retry=False)
+    effectonce_verdict: ClassVar[Verdict] = Verdict(
+        Bucket.UNKNOWN, Certainty.AMBIGUOUS, "it is in doubt", retry=False
+    )
 
     where: str = ""  # its store, as a command names it; "": not known yet
 
     def _advice(self) -> str:
         if self.effect is None:
             return self.corrective_action
-        look = self.where if self.where == IN_MEMORY else f"effectonce effect show {self.effect.reference}{self.where}"
+        look = (
+            self.where
+            if self.where == IN_MEMORY
+            else f"effectonce effect show {self.effect.reference}{self.where}"
+        )
         return f"{self.corrective_action}\nIts story, and how to settle it: {look}"
 
     def look_up(self, where: str) -> None:
-        """Say where it can be looked up, unless that is given already: so that the command runs as it is printed."""
+        """Say where it can be looked up, unless that is given already: so that the command runs
+        as it is printed.
+        """
         if not self.where:
             before, self.where = self._advice(), where
             self.__notes__ = [self._advice() if note == before else note for note in self.__notes__]
@@ -172,7 +202,8 @@ class GaveUp(EffectOnceError):
     """No attempts or time left."""
 
     code = "GAVE_UP"
-    marker: ClassVar[str] = "[effectonce:gave-up]"  # in every message, for a harness that sees only text
+    # in every message, for a harness that sees only text
+    marker: ClassVar[str] = "[effectonce:gave-up]"
     retriable = True
     corrective_action = "Repeat the same call later: it goes on under the same key."
 
@@ -201,9 +232,13 @@ class PartialSuccess(EffectOnceError):
     """Some of it happened. A tool raises this with what is done and what would put it right."""
 
     code = "PARTIAL_SUCCESS"
-    effectonce_verdict: ClassVar[Verdict] = Verdict(Bucket.UNKNOWN, Certainty.ACTED, "some of it happened", retry=False)
+    effectonce_verdict: ClassVar[Verdict] = Verdict(
+        Bucket.UNKNOWN, Certainty.ACTED, "some of it happened", retry=False
+    )
 
-    def __init__(self, message: str, *, corrective_action: str, done: Any = None, **data: Any) -> None:
+    def __init__(
+        self, message: str, *, corrective_action: str, done: Any = None, **data: Any
+    ) -> None:
         super().__init__(message, corrective_action=corrective_action, **data)
         self.done = done
 
@@ -212,7 +247,9 @@ class ReplayedFailure(EffectOnceError):
     """It failed for good earlier; this is that failure again."""
 
     code = "REPLAYED_FAILURE"
-    corrective_action = "The downstream refused this request. Change the request and use a new step."
+    corrective_action = (
+        "The downstream refused this request. Change the request and use a new step."
+    )
 
     def __init__(self, message: str, *, error_type: str, error_message: str, **data: Any) -> None:
         super().__init__(message, **data)
@@ -224,9 +261,19 @@ class StepFailed(EffectOnceError):
     """A step of a workflow failed for good: now, or when the run was here before."""
 
     code = "STEP_FAILED"
-    corrective_action = "Handle it in the workflow, or let it end the run: then what was done is compensated."
+    corrective_action = (
+        "Handle it in the workflow, or let it end the run: then what was done is compensated."
+    )
 
-    def __init__(self, message: str, *, step: str = "", error_type: str = "", error_message: str = "", **data: Any) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        step: str = "",
+        error_type: str = "",
+        error_message: str = "",
+        **data: Any,
+    ) -> None:
         super().__init__(message, **data)
         self.step, self.error_type, self.error_message = step, error_type, error_message
 
@@ -243,7 +290,8 @@ class CodeChanged(EffectOnceError):
 
     code = "CODE_CHANGED"
     corrective_action = (
-        "Finish open runs with the code that began them, or change it after their last step. The run waits; nothing is lost."
+        "Finish open runs with the code that began them, or change it after their last step. The"
+        " run waits; nothing is lost."
     )
 
 
@@ -257,16 +305,26 @@ class ResultUnavailable(EffectOnceError):
 class NotSent(Exception):  # it is a statement of the tool's, not a kind of failure
     """Raise this in a tool when nothing has left: the key can be used as if for the first time."""
 
-    def __init__(self, message: str = "", *, retryable: bool = True, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self, message: str = "", *, retryable: bool = True, retry_after_s: float | None = None
+    ) -> None:
         super().__init__(message)
         why = "the tool says nothing was sent"
-        self.effectonce_verdict = Verdict(Bucket.UNKNOWN, Certainty.NOT_SENT, why, retry_after_s, retry=retryable)
+        self.effectonce_verdict = Verdict(
+            Bucket.UNKNOWN, Certainty.NOT_SENT, why, retry_after_s, retry=retryable
+        )
 
 
 class Rejected(Exception):  # see NotSent
-    """Raise this in a tool when the downstream refused for certain. Final unless `retryable=True`."""
+    """Raise this in a tool when the downstream refused for certain. Final unless
+    `retryable=True`.
+    """
 
-    def __init__(self, message: str = "", *, retryable: bool = False, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self, message: str = "", *, retryable: bool = False, retry_after_s: float | None = None
+    ) -> None:
         super().__init__(message)
         why = "the tool says it was refused"
-        self.effectonce_verdict = Verdict(Bucket.UNKNOWN, Certainty.REJECTED, why, retry_after_s, retry=retryable)
+        self.effectonce_verdict = Verdict(
+            Bucket.UNKNOWN, Certainty.REJECTED, why, retry_after_s, retry=retryable
+        )

@@ -25,13 +25,30 @@ from effectonce._random import rng
 from effectonce._runtime.heartbeat import Heartbeat
 from effectonce._runtime.owner_token import new_token
 from effectonce._runtime.replay_cache import ReplayCache
-from effectonce._runtime.step import Delivered, Step, StepContext, deliveries, named, place, stable_part
+from effectonce._runtime.step import (
+    Delivered,
+    Step,
+    StepContext,
+    deliveries,
+    named,
+    place,
+    stable_part,
+)
 from effectonce._runtime.unprotected_sends import only_through
 from effectonce._tools.observers import Observer, Observers, tidied
 from effectonce._tools.registry import register, tool_of
 from effectonce._tools.tool import PLAIN, GuardContext, GuardedTool, Hosting, Tool, not_kept
 from effectonce._tools.wrapper import wrap
-from effectonce._validate import errors, fields, flags, of_type, parenthesised, seconds, several, whole
+from effectonce._validate import (
+    errors,
+    fields,
+    flags,
+    of_type,
+    parenthesised,
+    seconds,
+    several,
+    whole,
+)
 from effectonce.errors import ContractViolation, Rejected
 from effectonce.health import Health, examine
 from effectonce.outcome import Outcome
@@ -56,17 +73,20 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 _NOTHING: frozenset[str] = frozenset()
-_REMEMBERED = frozenset({str, int, type(None)})  # exactly these: True is 1 to a dict, and not to a key
+# exactly these: True is 1 to a dict, and not to a key
+_REMEMBERED = frozenset({str, int, type(None)})
 R = TypeVar("R")
 
 
 class Guard:
     """Protects tools: whatever retries, the effect lands once, or you learn that nobody can know.
 
-    *store* is a URL (`sqlite:///effects.db`, `postgresql://…`, `redis://…`, `memory://`) or a store of your own. *tenant* is whose effects
-    these are, unless a step says otherwise. *secret* makes keys and fingerprints unguessable. *keyring* seals arguments and results in the
-    store. *cache* is how many known outcomes this process remembers. *spool* is a folder for outcomes that could not be stored in time;
-    a store given by its URL has one among the user's state. *observers* are called with every event, see `effectonce.observe`.
+    *store* is a URL (`sqlite:///effects.db`, `postgresql://…`, `redis://…`, `memory://`) or a
+    store of your own. *tenant* is whose effects these are, unless a step says otherwise.
+    *secret* makes keys and fingerprints unguessable. *keyring* seals arguments and results in
+    the store. *cache* is how many known outcomes this process remembers. *spool* is a folder for
+    outcomes that could not be stored in time; a store given by its URL has one among the user's
+    state. *observers* are called with every event, see `effectonce.observe`.
     """
 
     def __init__(
@@ -84,7 +104,9 @@ class Guard:
         report(os.environ)
         self.keyring = keyring
         self.store: Store = _sealed(as_store(store), keyring, secret)
-        self.spool = _spool(store if isinstance(store, str) else "memory:", self.store, spool, keyring, secret)
+        self.spool = _spool(
+            store if isinstance(store, str) else "memory:", self.store, spool, keyring, secret
+        )
         env = Env(now=time.monotonic, new_token=new_token, rng=rng)
         self._house = GuardContext(
             store=self.store,
@@ -141,11 +163,12 @@ class Guard:
     ) -> Callable[[Callable[P, R]], Tool[P, R]]:
         """Guard a function: it is called as before, and its effect lands once.
 
-        *kind* says what running twice would do, *downstream* what help there is. *identity* fields are the key, *volatile* ones are
-        ignored, all others must match. *not_sent* and *rejected* are exception types that prove that nothing happened. *one_request*:
-        it makes one request, and nothing below it retries. *through*: it sends only through these protected clients, or
-        `"protected"`. *breaker* and *budget* are those of the dependency that it calls. All are explained in
-        docs/reference/contracts.md.
+        *kind* says what running twice would do, *downstream* what help there is. *identity*
+        fields are the key, *volatile* ones are ignored, all others must match. *not_sent* and
+        *rejected* are exception types that prove that nothing happened. *one_request*: it makes
+        one request, and nothing below it retries. *through*: it sends only through these
+        protected clients, or `"protected"`. *breaker* and *budget* are those of the dependency
+        that it calls. All are explained in docs/reference/contracts.md.
         """
 
         def decorate(function: Callable[P, R]) -> Tool[P, R]:
@@ -191,12 +214,17 @@ class Guard:
     def workflow(self, function: Callable[Concatenate[Run, P], R], /) -> Tool[P, R]: ...
 
     @overload
-    def workflow(self, **options: Unpack[WorkflowOptions]) -> Callable[[Callable[Concatenate[Run, P], R]], Tool[P, R]]: ...
+    def workflow(
+        self, **options: Unpack[WorkflowOptions]
+    ) -> Callable[[Callable[Concatenate[Run, P], R]], Tool[P, R]]: ...
 
-    def workflow(self, function: Any = None, /, **options: Any) -> Any:  # type: ignore[misc]  # mypy does not see that it does
-        """Make a function durable: its first parameter is a `Run`, which it asks for steps. Called again, it goes on where it stopped.
+    # mypy does not see that it does
+    def workflow(self, function: Any = None, /, **options: Any) -> Any:  # type: ignore[misc]
+        """Make a function durable: its first parameter is a `Run`, which it asks for steps.
+        Called again, it goes on where it stopped.
 
-        *identity* are the arguments that name a run; the others must not change while it is open. See `WorkflowOptions`.
+        *identity* are the arguments that name a run; the others must not change while it is
+        open. See `WorkflowOptions`.
         """
         if function is None:
             return lambda decorated: self.workflows.define(decorated, **options)
@@ -214,10 +242,12 @@ class Guard:
         hosting: Hosting = PLAIN,
         listed: bool = True,
     ) -> GuardedTool:
-        """The door for rooms above that make requests of their own, such as HTTP: what *function* does is an effect like any other.
+        """The door for rooms above that make requests of their own, such as HTTP: what
+        *function* does is an effect like any other.
 
-        *other* is the same for sync or async callers, whichever this is not: the guard knows both by one name. A tool that is not *listed*
-        is for one call: the guard does not remember it.
+        *other* is the same for sync or async callers, whichever this is not: the guard knows
+        both by one name. A tool that is not *listed* is for one call: the guard does not
+        remember it.
         """
         self._check_store(contract)
         tool = GuardedTool(self._house, contract, function, identity, breaker, budget, hosting)
@@ -227,27 +257,34 @@ class Guard:
         return tool
 
     def _check_store(self, contract: Contract) -> None:
-        """Can this store keep what this contract promises? Asked only where it matters: a store may have to ask its server."""
+        """Can this store keep what this contract promises? Asked only where it matters: a store
+        may have to ask its server.
+        """
         capability = contract.downstream.capability
         relies = contract.kind is Kind.IRREVERSIBLE and not contract.accept_store_loss
         if capability is Capability.TRANSACTION or relies:
             store = self.store.capabilities
-            promised = Capabilities(durable=store.durable or contract.accept_store_loss, transactions=store.transactions)
+            promised = Capabilities(
+                durable=store.durable or contract.accept_store_loss, transactions=store.transactions
+            )
             why = promised.unfit_for(contract.kind, capability)
             if why:
                 raise ContractViolation(
-                    f"{contract.name} is {contract.kind} with downstream={str(capability)!r}, which this store cannot hold: {why}."
+                    f"{contract.name} is {contract.kind} with downstream={str(capability)!r}, which"
+                    f" this store cannot hold: {why}."
                 )
         for note in contract.notes:
             LOG.log(logging.WARNING if contract.kind is Kind.READ else logging.INFO, note)
 
     def _register(self, tool: GuardedTool, clients: Sequence[Any] = ()) -> GuardedTool:
-        # A redacted argument still counts, and a plain digest of a card number tells as much as the number itself.
+        # A redacted argument still counts, and a plain digest of a card number tells as much as
+        # the number itself.
         counted = [name for name in tool.signature.redact if name in tool.signature.matched]
         if counted and not self._house.secret:
             raise ContractViolation(
-                f"{tool.contract.name}: {', '.join(counted)} would not be stored, but could be guessed from the key and the fingerprint. "
-                f"Give the guard a secret, Guard(..., secret=...), or declare volatile={counted!r} as well."
+                f"{tool.contract.name}: {', '.join(counted)} would not be stored, but could be"
+                " guessed from the key and the fingerprint. Give the guard a secret, Guard(...,"
+                f" secret=...), or declare volatile={counted!r} as well."
             )
         register(self._tools, tool, self._keys)
         self._amplified[tool.contract.name] = _amplified(tool.contract, clients)
@@ -256,7 +293,9 @@ class Guard:
     def _tool(self, tool: str | Tool[..., Any]) -> GuardedTool:
         guarded = self._tools.get(tool) if isinstance(tool, str) else tool_of(tool)
         if guarded is None or self._tools.get(guarded.contract.name) is not guarded:
-            raise ContractViolation(f"{tool!r} is not a tool of this guard; it has {', '.join(self._tools) or 'none'}")
+            raise ContractViolation(
+                f"{tool!r} is not a tool of this guard; it has {', '.join(self._tools) or 'none'}"
+            )
         return guarded
 
     # ------------------------------------------------------------ places
@@ -271,11 +310,13 @@ class Guard:
         delivered: Iterable[Delivered] = (),
         latch: bool = True,
     ) -> Step:
-        """The outermost layer that can decide to retry: a conversation or workflow, and the step in it.
+        """The outermost layer that can decide to retry: a conversation or workflow, and the step
+        in it.
 
-        The same call in the same step is the same effect. Without a step id, a call that the model makes again after it was shown
-        the result is a new effect: *delivered* is what it was shown. While one call of a step has no outcome, the step runs no other,
-        unless *latch* is False.
+        The same call in the same step is the same effect. Without a step id, a call that the
+        model makes again after it was shown the result is a new effect: *delivered* is what it
+        was shown. While one call of a step has no outcome, the step runs no other, unless
+        *latch* is False.
         """
         allowed = frozenset(several("permissions", permissions)) if permissions else _NOTHING
         if latch is not True:
@@ -294,16 +335,25 @@ class Guard:
         return Step(boundary)
 
     def sequence(
-        self, stream: str | Stable, number: int, *, tenant: str | Stable | None = None, permissions: Iterable[str] = ()
+        self,
+        stream: str | Stable,
+        number: int,
+        *,
+        tenant: str | Stable | None = None,
+        permissions: Iterable[str] = (),
     ) -> Step:
-        """Number *number* of *stream*, counted from 1: runs only after its predecessor has an outcome; a repeat is replayed.
+        """Number *number* of *stream*, counted from 1: runs only after its predecessor has an
+        outcome; a repeat is replayed.
 
-        For ordered changes by one writer, such as the events of one account. Do not use it for concurrent clients, which would only
-        get in each other's way, or where numbers may be skipped: a gap stops the stream.
+        For ordered changes by one writer, such as the events of one account. Do not use it for
+        concurrent clients, which would only get in each other's way, or where numbers may be
+        skipped: a gap stops the stream.
         """
         whole(number=number)
         if number < 1:
-            raise ContractViolation(f"number {number} of {stream!r}: a sequence counts from 1. Nothing was sent.")
+            raise ContractViolation(
+                f"number {number} of {stream!r}: a sequence counts from 1. Nothing was sent."
+            )
         boundary = StepContext(
             tenant=self._house.tenant if tenant is None else named(tenant, "tenant"),
             stream=(named(stream, "stream"), int(number)),
@@ -312,17 +362,26 @@ class Guard:
         return Step(boundary)
 
     def turn(
-        self, scope: str | Stable, turn: Part, *, tenant: str | Stable | None = None, budget: Budget | None = None
+        self,
+        scope: str | Stable,
+        turn: Part,
+        *,
+        tenant: str | Stable | None = None,
+        budget: Budget | None = None,
     ) -> TurnBudget:
-        """One turn of an agent, from the user's words to the answer: all calls inside spend from one *budget*.
+        """One turn of an agent, from the user's words to the answer: all calls inside spend from
+        one *budget*.
 
-        It is kept in the store, so a process that resumes the turn goes on with what is left. An attempt costs one or two more round trips;
-        known outcomes cost nothing. What is used up ends calls with `GaveUp`.
+        It is kept in the store, so a process that resumes the turn goes on with what is left. An
+        attempt costs one or two more round trips; known outcomes cost nothing. What is used up
+        ends calls with `GaveUp`.
         """
         tenant = self._house.tenant if tenant is None else named(tenant, "tenant")
         name = stable_part(turn, "the turn id")
         of_type("budget", budget, Budget, "what the turn may spend: budget=Budget(steps=8)")
-        return TurnBudget(self.store, tenant, named(scope, "scope"), name, Budget() if budget is None else budget)
+        return TurnBudget(
+            self.store, tenant, named(scope, "scope"), name, Budget() if budget is None else budget
+        )
 
     # ------------------------------------------------------------ calls
 
@@ -334,10 +393,12 @@ class Guard:
         key: Part | tuple[Part, ...] | None = None,
         version: str | None = None,
     ) -> Any:
-        """Call a tool and get the whole `Outcome`: was it replayed, is it in doubt? For an async tool, await it.
+        """Call a tool and get the whole `Outcome`: was it replayed, is it in doubt? For an async
+        tool, await it.
 
-        *key* is a business key that a person can read, such as `("user_123", "weekly_email", "2025-W12")`; it needs no step.
-        *version* refuses the call if the tool has moved on. Refusals and give-ups are raised; outcomes are returned.
+        *key* is a business key that a person can read, such as `("user_123", "weekly_email",
+        "2025-W12")`; it needs no step. *version* refuses the call if the tool has moved on.
+        Refusals and give-ups are raised; outcomes are returned.
         """
         guarded = self._tool(tool)
         if not isinstance(arguments, Mapping):
@@ -345,11 +406,14 @@ class Guard:
             raise ContractViolation(f"arguments={arguments!r}: give {by_name}. Nothing was sent.")
         if version is not None and version != guarded.contract.version:
             raise ContractViolation(
-                f"{guarded.contract.name} is version {guarded.contract.version}, not {version}. Nothing was sent."
+                f"{guarded.contract.name} is version {guarded.contract.version}, not {version}."
+                " Nothing was sent."
             )
         parts = None if key is None else key if isinstance(key, tuple) else (key,)
         if guarded.contract.kind is Kind.READ and guarded.contract.dedup is None:
-            raise ContractViolation(f"{guarded.contract.name} is a read: it has no record. Call it directly.")
+            raise ContractViolation(
+                f"{guarded.contract.name} is a read: it has no record. Call it directly."
+            )
         if guarded.is_async:
             return _acall(guarded, arguments, parts)
         if _get_running_loop() is not None:
@@ -363,10 +427,17 @@ class Guard:
         return self.store.apply(Find(key))
 
     def in_doubt(
-        self, *, limit: int = 100, tenant: str | None = None, tool: str | None = None, older_than_s: float = 0.0
+        self,
+        *,
+        limit: int = 100,
+        tenant: str | None = None,
+        tool: str | None = None,
+        older_than_s: float = 0.0,
     ) -> tuple[Record, ...]:
         """Effects whose outcome is unknown, oldest first."""
-        return self._desk.in_doubt(InDoubtFilter(tenant=tenant, tool=tool, older_than_s=older_than_s), limit)
+        return self._desk.in_doubt(
+            InDoubtFilter(tenant=tenant, tool=tool, older_than_s=older_than_s), limit
+        )
 
     def counts(self) -> dict[State, int]:
         """How many effects there are in each state."""
@@ -377,46 +448,83 @@ class Guard:
         self._desk.confirm(key, result, by, reason)
 
     def refute(self, key: str, *, by: str, reason: str) -> None:
-        """It did not happen: every later call gets that as a failure. Use a new step to do it after all."""
+        """It did not happen: every later call gets that as a failure. Use a new step to do it
+        after all.
+        """
         self._desk.refute(key, by, reason)
 
     def retry(self, key: str, *, by: str, reason: str) -> None:
-        """The next call sends the same request again under the same key. Only where the downstream still honours it."""
+        """The next call sends the same request again under the same key. Only where the
+        downstream still honours it.
+        """
         self._desk.retry(key, by, reason)
 
     def reconcile(
-        self, *, key: str | None = None, limit: int = 100, tool: str | None = None, older_than_s: float = 0.0
+        self,
+        *,
+        key: str | None = None,
+        limit: int = 100,
+        tool: str | None = None,
+        older_than_s: float = 0.0,
     ) -> Reconciled:
-        """Ask the probes of sync tools about effects in doubt, or about the one of *key*. Nothing is sent again."""
+        """Ask the probes of sync tools about effects in doubt, or about the one of *key*.
+        Nothing is sent again.
+        """
         return self._desk.reconcile(InDoubtFilter(tool=tool, older_than_s=older_than_s), limit, key)
 
     async def areconcile(
-        self, *, key: str | None = None, limit: int = 100, tool: str | None = None, older_than_s: float = 0.0
+        self,
+        *,
+        key: str | None = None,
+        limit: int = 100,
+        tool: str | None = None,
+        older_than_s: float = 0.0,
     ) -> Reconciled:
-        """Ask the probes of async tools about effects in doubt, or about the one of *key*. Nothing is sent again."""
-        return await self._desk.areconcile(InDoubtFilter(tool=tool, older_than_s=older_than_s), limit, key)
+        """Ask the probes of async tools about effects in doubt, or about the one of *key*.
+        Nothing is sent again.
+        """
+        return await self._desk.areconcile(
+            InDoubtFilter(tool=tool, older_than_s=older_than_s), limit, key
+        )
 
     def reconciler(
-        self, *, every_s: float = 60.0, per_s: float = 5.0, at_least_every_s: float = 86_400.0, tool: str | None = None
+        self,
+        *,
+        every_s: float = 60.0,
+        per_s: float = 5.0,
+        at_least_every_s: float = 86_400.0,
+        tool: str | None = None,
     ) -> Reconciler:
-        """The same in the background: `with guard.reconciler():`, or `.start()` and `.stop()`; `await .run()` for async tools.
+        """The same in the background: `with guard.reconciler():`, or `.start()` and `.stop()`;
+        `await .run()` for async tools.
 
-        It asks at most *per_s* probes a second. An effect whose probe does not know is asked again after *every_s*, then after twice as long
-        each time, and never less often than *at_least_every_s*.
+        It asks at most *per_s* probes a second. An effect whose probe does not know is asked
+        again after *every_s*, then after twice as long each time, and never less often than
+        *at_least_every_s*.
         """
         from effectonce.recovery.reconciler import Reconciler
 
-        return Reconciler(self._desk, InDoubtFilter(tool=tool), every_s=every_s, per_s=per_s, at_least_every_s=at_least_every_s)
+        return Reconciler(
+            self._desk,
+            InDoubtFilter(tool=tool),
+            every_s=every_s,
+            per_s=per_s,
+            at_least_every_s=at_least_every_s,
+        )
 
     @property
     def dead_letters(self) -> DeadLetters:
-        """What gave up or cannot go on: list it, redrive it under the same key, discard it, carry it to another store."""
+        """What gave up or cannot go on: list it, redrive it under the same key, discard it,
+        carry it to another store.
+        """
         from effectonce.dead_letters import DeadLetters
 
         return DeadLetters(self.store, self._tools, self._house.watch)
 
     def sweep(self, *, limit: int = 100) -> Swept:
-        """One bounded round of tidying: abandoned effects go in doubt, outcomes past their window become tombstones."""
+        """One bounded round of tidying: abandoned effects go in doubt, outcomes past their
+        window become tombstones.
+        """
         swept = self.store.apply(Sweep(limit))
         tidied(self._house.watch, swept)
         return swept
@@ -424,23 +532,31 @@ class Guard:
     def sweeper(self, *, every_s: float = 60.0, batch: int = 10, pause_s: float = 0.05) -> Sweeper:
         """The same in the background: `with guard.sweeper():`, or `.start()` and `.stop()`.
 
-        It pauses after every batch: 200 records a second, 17 million a day. A larger batch, or a shorter pause, sweeps more, and calls
-        that are made meanwhile wait for it.
+        It pauses after every batch: 200 records a second, 17 million a day. A larger batch, or a
+        shorter pause, sweeps more, and calls that are made meanwhile wait for it.
         """
         on_swept = partial(tidied, self._house.watch)
         return Sweeper(self.store, every_s=every_s, batch=batch, pause_s=pause_s, on_swept=on_swept)
 
     def observe(self, observer: Observer) -> None:
-        """Call *observer* with every `effectonce.observe.Event` from now on; reads tell if they are declared afterwards.
+        """Call *observer* with every `effectonce.observe.Event` from now on; reads tell if they
+        are declared afterwards.
 
-        It is called where things happen, so it should hand longer work over. If it raises, that is logged once, counted, and nothing else.
+        It is called where things happen, so it should hand longer work over. If it raises, that
+        is logged once, counted, and nothing else.
         """
         self._house.watch.add(observer)
 
     def health(self) -> Health:
-        """How the store is, and whether it can keep what the tools of this guard promise. Never raises for a sick store."""
+        """How the store is, and whether it can keep what the tools of this guard promise. Never
+        raises for a sick store.
+        """
         health = examine(self.store, [tool.contract for tool in self._tools.values()])
-        kept = Finding("spool", "0 outcomes wait for the store") if self.spool is None else self.spool.finding()
+        kept = (
+            Finding("spool", "0 outcomes wait for the store")
+            if self.spool is None
+            else self.spool.finding()
+        )
         amplified = [found for found in self._amplified.values() if found is not None]
         return msgspec.structs.replace(health, findings=(*health.findings, kept, *amplified))
 
@@ -463,15 +579,23 @@ def _amplified(contract: Contract, clients: Sequence[Any]) -> Finding | None:
     return Finding(f"retries of {contract.name}", found.found, found.advice)
 
 
-async def _acall(guarded: GuardedTool, arguments: Mapping[str, Any], key: tuple[Part, ...] | None) -> Outcome[Any]:
+async def _acall(
+    guarded: GuardedTool, arguments: Mapping[str, Any], key: tuple[Part, ...] | None
+) -> Outcome[Any]:
     """Prepared when it is awaited: what is keyed is what is sent."""
     return await guarded.acall(guarded.prepare((), dict(arguments), key))
 
 
 def _spool(
-    url: str, store: Store, named: str | os.PathLike[str] | None, keyring: Keyring | None, secret: bytes
+    url: str,
+    store: Store,
+    named: str | os.PathLike[str] | None,
+    keyring: Keyring | None,
+    secret: bytes,
 ) -> Spool | None:
-    """Where a folder was named, or belongs to the URL. Only then are files worked with, and what that takes is imported."""
+    """Where a folder was named, or belongs to the URL. Only then are files worked with, and what
+    that takes is imported.
+    """
     if named is None and url.startswith("memory:"):
         return None
     from effectonce.recovery.spool import Spool, default_folder
@@ -480,20 +604,24 @@ def _spool(
     spool = None if folder is None else Spool(folder, store, keyring, secret)
     if named is not None and spool is not None and spool.distrusted():
         raise ContractViolation(
-            f"spool={os.fspath(named)!r}: {spool.distrusted()}. Name a folder that this user alone may write."
+            f"spool={os.fspath(named)!r}: {spool.distrusted()}. Name a folder that this user alone"
+            " may write."
         )
     return spool
 
 
 def _sealed(store: Store, keyring: Keyring | None, secret: bytes) -> Store:
     if not isinstance(secret, bytes):
-        raise ContractViolation("secret is no bytes. Give them as secret=os.environ['SECRET'].encode().")
+        raise ContractViolation(
+            "secret is no bytes. Give them as secret=os.environ['SECRET'].encode()."
+        )
     of_type("keyring", keyring, Keyring, "a keyring, such as keyring=Keyring.from_env()")
     if keyring is None:
         return store
     if not secret:
         raise ContractViolation(
-            "a keyring needs a secret: without one, keys and fingerprints are plain digests, from which sealed arguments can be guessed. "
-            "Give the guard both, Guard(..., keyring=..., secret=...), and keep the secret: keys that are made with another one differ."
+            "a keyring needs a secret: without one, keys and fingerprints are plain digests, from"
+            " which sealed arguments can be guessed. Give the guard both, Guard(..., keyring=...,"
+            " secret=...), and keep the secret: keys that are made with another one differ."
         )
     return Sealed(store, keyring)

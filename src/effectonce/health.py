@@ -1,4 +1,6 @@
-"""How a store is: can it be reached, does it keep its promises, what waits in it, and which tools it may hold."""
+"""How a store is: can it be reached, does it keep its promises, what waits in it, and which
+tools it may hold.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,11 @@ class Health(Struct, frozen=True, kw_only=True):
 
     def unfit_for(self, kind: Kind, downstream: Capability) -> str:
         """Why this store may not hold such a tool; "" if it may."""
-        return self.error if self.capabilities is None else self.capabilities.unfit_for(kind, downstream)
+        return (
+            self.error
+            if self.capabilities is None
+            else self.capabilities.unfit_for(kind, downstream)
+        )
 
 
 def examine(store: Store, contracts: Sequence[Contract] = ()) -> Health:

@@ -4,12 +4,15 @@
     message = ask(model="...", max_tokens=1024, messages=[...])   # the SDK's own answer; asked again, the same one
     was_cached(message)
 
-A question changes nothing, costs money, and may be asked again: it is a read with a record. Its identity is its content, which is every
-argument that can change the answer. So a run that crashed and is resumed gets the answers that it had, a caller that asks while it is
-under way gets the same answer, and after the window the model is asked anew. Another answer to the same question is another `sample`.
+A question changes nothing, costs money, and may be asked again: it is a read with a record. Its
+identity is its content, which is every argument that can change the answer. So a run that
+crashed and is resumed gets the answers that it had, a caller that asks while it is under way
+gets the same answer, and after the window the model is asked anew. Another answer to the same
+question is another `sample`.
 
-An answer is kept as it is, a refusal or a cut-off one too; an error is none, and the next call asks again. Retries are ours: those of the
-client are switched off, so that an attempt is one request, counted by the turn.
+An answer is kept as it is, a refusal or a cut-off one too; an error is none, and the next call
+asks again. Retries are ours: those of the client are switched off, so that an attempt is one
+request, counted by the turn.
 """
 
 from __future__ import annotations
@@ -93,15 +96,21 @@ def once_llm(
     budget: RetryBudget | None = None,
     fallback: Sequence[str | Mapping[str, Any]] = (),
 ) -> LLMCall[R]:
-    """Ask each question once: *create* is a method of an SDK's client, or any function of keyword arguments, sync or async.
+    """Ask each question once: *create* is a method of an SDK's client, or any function of
+    keyword arguments, sync or async.
 
-    An answer is given again for *window*. It is *shared* in its tenant; if not, it belongs to the conversation of the step that it is asked
-    in. *volatile* are arguments that do not change the answer, besides `CLIENT_SIDE`. *returns* is the model that answers are rebuilt as,
-    where *create* does not declare it. *name* is part of every key; by default it says which method this is. *fallback* are models, or
-    mappings of parameters, to ask with when the first one is down: each answer has its own key, and `was_fallback` tells.
+    An answer is given again for *window*. It is *shared* in its tenant; if not, it belongs to
+    the conversation of the step that it is asked in. *volatile* are arguments that do not change
+    the answer, besides `CLIENT_SIDE`. *returns* is the model that answers are rebuilt as, where
+    *create* does not declare it. *name* is part of every key; by default it says which method
+    this is. *fallback* are models, or mappings of parameters, to ask with when the first one is
+    down: each answer has its own key, and `was_fallback` tells.
     """
     if getattr(create, "__name__", "").endswith("stream"):
-        raise ContractViolation(f"{create.__name__}: a stream cannot be recorded. Give the method that answers in one piece.")
+        raise ContractViolation(
+            f"{create.__name__}: a stream cannot be recorded. Give the method that answers in one"
+            " piece."
+        )
     policy = Retry(deadline_s=600.0) if retry is None else retry
     contract = Contract(
         name=name or _name(create),
@@ -121,13 +130,21 @@ def once_llm(
     tool = guard._host(  # noqa: SLF001  # it stands above the guard
         contract, function, identity=("content",), breaker=breaker, budget=budget, other=other
     )
-    instead = tuple({"model": each} if isinstance(each, str) else dict(each) for each in several("fallback", fallback))
-    volatile_too, answers = CLIENT_SIDE | set(volatile), _declared(create) if returns is None else returns
+    instead = tuple(
+        {"model": each} if isinstance(each, str) else dict(each)
+        for each in several("fallback", fallback)
+    )
+    volatile_too, answers = (
+        CLIENT_SIDE | set(volatile),
+        _declared(create) if returns is None else returns,
+    )
     return LLMCall(tool, once, at, volatile_too, answers, shared=shared, instead=instead)
 
 
 class LLMCall(Generic[R]):
-    """A method that answers each question once. Call it as before; `call(...)` gives the whole `Outcome`."""
+    """A method that answers each question once. Call it as before; `call(...)` gives the whole
+    `Outcome`.
+    """
 
     def __init__(
         self,
@@ -141,14 +158,21 @@ class LLMCall(Generic[R]):
         instead: tuple[dict[str, Any], ...] = (),
     ) -> None:
         self._instead = instead
-        self._tool, self._create, self._at, self._volatile, self._returns = tool, create, at, volatile, returns
+        self._tool, self._create, self._at, self._volatile, self._returns = (
+            tool,
+            create,
+            at,
+            volatile,
+            returns,
+        )
         self._shared, self._signature = shared, inspect.signature(create)
         self.__effectonce_async__ = tool.is_async  # as a step of a workflow
 
     def __call__(self, *, sample: int = 0, **parameters: Any) -> R:
         """The answer. *sample* 1, 2, ... are other answers to the same question."""
         if self._tool.is_async:
-            return self._aunwrapped(sample, parameters)  # type: ignore[return-value]  # what `create` returns is awaited as well
+            # what `create` returns is awaited as well
+            return self._aunwrapped(sample, parameters)  # type: ignore[return-value]
         return self.call(sample=sample, **parameters).unwrap()  # type: ignore[no-any-return]
 
     def call(self, *, sample: int = 0, **parameters: Any) -> Any:
@@ -171,7 +195,9 @@ class LLMCall(Generic[R]):
         raise failed
 
     async def _acall(self, sample: int, parameters: Mapping[str, Any]) -> Outcome[Any]:
-        known = [await self._tool.house.store.aapply(Find(key)) for key in self._keys(sample, parameters)]
+        known = [
+            await self._tool.house.store.aapply(Find(key)) for key in self._keys(sample, parameters)
+        ]
         questions, failed = self._questions(parameters, known), None
         for number, question in questions:
             asking, prepared = self._asked(sample, question)
@@ -188,14 +214,24 @@ class LLMCall(Generic[R]):
 
     def _keys(self, sample: int, parameters: Mapping[str, Any]) -> list[str]:
         """Under which keys an answer may be recorded, if there is more than one."""
-        asked = [parameters, *(dict(parameters) | each for each in self._instead)] if self._instead else []
+        asked = (
+            [parameters, *(dict(parameters) | each for each in self._instead)]
+            if self._instead
+            else []
+        )
         return [self._asked(sample, each)[1].ref.key for each in asked]
 
-    def _questions(self, parameters: Mapping[str, Any], known: Sequence[Record | None]) -> list[tuple[int, Mapping[str, Any]]]:
-        """What to ask, in this order; 0 is the question itself. One that has an answer is not asked with another model."""
+    def _questions(
+        self, parameters: Mapping[str, Any], known: Sequence[Record | None]
+    ) -> list[tuple[int, Mapping[str, Any]]]:
+        """What to ask, in this order; 0 is the question itself. One that has an answer is not
+        asked with another model.
+        """
         asked = list(enumerate([parameters, *(dict(parameters) | each for each in self._instead)]))
         now = time.time()
-        answered = [n for n, record in enumerate(known) if record is not None and _is_answer(record, now)]
+        answered = [
+            n for n, record in enumerate(known) if record is not None and _is_answer(record, now)
+        ]
         return [asked[answered[0]]] if answered else asked
 
     async def _aunwrapped(self, sample: int, parameters: Mapping[str, Any]) -> Any:
@@ -204,12 +240,20 @@ class LLMCall(Generic[R]):
     def _asked(self, sample: int, given: Mapping[str, Any]) -> tuple[_Asking, Prepared]:
         """What is keyed is what is sent."""
         name = self._tool.contract.name
-        for flag, why in (("stream", "a stream cannot be recorded"), ("background", "its answer is not there yet")):
+        for flag, why in (
+            ("stream", "a stream cannot be recorded"),
+            ("background", "its answer is not there yet"),
+        ):
             if given.get(flag) is True:
                 raise ContractViolation(
-                    f"{name}: {flag}=True: {why}. Nothing was sent. Ask without it, or ask the client itself."
+                    f"{name}: {flag}=True: {why}. Nothing was sent. Ask without it, or ask the"
+                    " client itself."
                 )
-        parameters = {key: value if key in self._volatile else plain(value) for key, value in given.items() if _is_given(value)}
+        parameters = {
+            key: value if key in self._volatile else plain(value)
+            for key, value in given.items()
+            if _is_given(value)
+        }
         content = {
             "asked": {key: value for key, value in parameters.items() if key not in self._volatile},
             "at": self._at,
@@ -221,8 +265,12 @@ class LLMCall(Generic[R]):
             self._signature.bind(**parameters)
         except TypeError as error:
             raise ContractViolation(f"{name}: {error}. Nothing was sent.") from None
-        asking = _Asking(self._create, parameters, takes_timeout="timeout" in self._signature.parameters)
-        return asking, self._tool.prepare((), {"model": str(given.get("model")), "content": content, "asking": asking})
+        asking = _Asking(
+            self._create, parameters, takes_timeout="timeout" in self._signature.parameters
+        )
+        return asking, self._tool.prepare(
+            (), {"model": str(given.get("model")), "content": content, "asking": asking}
+        )
 
     def _scope(self, name: str) -> str:
         boundary = here.get()
@@ -230,8 +278,9 @@ class LLMCall(Generic[R]):
             return ""
         if boundary is None or not boundary.scope:
             raise ContractViolation(
-                f"{name} is not shared, and was asked outside a conversation. Nothing was sent. "
-                f"Ask inside `with guard.step(conversation, step):`, or with once_llm(..., shared=True)."
+                f"{name} is not shared, and was asked outside a conversation. Nothing was sent. Ask"
+                " inside `with guard.step(conversation, step):`, or with once_llm(...,"
+                " shared=True)."
             )
         return boundary.scope
 
@@ -241,27 +290,37 @@ class LLMCall(Generic[R]):
         answer, recorded = asking.own, outcome.value
         if outcome.replayed and recorded is not None:
             known = "fields" in recorded
-            answer = _marked(_rebuilt(self._returns, recorded["fields"], outcome.effect)) if known else recorded["answer"]
+            answer = (
+                _marked(_rebuilt(self._returns, recorded["fields"], outcome.effect))
+                if known
+                else recorded["answer"]
+            )
         elif self._returns is None and _is_model(answer):
             self._returns = type(answer)
         return msgspec.structs.replace(outcome, value=answer)
 
 
 def was_cached(answer: Any) -> bool:
-    """Was this answer known, so that no model was asked for it? Takes an answer of an SDK, or an `Outcome`.
+    """Was this answer known, so that no model was asked for it? Takes an answer of an SDK, or an
+    `Outcome`.
 
     Plain dicts and strings carry no such mark: ask for the `Outcome`, `ask.call(...)`.
     """
     if isinstance(answer, Outcome):
         return answer.replayed
     if not _is_model(answer):
-        raise TypeError(f"a {type(answer).__name__} cannot say whether it was cached: use ask.call(...), and its `replayed`")
+        raise TypeError(
+            f"a {type(answer).__name__} cannot say whether it was cached: use ask.call(...), and"
+            " its `replayed`"
+        )
     known = _CACHED.get(id(answer))
     return known is not None and known() is answer
 
 
 def was_fallback(answer: Any) -> bool:
-    """Did another model answer, because the first was down? Takes an answer of an SDK, or an `Outcome` with one."""
+    """Did another model answer, because the first was down? Takes an answer of an SDK, or an
+    `Outcome` with one.
+    """
     value = answer.value if isinstance(answer, Outcome) else answer
     known = _INSTEAD.get(id(value))
     return known is not None and known() is value
@@ -286,9 +345,13 @@ def _is_down(error: Exception) -> bool:
 
 
 class _Asking:
-    """One question under way. What comes back is kept as it is; what is recorded is its plain form."""
+    """One question under way. What comes back is kept as it is; what is recorded is its plain
+    form.
+    """
 
-    def __init__(self, create: Callable[..., Any], parameters: dict[str, Any], *, takes_timeout: bool) -> None:
+    def __init__(
+        self, create: Callable[..., Any], parameters: dict[str, Any], *, takes_timeout: bool
+    ) -> None:
         self.create, self.parameters, self.takes_timeout = create, parameters, takes_timeout
         self.own: Any = None
 
@@ -307,24 +370,32 @@ class _Asking:
                 raise _NotKept(ValueError(f"a {type(own).__name__} does not tell its fields"))
         try:
             encode(made)
-        except ValueError as error:  # it is not storable, or a model's field is not; the caller has paid for it
+        except ValueError as error:
+            # it is not storable, or a model's field is not; the caller has paid for it
             raise _NotKept(error) from error
         return made
 
 
 class _NotKept(Exception):
-    """There is an answer, and it cannot be stored: it is given, and the next one that asks asks the model."""
+    """There is an answer, and it cannot be stored: it is given, and the next one that asks asks
+    the model.
+    """
 
     def __init__(self, why: Exception) -> None:
         super().__init__(f"its answer cannot be kept: {why}")
         self.effectonce_verdict = Verdict(Bucket.SCHEMA, Certainty.NOT_SENT, str(self), retry=False)
 
     def as_outcome(self, effect: EffectRef, asking: _Asking) -> Outcome[Any]:
-        LOG.warning("%s: %s. It is asked anew each time. Let it return plain data, or a model.", effect, self)
+        LOG.warning(
+            "%s: %s. It is asked anew each time. Let it return plain data, or a model.",
+            effect,
+            self,
+        )
         return Outcome(status="succeeded", effect=effect, value=asking.own, recorded=False)
 
 
-def _ask(model: str, content: Any, asking: Any) -> Any:  # they are its identity, and what people see of it
+# they are its identity, and what people see of it
+def _ask(model: str, content: Any, asking: Any) -> Any:
     with _NoAnswer():
         return asking.answered(asking.create(**asking.timed()))
 
@@ -335,12 +406,19 @@ async def _aask(model: str, content: Any, asking: Any) -> Any:
 
 
 class _NoAnswer:
-    """A refusal is final for an effect, and an unknown error a doubt. For a question both are no answer: it may be asked again."""
+    """A refusal is final for an effect, and an unknown error a doubt. For a question both are no
+    answer: it may be asked again.
+    """
 
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
         verdict = classify(error) if isinstance(error, Exception) else None
         if verdict is not None and not verdict.retryable:
             error.effectonce_verdict = verdict.but(certainty=Certainty.NOT_SENT, retry=False)  # type: ignore[union-attr]
@@ -356,19 +434,29 @@ def _inmost(create: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _name(create: Callable[..., Any]) -> str:
-    """`anthropic.messages.create`: where the method is found, without what its package makes of that."""
+    """`anthropic.messages.create`: where the method is found, without what its package makes of
+    that.
+    """
     function = _inmost(getattr(create, "func", create))
     module, called = function.__module__.split("."), getattr(function, "__qualname__", "<lambda>")
     if "<lambda>" in called:
-        raise ContractViolation("a lambda has no name that could be part of a key: once_llm(guard, ..., name='...')")
+        raise ContractViolation(
+            "a lambda has no name that could be part of a key: once_llm(guard, ..., name='...')"
+        )
     if "resources" not in module:
         return f"{function.__module__}.{called}"
-    path = [part for part, before in zip(module, ["", *module], strict=False) if part not in (before, "resources")]
+    path = [
+        part
+        for part, before in zip(module, ["", *module], strict=False)
+        if part not in (before, "resources")
+    ]
     return ".".join([*path, function.__name__])
 
 
 def _one_request_each(create: Callable[..., R]) -> tuple[Callable[..., R], str]:
-    """The same method of a client that does not retry by itself, and where that one asks: the same words elsewhere are another question."""
+    """The same method of a client that does not retry by itself, and where that one asks: the
+    same words elsewhere are another question.
+    """
     resource: Any = getattr(create, "__self__", None)
     client = getattr(resource, "_client", None)
     if client is None or not hasattr(client, "max_retries"):
@@ -377,7 +465,10 @@ def _one_request_each(create: Callable[..., R]) -> tuple[Callable[..., R], str]:
         once = without_retries(client)
     except TypeError:  # it sends through something that is not known
         once = client.with_options(max_retries=0)
-    query = {name: str(value) for name, value in dict(getattr(client, "default_query", None) or {}).items()}
+    query = {
+        name: str(value)
+        for name, value in dict(getattr(client, "default_query", None) or {}).items()
+    }
     always = _betas(getattr(client, "default_headers", None)), query  # sent with every question
     at = f"{client.base_url} {canonical(always).decode()}" if any(always) else str(client.base_url)
     return getattr(type(resource)(once), create.__name__), at
@@ -390,7 +481,10 @@ def _declared(create: Callable[..., Any]) -> type | None:
     except (NameError, TypeError):
         return None
     candidates = typing.get_args(hint) or (hint,)
-    return next((each for each in candidates if isinstance(each, type) and hasattr(each, "model_validate")), None)
+    return next(
+        (each for each in candidates if isinstance(each, type) and hasattr(each, "model_validate")),
+        None,
+    )
 
 
 # ---------------------------------------------------------------- models, and plain data
@@ -408,7 +502,11 @@ def _is_given(value: Any) -> bool:
 def _betas(headers: Any) -> dict[str, Any]:
     """The headers that ask for another kind of answer."""
     given = dict(headers or {}).items()
-    return {name.lower(): value for name, value in given if name.lower().endswith("-beta") and _is_given(value)}
+    return {
+        name.lower(): value
+        for name, value in given
+        if name.lower().endswith("-beta") and _is_given(value)
+    }
 
 
 def plain(value: Any) -> Any:
@@ -425,16 +523,19 @@ def plain(value: Any) -> Any:
 def _rebuilt(cls: Any, fields: dict[str, Any], effect: EffectRef) -> Any:
     if cls is None:
         raise ResultUnavailable(
-            f"{effect} was answered, but the answer's type is not known: declare what the function returns, or once_llm(..., returns=...).",
+            f"{effect} was answered, but the answer's type is not known: declare what the function"
+            " returns, or once_llm(..., returns=...).",
             effect=effect,
         )
     base = next(each for each in cls.__mro__ if each.__module__ == "pydantic.main")
-    # The SDKs build their models in a way of their own, which takes what a newer server says; any other model checks its fields.
+    # The SDKs build their models in a way of their own, which takes what a newer server says;
+    # any other model checks its fields.
     theirs = cls.model_construct.__func__ is not base.model_construct.__func__
     return cls.model_construct(**fields) if theirs else cls.model_validate(fields)
 
 
-_CACHED: dict[int, weakref.ref[Any]] = {}  # answers that were known, for as long as a caller has them
+# answers that were known, for as long as a caller has them
+_CACHED: dict[int, weakref.ref[Any]] = {}
 _INSTEAD: dict[int, weakref.ref[Any]] = {}  # answers of another model
 
 

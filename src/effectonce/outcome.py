@@ -59,18 +59,22 @@ from effectonce.errors import (
 )
 
 T = TypeVar("T")
-LOOK_AGAIN_S = 1.0  # an owner that lives is done at any moment: the end of its lease says nothing about that
+# an owner that lives is done at any moment: the end of its lease says nothing about that
+LOOK_AGAIN_S = 1.0
 _WITHOUT_A_PERSON = ("", "probe", "late evidence")  # who settles without a person
 
 
 class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
-    """What is known about an effect after a call: it succeeded, it failed, or its outcome is unknown."""
+    """What is known about an effect after a call: it succeeded, it failed, or its outcome is
+    unknown.
+    """
 
     status: Literal["succeeded", "failed", "in_doubt"]
     effect: EffectRef
     value: T | None = None
     error: BaseException | None = None
-    replayed: bool = False  # this call ran nothing: the outcome was known, or another call was finding out
+    # this call ran nothing: the outcome was known, or another call was finding out
+    replayed: bool = False
     coalesced: bool = False  # it was in flight when this call came, and this call waited for it
     recorded: bool = True  # False: it happened, and could not be written to the store in time
     settled_by: str = ""  # who ended a doubt: "probe", "late evidence", or a person
@@ -83,20 +87,31 @@ class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
         return self.value  # type: ignore[return-value]  # a success has a value, and None is one
 
 
-ONLY_THE_ERROR = " Only its last error was seen: what else the tool did before that, if anything, stands."
+ONLY_THE_ERROR = (
+    " Only its last error was seen: what else the tool did before that, if anything, stands."
+)
 
 
 def conclude(ending: Ending, effect: EffectRef, returns: Any) -> Outcome[Any]:
     """Turn an ending into an outcome; raise if the call was refused or gave up."""
     match ending:
         case Fresh(value, recorded, settled_by):
-            return Outcome(status="succeeded", effect=effect, value=value, recorded=recorded, settled_by=settled_by)
+            return Outcome(
+                status="succeeded",
+                effect=effect,
+                value=value,
+                recorded=recorded,
+                settled_by=settled_by,
+            )
         case Replay():
             return _replayed(ending, effect, _stored(ending, returns))
         case Done(error, why, recorded):
             if not isinstance(error, Exception):
                 raise error
-            lost = ResultUnavailable(f"{effect} was done: {why} ({type(error).__name__}: {printable(error)}).", effect=effect)
+            lost = ResultUnavailable(
+                f"{effect} was done: {why} ({type(error).__name__}: {printable(error)}).",
+                effect=effect,
+            )
             lost.__cause__ = error
             return Outcome(status="succeeded", effect=effect, error=lost, recorded=recorded)
         case Rejection(error):
@@ -114,14 +129,19 @@ def conclude(ending: Ending, effect: EffectRef, returns: Any) -> Outcome[Any]:
                 raise _stamped(error, effect)
             message = f"{effect} did not run: {last_of(attempts, error)}. {sentence(why)}"
             verdict = classify(error).but(certainty=Certainty.NOT_SENT)
-            raise GaveUp(message, verdict=verdict, effect=effect, retry_after_s=retry_after_s) from error
+            raise GaveUp(
+                message, verdict=verdict, effect=effect, retry_after_s=retry_after_s
+            ) from error
         case GaveUpEnding(error, attempts, retry_after_s, why):
             message = (
                 f"{effect} may have run: {last_of(attempts, error)}. {sentence(why)}"
-                f"Calling again is safe: the same request goes out under the same key."
+                "Calling again is safe: the same request goes out under the same key."
             )
-            verdict = classify(error).but(certainty=Certainty.AMBIGUOUS)  # of all attempts, whatever the last one proves
-            raise GaveUp(message, verdict=verdict, effect=effect, retry_after_s=retry_after_s) from error
+            # of all attempts, whatever the last one proves
+            verdict = classify(error).but(certainty=Certainty.AMBIGUOUS)
+            raise GaveUp(
+                message, verdict=verdict, effect=effect, retry_after_s=retry_after_s
+            ) from error
         case OutOfPatience(why):
             message = f"{effect} was not run: {why}. Nothing was sent by this call."
             action = "End this turn. In another turn the same call goes on under the same key."
@@ -131,7 +151,9 @@ def conclude(ending: Ending, effect: EffectRef, returns: Any) -> Outcome[Any]:
 
 
 def encoder(tool: str, returns: Any) -> Callable[[Any], bytes]:
-    """How results of *tool* are stored. Of the first that cannot be, a warning is logged: a repeated call will not get it."""
+    """How results of *tool* are stored. Of the first that cannot be, a warning is logged: a
+    repeated call will not get it.
+    """
     reported: list[str] = []
 
     def encoded(value: Any) -> bytes:
@@ -142,8 +164,8 @@ def encoder(tool: str, returns: Any) -> Callable[[Any], bytes]:
         if not reported:
             reported.append(why)
             LOG.warning(
-                "a result of %s cannot be stored (%s): it is recorded as done, and a repeat gets ResultUnavailable. "
-                "Return plain data, or declare the model that it returns.",
+                "a result of %s cannot be stored (%s): it is recorded as done, and a repeat gets"
+                " ResultUnavailable. Return plain data, or declare the model that it returns.",
                 tool,
                 why,
             )
@@ -166,15 +188,22 @@ def sentence(why: str) -> str:
 
 
 def value_of(ending: Ending, effect: EffectRef, returns: Any) -> Any:
-    """What a bare call returns: `conclude(...).unwrap()`, without an `Outcome` where there is nothing to say but the value."""
+    """What a bare call returns: `conclude(...).unwrap()`, without an `Outcome` where there is
+    nothing to say but the value.
+    """
     if type(ending) is Fresh:
         return ending.value
     if type(ending) is Replay:
         recorded = ending.recorded
-        if recorded.settled_by in _WITHOUT_A_PERSON and (value := decode_plain(recorded.outcome)) is not NOT_PLAIN:
+        if (
+            recorded.settled_by in _WITHOUT_A_PERSON
+            and (value := decode_plain(recorded.outcome)) is not NOT_PLAIN
+        ):
             return value
         stored = _stored(ending, returns)
-        return stored.content if stored.status == "ok" else _replayed(ending, effect, stored).unwrap()
+        return (
+            stored.content if stored.status == "ok" else _replayed(ending, effect, stored).unwrap()
+        )
     return conclude(ending, effect, returns).unwrap()
 
 
@@ -182,41 +211,61 @@ def _until(lease_s: float) -> str:
     return f"If that caller is gone, this is known in {lease_s:.3g} s at the latest."
 
 
-def _refuse(ending: Fenced | Busy | Latched | Mismatch | ExpiredReply | Early | Unavailable, effect: EffectRef) -> NoReturn:
+def _refuse(
+    ending: Fenced | Busy | Latched | Mismatch | ExpiredReply | Early | Unavailable,
+    effect: EffectRef,
+) -> NoReturn:
     """This call ran nothing, or has nothing to say about what ran."""
     match ending:
         case Fenced(value):
-            message = f"{effect} ran, but took longer than its lease and another caller owns the record now."
+            message = (
+                f"{effect} ran, but took longer than its lease and another caller owns the record"
+                " now."
+            )
             raise LeaseLost(message, effect=effect, value=value)
         case Busy(lease_s):
-            message = f"{effect} is in flight: another caller is doing it. Nothing was sent by this call. {_until(lease_s)}"
+            message = (
+                f"{effect} is in flight: another caller is doing it. Nothing was sent by this call."
+                f" {_until(lease_s)}"
+            )
             raise InFlight(message, effect=effect, retry_after_s=min(lease_s, LOOK_AGAIN_S))
         case Latched(_, tool, float() as lease_s):
             message = (
-                f"{effect} has to wait: {tool} is in flight in the same step. Nothing was sent by this call. {_until(lease_s)}"
+                f"{effect} has to wait: {tool} is in flight in the same step. Nothing was sent by"
+                f" this call. {_until(lease_s)}"
             )
             raise InFlight(message, effect=effect, retry_after_s=min(lease_s, LOOK_AGAIN_S))
         case Latched(key, tool, _):
             other = EffectRef(tool, key, effect.tenant, effect.scope, effect.step)
             raise InDoubt(
-                f"{effect} was not run: {other} of the same step may have happened and has no outcome. "
-                f"Doing something else instead could do both.",
+                f"{effect} was not run: {other} of the same step may have happened and has no"
+                " outcome. Doing something else instead could do both.",
                 effect=other,
             )
         case Mismatch():
             raise Conflict(
-                f"{effect} was asked for before with other arguments. Nothing was sent, and the earlier result stays with them.",
+                f"{effect} was asked for before with other arguments. Nothing was sent, and the"
+                " earlier result stays with them.",
                 effect=effect,
             )
         case ExpiredReply(since_s):
-            raise Expired(f"{effect}: its key expired {_ago(since_s)}. Nothing was sent.", effect=effect)
+            raise Expired(
+                f"{effect}: its key expired {_ago(since_s)}. Nothing was sent.", effect=effect
+            )
         case Early():
-            raise OutOfOrder(f"{effect} came before its predecessor had an outcome. Nothing was sent.", effect=effect)
+            raise OutOfOrder(
+                f"{effect} came before its predecessor had an outcome. Nothing was sent.",
+                effect=effect,
+            )
         case Unavailable(error):
             message = f"{effect} was not run by this call: {error}"
-            if isinstance(error, StoreUnavailable):  # of its own class: some say what to do instead of asking again
+            # of its own class: some say what to do instead of asking again
+            if isinstance(error, StoreUnavailable):
                 restated = type(error)(
-                    message, effect=effect, corrective_action=error.corrective_action, retriable=error.retriable
+                    message,
+                    effect=effect,
+                    corrective_action=error.corrective_action,
+                    retriable=error.retriable,
                 )
                 raise restated from error.__cause__
             raise StoreUnavailable(message, effect=effect) from error
@@ -225,18 +274,26 @@ def _refuse(ending: Fenced | Busy | Latched | Mismatch | ExpiredReply | Early | 
 
 
 def cures(error: Exception) -> str:
-    """How to keep an error of the tool's own from being a doubt, for who wrote the tool; "" for one that is known to be a failed request."""
+    """How to keep an error of the tool's own from being a doubt, for who wrote the tool; "" for
+    one that is known to be a failed request.
+    """
     if classify(error).bucket is not Bucket.UNKNOWN:
         return ""
     name = type(error).__name__
     return (
-        f"{name} does not say whether a request had left. If it comes before anything is sent: raise NotSent(...) instead, or declare "
-        f'not_sent=[{name}]. Or send through protect(client) and declare through="protected": then what was sent is seen.'
+        f"{name} does not say whether a request had left. If it comes before anything is sent:"
+        " raise NotSent(...) instead, or declare "
+        f'not_sent=[{name}]. Or send through protect(client) and declare through="protected": then'
+        " what was sent is seen."
     )
 
 
 def _in_doubt(
-    effect: EffectRef, reason: str, cause: Exception | None = None, note: str = "", age_s: float = 0.0
+    effect: EffectRef,
+    reason: str,
+    cause: Exception | None = None,
+    note: str = "",
+    age_s: float = 0.0,
 ) -> Outcome[Any]:
     error = InDoubt(f"{effect} is in doubt: {reason}. It was not retried.", effect=effect)
     error.__cause__ = cause
@@ -250,9 +307,12 @@ def _ago(age_s: float) -> str:
 
 
 def _stamped(error: BaseException, effect: EffectRef) -> BaseException:
-    """Say whose error this is, and since when: if it ends an outer tool as well, it tells nothing about the outer effect."""
+    """Say whose error this is, and since when: if it ends an outer tool as well, it tells
+    nothing about the outer effect.
+    """
     if effect.key:
-        with contextlib.suppress(Exception):  # a class of other code: it may have slots, or a mind of its own
+        # a class of other code: it may have slots, or a mind of its own
+        with contextlib.suppress(Exception):
             error.effectonce_of, error.effectonce_at = effect.key, (time.monotonic(), THIS_CLOCK)  # type: ignore[attr-defined]
     return error
 
@@ -282,10 +342,13 @@ def _replayed(replay: Replay, effect: EffectRef, stored: Stored) -> Outcome[Any]
         case "ok":
             return known(status="succeeded", value=content)
         case "error":
-            unseen = content.get("basis") == Basis.ERROR and recorded.settled_by in _WITHOUT_A_PERSON
+            unseen = (
+                content.get("basis") == Basis.ERROR and recorded.settled_by in _WITHOUT_A_PERSON
+            )
             failure = ReplayedFailure(
-                f"{effect} failed for good {_ago(recorded.age_s)} with {describe_error(content['type'], content['message'])}. "
-                f"It was not tried again.{ONLY_THE_ERROR if unseen else ''}",
+                f"{effect} failed for good {_ago(recorded.age_s)} with"
+                f" {describe_error(content['type'], content['message'])}. It was not tried"
+                f" again.{ONLY_THE_ERROR if unseen else ''}",
                 error_type=content["type"],
                 error_message=content["message"],
                 effect=effect,
@@ -293,7 +356,9 @@ def _replayed(replay: Replay, effect: EffectRef, stored: Stored) -> Outcome[Any]
             return known(status="failed", error=failure)
         case "partial":
             action = content["corrective_action"]
-            partly = PartialSuccess(content["message"], done=content["done"], corrective_action=action, effect=effect)
+            partly = PartialSuccess(
+                content["message"], done=content["done"], corrective_action=action, effect=effect
+            )
             return known(status="failed", error=partly)
         case _ if recorded.state is State.FAILED or recorded.outcome.startswith(PARTIAL):
             action = "Treat it as failed, and look downstream before anything else is tried."
@@ -301,5 +366,7 @@ def _replayed(replay: Replay, effect: EffectRef, stored: Stored) -> Outcome[Any]
             lost = ResultUnavailable(message, effect=effect, corrective_action=action)
             return known(status="failed", error=lost)
         case _:
-            lost = ResultUnavailable(f"{effect} was done; its result cannot be read: {content['why']}.", effect=effect)
+            lost = ResultUnavailable(
+                f"{effect} was done; its result cannot be read: {content['why']}.", effect=effect
+            )
             return known(status="succeeded", error=lost)

@@ -1,4 +1,6 @@
-"""Stores that were filled by a stranger, quickly: records of every state as calls left them, copied in bulk."""
+"""Stores that were filled by a stranger, quickly: records of every state as calls left them,
+copied in bulk.
+"""
 
 import socket
 import sqlite3
@@ -53,7 +55,9 @@ def crowd(shares):
 def fill_sqlite(path, records):
     rows = ((*_rows.birth(record), *_rows.life(record)) for record in records)
     with sqlite3.connect(path) as db:
-        db.executemany(f"INSERT INTO effects ({', '.join(NAMES)}) VALUES ({', '.join('?' * len(NAMES))})", rows)
+        db.executemany(
+            f"INSERT INTO effects ({', '.join(NAMES)}) VALUES ({', '.join('?' * len(NAMES))})", rows
+        )
     db.close()
 
 
@@ -74,7 +78,10 @@ def fill_redis(path, records):
         line.connect(path)
         batch = []
         for record in records:
-            key, member = record.request.key, redis_records.member(record.created_at, record.request.key)
+            key, member = (
+                record.request.key,
+                redis_records.member(record.created_at, record.request.key),
+            )
             bucket, doubt = f"eo:{{{key[:2]}}}:".encode(), record.state is State.IN_DOUBT
             index, score = (b"d", "0") if doubt else (b"s", str(redis_records.score(record)))
             batch += [

@@ -1,6 +1,8 @@
-"""The doors that are fuzzed, each a server in a process of its own: `python -m tests.attacks.doors DOOR PORT FOLDER`.
+"""The doors that are fuzzed, each a server in a process of its own: `python -m
+tests.attacks.doors DOOR PORT FOLDER`.
 
-What is really done is a line in the ledger, "tenant order", and no process takes it back. Every answer names the tenant that it is for.
+What is really done is a line in the ledger, "tenant order", and no process takes it back. Every
+answer names the tenant that it is for.
 """
 
 import json
@@ -22,7 +24,9 @@ DOORS = ("middleware", "gateway", "mcp", "dashboard")
 
 
 def tenant_of(scope):
-    return next((value.decode("latin-1") for name, value in scope["headers"] if name == b"x-tenant"), None)
+    return next(
+        (value.decode("latin-1") for name, value in scope["headers"] if name == b"x-tenant"), None
+    )
 
 
 class Shop:
@@ -45,7 +49,10 @@ class Shop:
         if order is not None and scope["method"] in ("POST", "PATCH"):
             self.do(tenant, order)
         said = json.dumps({"for": tenant, "order": order}).encode()
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(said)).encode())]
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(said)).encode()),
+        ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": said})
 
@@ -64,7 +71,9 @@ def middleware(folder):
     from effectonce.http.server.profiles import IETF
 
     guard = Guard(f"sqlite:///{folder / 'effects.db'}", spool=folder / "spool")
-    return IdempotencyMiddleware(Shop(folder), guard, tenant=tenant_of, profile=replace(IETF, strict=False), body_max=1 << 16)
+    return IdempotencyMiddleware(
+        Shop(folder), guard, tenant=tenant_of, profile=replace(IETF, strict=False), body_max=1 << 16
+    )
 
 
 def gateway(folder):
@@ -72,7 +81,9 @@ def gateway(folder):
     from tests.servers._process import free_port
 
     port = free_port()
-    behind = uvicorn.Server(uvicorn.Config(Shop(folder), port=port, log_level="error", access_log=False))
+    behind = uvicorn.Server(
+        uvicorn.Config(Shop(folder), port=port, log_level="error", access_log=False)
+    )
     threading.Thread(target=behind.run, daemon=True).start()
     said = {
         "upstream": {"url": f"http://127.0.0.1:{port}"},
@@ -103,7 +114,10 @@ def mcp(folder):
     server.add_tool(pay)
     behind = uvicorn.Server(
         uvicorn.Config(
-            server.streamable_http_app(stateless_http=True, json_response=True), port=port, log_level="error", access_log=False
+            server.streamable_http_app(stateless_http=True, json_response=True),
+            port=port,
+            log_level="error",
+            access_log=False,
         )
     )
     threading.Thread(target=behind.run, daemon=True).start()

@@ -1,7 +1,9 @@
-"""Raw requests that no client would write, to each door: `python -m tests.attacks.fuzz --requests 1000000`.
+"""Raw requests that no client would write, to each door: `python -m tests.attacks.fuzz
+--requests 1000000`.
 
-What counts: an answer of ours with 5xx, a request without an answer in time, an effect that landed twice, an answer for another tenant, and
-memory that goes on growing. The requests depend on the seed alone.
+What counts: an answer of ours with 5xx, a request without an answer in time, an effect that
+landed twice, an answer for another tenant, and memory that goes on growing. The requests depend
+on the seed alone.
 """
 
 import argparse
@@ -26,7 +28,8 @@ from tests.servers._process import free_port, until
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 60.0
-SHARES = {"middleware": 0.44, "gateway": 0.32, "mcp": 0.02, "dashboard": 0.22}  # behind the proxy of MCP stands a slow server
+# behind the proxy of MCP stands a slow server
+SHARES = {"middleware": 0.44, "gateway": 0.32, "mcp": 0.02, "dashboard": 0.22}
 STREAM_S = 0.5  # after that long without a piece, an answer that has begun is taken for a stream
 LANES = 8
 GROWTH_MAX_B = 16 << 20  # of the second half: caches have filled up by then
@@ -46,9 +49,41 @@ METHODS = ["POST"] * 8 + [
 ]
 TARGETS = [
     *["/pay"] * 10,
-    *("/", "/mcp", "/letters", "/effects", "/in-doubt", "/storm", "/metrics", "/static/app.css", "/effects/eff_0123456789ab"),
-    *("/pay?a=1&a=2", "/pay?apiKey=x", "/../pay", "/..;/pay", "/%2e%2e/pay", "//pay", "/pay%00", "/pay%", "/\xff", "*", "pay"),
-    *("http://shop/pay", "http://evil/pay", "/pay;x=1", "/p%61y", "/" + "a" * 3000, "/pay#x", "/pay\t", "/pay\\x", "/%ff%fe"),
+    *(
+        "/",
+        "/mcp",
+        "/letters",
+        "/effects",
+        "/in-doubt",
+        "/storm",
+        "/metrics",
+        "/static/app.css",
+        "/effects/eff_0123456789ab",
+    ),
+    *(
+        "/pay?a=1&a=2",
+        "/pay?apiKey=x",
+        "/../pay",
+        "/..;/pay",
+        "/%2e%2e/pay",
+        "//pay",
+        "/pay%00",
+        "/pay%",
+        "/\xff",
+        "*",
+        "pay",
+    ),
+    *(
+        "http://shop/pay",
+        "http://evil/pay",
+        "/pay;x=1",
+        "/p%61y",
+        "/" + "a" * 3000,
+        "/pay#x",
+        "/pay\t",
+        "/pay\\x",
+        "/%ff%fe",
+    ),
 ]
 HEADERS = [
     b"Connection: x-tenant",
@@ -115,7 +150,11 @@ USUAL = {  # method, host, target: half of what is odd is odd elsewhere
     "middleware": ("POST", "shop", ["/pay"]),
     "gateway": ("POST", "shop", ["/pay"]),
     "mcp": ("POST", "127.0.0.1", ["/mcp"]),
-    "dashboard": ("GET", "127.0.0.1", ["/", "/effects", "/in-doubt", "/letters", "/breakers", "/workflows", "/storm"]),
+    "dashboard": (
+        "GET",
+        "127.0.0.1",
+        ["/", "/effects", "/in-doubt", "/letters", "/breakers", "/workflows", "/storm"],
+    ),
 }
 
 
@@ -138,13 +177,23 @@ class Fuzzer:
         if self.door == "mcp":
             call = {"name": "pay", "arguments": {"tenant": tenant, "order": order}}
             body = json.dumps(
-                {"jsonrpc": "2.0", "id": self.rng.randrange(1 << 30), "method": "tools/call", "params": call}
+                {
+                    "jsonrpc": "2.0",
+                    "id": self.rng.randrange(1 << 30),
+                    "method": "tools/call",
+                    "params": call,
+                }
             ).encode()
-            more = [b"Accept: application/json, text/event-stream", b"Authorization: Bearer " + tenant.encode()]
+            more = [
+                b"Accept: application/json, text/event-stream",
+                b"Authorization: Bearer " + tenant.encode(),
+            ]
             return _written("POST", "/mcp", tenant, "127.0.0.1", body, more)
         if self.door == "dashboard":
             reference = self.rng.choice(self.references)
-            page = self.rng.choice(["/effects/{}", "/effects?q={}", "/letters?of={}"]).format(reference)
+            page = self.rng.choice(["/effects/{}", "/effects?q={}", "/letters?of={}"]).format(
+                reference
+            )
             return _written("GET", page, tenant, "127.0.0.1", b"", [])
         key = f"key-of-order-{order}"
         spelled = self.rng.choice([key, f'"{key}"', f' "{key}" '])
@@ -158,7 +207,9 @@ class Fuzzer:
         more = rng.choices(HEADERS, k=rng.randrange(4))
         method, host, targets = USUAL[self.door]
         method = rng.choice(METHODS) if rng.random() < 0.5 else method
-        host = rng.choice(["shop", "127.0.0.1", "evil", "shop:80", ""]) if rng.random() < 0.2 else host
+        host = (
+            rng.choice(["shop", "127.0.0.1", "evil", "shop:80", ""]) if rng.random() < 0.2 else host
+        )
         target = rng.choice(TARGETS) if rng.random() < 0.5 else rng.choice(targets)
         raw = _written(method, target, tenant if rng.random() < 0.9 else "", host, body, more)
         match rng.randrange(12):
@@ -184,11 +235,18 @@ def _written(method, target, tenant, host, body, more):
 
 
 class Lane(threading.Thread):
-    """One connection after another, each for requests of its own; what was wrong with an answer is noted."""
+    """One connection after another, each for requests of its own; what was wrong with an answer
+    is noted.
+    """
 
     def __init__(self, door, port, seed, requests, references):
         super().__init__(daemon=True)
-        self._fuzzer, self._port, self._left, self._door = Fuzzer(seed, door, references), port, requests, door
+        self._fuzzer, self._port, self._left, self._door = (
+            Fuzzer(seed, door, references),
+            port,
+            requests,
+            door,
+        )
         self.statuses, self.wrong, self.answers = collections.Counter(), [], 0
 
     def run(self):
@@ -207,15 +265,21 @@ class Lane(threading.Thread):
             return
         status = answer[9:12].decode("latin-1") if answer.startswith(b"HTTP/1.1 ") else "nothing"
         self.statuses[status] += 1
-        behind = self._door in ("mcp", "gateway") and (status in ("501", "502") or b"\r\nserver: uvicorn\r\n" in answer)
+        behind = self._door in ("mcp", "gateway") and (
+            status in ("501", "502") or b"\r\nserver: uvicorn\r\n" in answer
+        )
         if status.startswith("5") and not behind:  # our own servers do not say what they are
             self.wrong.append(("5xx", self._fuzzer.seed, number, raw[:300], answer[:300]))
         others = [each for each in TENANTS if each != tenant and _is_for(each, answer)]
         if others and b"X-Tenant: " + tenant.encode() in raw:
-            self.wrong.append(("another tenant", self._fuzzer.seed, number, raw[:300], answer[:300]))
+            self.wrong.append(
+                ("another tenant", self._fuzzer.seed, number, raw[:300], answer[:300])
+            )
 
     def _answer(self, raw):
-        """The first answer. Where the server awaits more of the request, we say that nothing follows; from a stream, we hang up."""
+        """The first answer. Where the server awaits more of the request, we say that nothing
+        follows; from a stream, we hang up.
+        """
         with socket.create_connection(("127.0.0.1", self._port), timeout=TIMEOUT_S) as line:
             line.sendall(raw)
             if _awaits_more(raw):
@@ -242,7 +306,10 @@ def _awaits_more(raw):
 
 
 def _is_for(tenant, answer):
-    return f'"for": "{tenant}"'.encode() in answer.replace(b"\\", b"") or f"pay_{tenant}".encode() in answer
+    return (
+        f'"for": "{tenant}"'.encode() in answer.replace(b"\\", b"")
+        or f"pay_{tenant}".encode() in answer
+    )
 
 
 def _is_whole(came, raw):
@@ -250,7 +317,9 @@ def _is_whole(came, raw):
     if not ended:
         return False
     fields = head.lower().split(b"\r\n")
-    length = next((line[15:].strip() for line in fields if line.startswith(b"content-length:")), None)
+    length = next(
+        (line[15:].strip() for line in fields if line.startswith(b"content-length:")), None
+    )
     if head[9:12] in (b"204", b"304") or raw.startswith(b"HEAD "):
         return True
     if length is not None:
@@ -275,7 +344,9 @@ def fuzz(door, requests, seed=1):
         port = free_port()
         command = [sys.executable, "-m", "tests.attacks.doors", door, str(port), folder]
         said = subprocess.DEVNULL  # what a server says of requests that are none
-        with subprocess.Popen(command, cwd=ROOT, env=os.environ | {"HOME": folder}, stderr=said) as server:
+        with subprocess.Popen(
+            command, cwd=ROOT, env=os.environ | {"HOME": folder}, stderr=said
+        ) as server:
             try:
                 until(lambda: answers(port), f"the {door}")
                 return _fuzzed(door, port, server.pid, Path(folder), requests, seed)
@@ -287,7 +358,10 @@ def _fuzzed(door, port, pid, folder, requests, seed):
     statuses, wrong, sizes = collections.Counter(), [], []
     references = (folder / "references").read_text().split() if door == "dashboard" else ()
     for half in range(2):
-        lanes = [Lane(door, port, seed * 100 + half * LANES + n, requests // 2 // LANES, references) for n in range(LANES)]
+        lanes = [
+            Lane(door, port, seed * 100 + half * LANES + n, requests // 2 // LANES, references)
+            for n in range(LANES)
+        ]
         for lane in lanes:
             lane.start()
         for lane in lanes:
@@ -299,7 +373,9 @@ def _fuzzed(door, port, pid, folder, requests, seed):
     done = collections.Counter(ledger.read_text().split("\n")[:-1] if ledger.exists() else [])
     ours = {f"{tenant} " for tenant in TENANTS}
     wrong += [
-        ("twice", line, times) for line, times in done.items() if times > 1 and line.startswith(tuple(ours)) and _is_right(line)
+        ("twice", line, times)
+        for line, times in done.items()
+        if times > 1 and line.startswith(tuple(ours)) and _is_right(line)
     ]
     if sizes[1] - sizes[0] > GROWTH_MAX_B:
         wrong.append(("memory", sizes))
@@ -307,7 +383,9 @@ def _fuzzed(door, port, pid, folder, requests, seed):
 
 
 def _is_right(line):
-    """Was it an order of a right request? Odd ones may be sent without a key, and land as often as they are sent."""
+    """Was it an order of a right request? Odd ones may be sent without a key, and land as often
+    as they are sent.
+    """
     return int(line.split()[1]) > 10_000_000
 
 
@@ -325,7 +403,8 @@ def main():
         took = time.monotonic() - started
         kinds = collections.Counter(each[0] for each in wrong)
         print(
-            f"{door}: {sum(statuses.values()):,} requests in {took:,.0f} s, {effects:,} effects; {dict(statuses.most_common())}"
+            f"{door}: {sum(statuses.values()):,} requests in {took:,.0f} s, {effects:,} effects;"
+            f" {dict(statuses.most_common())}"
         )
         print(f"  5xx {kinds['5xx']}, no answer {kinds['no answer']}, twice {kinds['twice']}, another tenant {kinds['another tenant']}, "
               f"memory {sizes[0] >> 20} to {sizes[1] >> 20} MiB", flush=True)  # fmt: skip

@@ -1,4 +1,6 @@
-"""A store in which everything that others can write holds what a terminal, a pipe or a log would obey."""
+"""A store in which everything that others can write holds what a terminal, a pipe or a log would
+obey.
+"""
 
 import contextlib
 
@@ -20,7 +22,11 @@ STORABLE = {
 }
 HOSTILE = "evil" + "".join(STORABLE.values()) + "end"
 HALF = "\ud83d"  # a lone surrogate: no store holds one, and an event may
-OBEYED = frozenset("".join(STORABLE.values()) + HALF) - frozenset(ROW + "[2J]8;;http://evil.example0itle31mhere") - {"\n", "\t"}
+OBEYED = (
+    frozenset("".join(STORABLE.values()) + HALF)
+    - frozenset(ROW + "[2J]8;;http://evil.example0itle31mhere")
+    - {"\n", "\t"}
+)
 
 
 def filled(url, said):
@@ -41,7 +47,10 @@ def filled(url, said):
         run.step(f"step {said}", lost, order)
 
     for tool in (lost, done):
-        with guard.step(f"scope {said}", f"{tool.contract.name} {said}"), contextlib.suppress(EffectOnceError):
+        with (
+            guard.step(f"scope {said}", f"{tool.contract.name} {said}"),
+            contextlib.suppress(EffectOnceError),
+        ):
             guard.call(tool, {"what": said})
     with contextlib.suppress(EffectOnceError):
         deliver(said)

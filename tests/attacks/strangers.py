@@ -6,7 +6,9 @@ STRANGER = 54_321
 
 
 def given_to_a_stranger(path, monkeypatch):
-    """Let a file, folder or link belong to another user. Without the right to give it away, we become another user."""
+    """Let a file, folder or link belong to another user. Without the right to give it away, we
+    become another user.
+    """
     if os.geteuid() == 0:
         os.chown(path, STRANGER, -1, follow_symlinks=False)
     else:

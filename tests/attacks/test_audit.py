@@ -1,4 +1,6 @@
-"""Whoever can write to the store rewrites no audit unnoticed by who has the secret, or an anchor."""
+"""Whoever can write to the store rewrites no audit unnoticed by who has the secret, or an
+anchor.
+"""
 
 import json
 import os
@@ -42,7 +44,9 @@ class Office:
 
     def remove_all(self):
         with sqlite3.connect(self.path) as db:
-            db.execute("DELETE FROM cells WHERE name LIKE ? OR name LIKE ?", (f"{BATCHES}%", f"{HEADS}%"))
+            db.execute(
+                "DELETE FROM cells WHERE name LIKE ? OR name LIKE ?", (f"{BATCHES}%", f"{HEADS}%")
+            )
         db.close()
 
     def run(self, *arguments):
@@ -76,7 +80,9 @@ def test_without_the_secret_a_keyed_audit_is_not_called_unchanged(office):
     data = json.loads(office.run("verify", "--json").stdout)
 
     assert done.exit_code == 1
-    assert one_line(done.stdout).startswith("! not checked 5 entries in 1 stream: 1 stream marked with a secret.")
+    assert one_line(done.stdout).startswith(
+        "! not checked 5 entries in 1 stream: 1 stream marked with a secret."
+    )
     assert "nothing was changed" not in done.stdout
     assert (data["ok"], data["unchecked"], data["flaws"]) == (False, [stream], [])
     assert office.verified().ok
@@ -85,8 +91,13 @@ def test_without_the_secret_a_keyed_audit_is_not_called_unchanged(office):
 def test_an_entry_that_was_changed_in_a_keyed_audit_is_not_approved_without_the_secret(office):
     office.write()
     with sqlite3.connect(office.path) as db:
-        for name, value in db.execute("SELECT name, value FROM cells WHERE name LIKE 'audit/%'").fetchall():
-            db.execute("UPDATE cells SET value = ? WHERE name = ?", (bytes(value).replace(b"pay", b"sue"), name))
+        for name, value in db.execute(
+            "SELECT name, value FROM cells WHERE name LIKE 'audit/%'"
+        ).fetchall():
+            db.execute(
+                "UPDATE cells SET value = ? WHERE name = ?",
+                (bytes(value).replace(b"pay", b"sue"), name),
+            )
     db.close()
 
     assert office.run("verify").exit_code == 1
@@ -100,9 +111,12 @@ def test_an_audit_that_was_forged_without_the_secret_is_not_called_unchanged(off
 
     done = office.run("verify")
 
-    assert done.exit_code == 0  # it looks like the audit of a guard without a secret, and that is said
+    # it looks like the audit of a guard without a secret, and that is said
+    assert done.exit_code == 0
     assert "nothing was changed" not in done.stdout
-    assert "any process that can write to this store can write another audit that fits" in one_line(done.stdout)
+    assert "any process that can write to this store can write another audit that fits" in one_line(
+        done.stdout
+    )
     assert {flaw.what for flaw in office.verified().flaws} == {"changed"}
 
 
@@ -145,12 +159,16 @@ def test_an_anchor_finds_an_end_that_was_cut(office):
 
 
 def cut_before(path, store, number):
-    """As one who can write to a store without a secret would: batch *number* says that what was before it is past its time."""
+    """As one who can write to a store without a secret would: batch *number* says that what was
+    before it is past its time.
+    """
     batches = store.apply(ListCells(BATCHES))
     name, value = batches[number]
     aged = replace(read_batch(value), before_at=1.0, seal=b"")
     with sqlite3.connect(path) as db:
-        db.executemany("DELETE FROM cells WHERE name = ?", [(each,) for each, _ in batches[:number]])
+        db.executemany(
+            "DELETE FROM cells WHERE name = ?", [(each,) for each, _ in batches[:number]]
+        )
         db.execute("UPDATE cells SET value = ? WHERE name = ?", (Marks().batch(aged), name))
     db.close()
 
@@ -168,7 +186,9 @@ def test_an_anchor_finds_a_beginning_that_was_cut(office, age_s):
     assert Audit(store, clock=lambda: now[0]).verify(anchors=anchors).ok
 
     cut_before(office.path, store, 3)
-    forged, found = (Audit(store, clock=lambda: now[0]).verify(anchors=known) for known in ([], anchors))
+    forged, found = (
+        Audit(store, clock=lambda: now[0]).verify(anchors=known) for known in ([], anchors)
+    )
 
     store.close()
     assert forged.ok
@@ -248,7 +268,10 @@ def test_an_anchor_holds_while_the_audit_grows_and_after_its_time(office):
         "",
         "\n\n",
         "nonsense\n",
-        '{"schema": "effectonce.anchor/1", "at": "", "streams": {"a": {"entries": 1, "mark": "zz", "until": 1}}}',
+        (
+            '{"schema": "effectonce.anchor/1", "at": "", "streams": {"a": {"entries": 1, "mark":'
+            ' "zz", "until": 1}}}'
+        ),
     ],
 )
 def test_a_file_without_anchors_approves_nothing(office, content):
@@ -275,6 +298,8 @@ def test_heads_that_cannot_be_read_are_not_anchored(office):
     db.close()
 
     store = SqliteStore(office.path)
-    with pytest.raises(ContractViolation, match="there is no anchor: the heads of 1 streams cannot be read"):
+    with pytest.raises(
+        ContractViolation, match="there is no anchor: the heads of 1 streams cannot be read"
+    ):
         Audit(store).anchor()
     store.close()

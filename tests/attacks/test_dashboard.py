@@ -1,4 +1,6 @@
-"""Whoever fills a store, or loads pages without end, does not stop the dashboard, or the application that it is mounted in."""
+"""Whoever fills a store, or loads pages without end, does not stop the dashboard, or the
+application that it is mounted in.
+"""
 
 import sqlite3
 import threading
@@ -20,7 +22,16 @@ from effectonce.stores.sqlite.connection import BROWSE, BROWSE_OF
 from tests.server.conftest import browser
 
 PAGES = (
-    *("/", "/effects", "/in-doubt", "/letters", "/letters?tool=refund", "/letters?tool=other", "/breakers", "/workflows"),
+    *(
+        "/",
+        "/effects",
+        "/in-doubt",
+        "/letters",
+        "/letters?tool=refund",
+        "/letters?tool=other",
+        "/breakers",
+        "/workflows",
+    ),
     "/workflows?state=completed",
 )
 
@@ -53,11 +64,19 @@ def crowded(path, copies):
                 refund(payment)
             except EffectOnceError:
                 continue
-    assert {state for state, count in guard.counts().items() if count} == {"in_doubt", "completed", "claimed"}
+    assert {state for state, count in guard.counts().items() if count} == {
+        "in_doubt",
+        "completed",
+        "claimed",
+    }
     guard.close()
     with sqlite3.connect(path) as db:
         names = [row[1] for row in db.execute("PRAGMA table_info(effects)")]
-        copied = {"key": "lower(hex(randomblob(32)))", "created_at": "created_at + n", "latch": "''"}
+        copied = {
+            "key": "lower(hex(randomblob(32)))",
+            "created_at": "created_at + n",
+            "latch": "''",
+        }
         columns = ", ".join(copied.get(name, name) for name in names)
         db.execute(
             f"WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < {copies}) "
@@ -70,7 +89,10 @@ def crowded(path, copies):
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
     """The same store twice, one with five times as much in it."""
-    found = [crowded(tmp_path_factory.mktemp("store") / "effects.db", copies) for copies in (3_000, 15_000)]
+    found = [
+        crowded(tmp_path_factory.mktemp("store") / "effects.db", copies)
+        for copies in (3_000, 15_000)
+    ]
     yield found
     for store in found:
         store.close()
@@ -91,11 +113,18 @@ def test_a_page_reads_as_much_of_a_large_store_as_of_a_small_one(stores, page):
 
 
 @pytest.mark.parametrize("state", [State.IN_DOUBT, State.CLAIMED, State.FAILED, State.TOMBSTONE])
-@pytest.mark.parametrize(("tenant", "index"), [(None, "effects_rare "), ("acme", "effects_rare_of ")])
+@pytest.mark.parametrize(
+    ("tenant", "index"), [(None, "effects_rare "), ("acme", "effects_rare_of ")]
+)
 def test_what_is_browsed_is_read_in_its_order_from_an_index(stores, state, tenant, index):
     listed = BROWSE if tenant is None else BROWSE_OF
     with sqlite3.connect(stores[0].path) as db:
-        plan = " ".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {listed[state]}", (state, tenant, 0.0, "", 50)))
+        plan = " ".join(
+            row[3]
+            for row in db.execute(
+                f"EXPLAIN QUERY PLAN {listed[state]}", (state, tenant, 0.0, "", 50)
+            )
+        )
     db.close()
 
     assert f"USING INDEX {index}" in plan
@@ -110,7 +139,10 @@ def test_a_page_of_doubts_touches_as_many_rows_as_it_shows(stores):
         with sqlite3.connect(store.path) as db:
             counted = []
             db.set_progress_handler(lambda: counted.append(1), 100)  # noqa: B023
-            assert len(db.execute(BROWSE[State.IN_DOUBT], ("in_doubt", None, 0.0, "", 50)).fetchall()) == 50
+            assert (
+                len(db.execute(BROWSE[State.IN_DOUBT], ("in_doubt", None, 0.0, "", 50)).fetchall())
+                == 50
+            )
             steps.append(len(counted))
         db.close()
 
@@ -139,7 +171,9 @@ def test_later_letters_of_a_rare_kind_are_reached_page_by_page(stores):
     while address:
         text = viewer.get(address).text
         seen += text.count('data-label="Effect is"')
-        further = text.partition('<p class="more"><a href="')[2].partition('"')[0].replace("&amp;", "&")
+        further = (
+            text.partition('<p class="more"><a href="')[2].partition('"')[0].replace("&amp;", "&")
+        )
         address = further and f"/letters{further}"
 
     assert seen == store.apply(Tally())[State.CLAIMED]
@@ -202,7 +236,9 @@ def test_simulations_leave_the_threads_of_the_application_free():
 def test_a_viewer_has_one_simulation_at_a_time_and_another_afterwards():
     held = Held()
     simulations = _playground.Simulations(held)
-    policy, rate, _ = _playground._read(dict(_playground.FIRST) | dict.fromkeys(_playground.SWITCHES, ""))
+    policy, rate, _ = _playground._read(
+        dict(_playground.FIRST) | dict.fromkeys(_playground.SWITCHES, "")
+    )
 
     async def twice():
         async with anyio.create_task_group() as group:
@@ -234,7 +270,9 @@ def test_a_simulation_that_fails_does_not_lock_its_viewer_out():
 
 def test_the_page_says_that_there_are_too_many(monkeypatch):
     simulations = _playground.Simulations(Held())
-    simulations._viewers |= {f"viewer {n}" for n in range(_playground.AT_ONCE + _playground.WAITING)}
+    simulations._viewers |= {
+        f"viewer {n}" for n in range(_playground.AT_ONCE + _playground.WAITING)
+    }
     monkeypatch.setattr(_playground, "SIMULATIONS", simulations)
     viewer = browser(Guard(MemoryStore()), Access("vera"))
 

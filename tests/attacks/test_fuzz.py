@@ -1,4 +1,6 @@
-"""A few thousand raw requests to each door, in every run; `python -m tests.attacks.fuzz --requests 1000000` sends more."""
+"""A few thousand raw requests to each door, in every run; `python -m tests.attacks.fuzz
+--requests 1000000` sends more.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""What a tenant, or a client of one, does to the gateway: to the other tenants, to the API, and past the API's idea of who is asking."""
+"""What a tenant, or a client of one, does to the gateway: to the other tenants, to the API, and
+past the API's idea of who is asking.
+"""
 
 import contextlib
 import hashlib
@@ -56,7 +58,9 @@ def order():
 def test_one_tenants_failures_close_the_door_for_no_other(built, order):
     street = built(failures=5, more="open_s = 60")
 
-    failing = [httpx.get(f"{street.url}/fails", headers=ALICE, timeout=60).status_code for _ in range(5)]
+    failing = [
+        httpx.get(f"{street.url}/fails", headers=ALICE, timeout=60).status_code for _ in range(5)
+    ]
     read, write = httpx.get(f"{street.url}/x", headers=BOB), street.post(order, token="bob")
 
     assert 503 in failing  # hers is open
@@ -83,14 +87,20 @@ def test_one_tenant_spends_the_retries_of_no_other(built, order):
     assert len(street.effects("bobs")) == 2
 
 
-# ---------------------------------------------------------------- slow clients, and a crowded upstream
+# ---------------------------------------------------------------- slow clients, and a crowded
+# upstream
 
 
 def begun(street, method, token, *, key="", said=b"x" * 10):
     """A request whose body stops in the middle. The gateway has begun to read it."""
     wire = socket.create_connection(("127.0.0.1", street.port), timeout=30)
-    head = f"{method} /pay HTTP/1.1\r\nHost: api.example\r\nAuthorization: Bearer {token}\r\nExpect: 100-continue\r\n"
-    wire.sendall(f"{head}Idempotency-Key: {key or uuid.uuid4()}\r\nContent-Length: 1000\r\n\r\n".encode())
+    head = (
+        f"{method} /pay HTTP/1.1\r\nHost: api.example\r\nAuthorization: Bearer {token}\r\nExpect:"
+        " 100-continue\r\n"
+    )
+    wire.sendall(
+        f"{head}Idempotency-Key: {key or uuid.uuid4()}\r\nContent-Length: 1000\r\n\r\n".encode()
+    )
     assert wire.recv(65_536).startswith(b"HTTP/1.1 100 ")
     wire.sendall(said)
     return wire
@@ -155,7 +165,9 @@ def test_requests_of_one_tenant_that_hang_leave_connections_to_the_others(built)
 
     assert bob.status_code == 200
     assert held == 4
-    assert {(s.status_code, s.json()["code"], s.headers["retry-after"]) for s in said} == {(429, "TOO_MANY_AT_ONCE", "1")}
+    assert {(s.status_code, s.json()["code"], s.headers["retry-after"]) for s in said} == {
+        (429, "TOO_MANY_AT_ONCE", "1")
+    }
 
 
 def test_a_request_that_had_to_wait_for_too_long_leaves_its_key_as_good_as_new(built, order):
@@ -218,7 +230,9 @@ def test_nor_the_header_that_names_the_tenant(built):
     street = built()
     ended(street.gateway)
     config = street.config.read_text()
-    street.config.write_text(re.sub(r"\[tenants.tokens\](\n.+)+", '[tenants]\nheader = "x-account"', config))
+    street.config.write_text(
+        re.sub(r"\[tenants.tokens\](\n.+)+", '[tenants]\nheader = "x-account"', config)
+    )
     street.start_gateway()
 
     removed = street.raw(request("X-Account: alice", "Connection: x-account"))
@@ -248,10 +262,14 @@ def test_no_header_passes_that_an_api_may_take_for_one_of_ours(street, name):
 
 
 def test_other_headers_with_an_underscore_pass(street):
-    assert b'["access_level","1"]' in street.raw(request("Authorization: Bearer alice-secret", "access_level: 1"))
+    assert b'["access_level","1"]' in street.raw(
+        request("Authorization: Bearer alice-secret", "access_level: 1")
+    )
 
 
-@pytest.mark.parametrize("name", ["X-Forwarded-Prefix", "X-Forwarded-Server", "X-Real-IP", "Forwarded"])
+@pytest.mark.parametrize(
+    "name", ["X-Forwarded-Prefix", "X-Forwarded-Server", "X-Real-IP", "Forwarded"]
+)
 def test_what_only_a_trusted_proxy_may_say_about_the_client_is_dropped(street, name):
     said = street.raw(request("Authorization: Bearer alice-secret", f"{name}: 6.6.6.6"))
 
@@ -261,7 +279,15 @@ def test_what_only_a_trusted_proxy_may_say_about_the_client_is_dropped(street, n
 
 @pytest.mark.parametrize(
     "target",
-    ["/x/..;/pay", "/x/..;a=b/pay", "/x/.;/pay", "/x/..%3b/pay", "/x/%2e%2e;/pay", "/x/..%20/pay", "/x/%252e%252e/pay"],
+    [
+        "/x/..;/pay",
+        "/x/..;a=b/pay",
+        "/x/.;/pay",
+        "/x/..%3b/pay",
+        "/x/%2e%2e;/pay",
+        "/x/..%20/pay",
+        "/x/%252e%252e/pay",
+    ],
 )
 def test_no_path_leads_out_of_itself(street, target):
     said = street.raw(request("Authorization: Bearer alice-secret", target=target))
@@ -273,7 +299,9 @@ def test_no_path_leads_out_of_itself(street, target):
 EMPTY = f"sha256:{hashlib.sha256(b'').hexdigest()}"
 
 
-@pytest.mark.parametrize("token", ["", " ", EMPTY, EMPTY.upper().replace("SHA", "sha"), "sha256:", "sha256:abc"])
+@pytest.mark.parametrize(
+    "token", ["", " ", EMPTY, EMPTY.upper().replace("SHA", "sha"), "sha256:", "sha256:abc"]
+)
 def test_nobody_is_let_in_without_a_token(token):
     with pytest.raises(ContractViolation, match="is no token"):
         read_settings(None, GOOD | {"tenants": {"tokens": {token: "alice"}}})
@@ -281,10 +309,20 @@ def test_nobody_is_let_in_without_a_token(token):
 
 # ---------------------------------------------------------------- on the command line
 
-NEEDED = ["--upstream", "http://127.0.0.1:9", "--allow-host", "api.example", "--tenant-header", "x-tenant", "--check"]
+NEEDED = [
+    "--upstream",
+    "http://127.0.0.1:9",
+    "--allow-host",
+    "api.example",
+    "--tenant-header",
+    "x-tenant",
+    "--check",
+]
 
 
-@pytest.mark.parametrize("url", ["postgresql://app:hunter2@127.0.0.1:9/effects", "redis://127.0.0.1:9?password=hunter2"])
+@pytest.mark.parametrize(
+    "url", ["postgresql://app:hunter2@127.0.0.1:9/effects", "redis://127.0.0.1:9?password=hunter2"]
+)
 def test_no_password_of_the_store_is_an_argument(url):
     said = CliRunner().invoke(main, ["gateway", *NEEDED, "--store", url])
 
@@ -297,10 +335,16 @@ def test_no_password_of_the_store_is_an_argument(url):
 def test_the_store_may_be_named_by_the_environment(tmp_path):
     config = tmp_path / "gateway.toml"
     config.write_text('store = "file://x"\n')
-    more = {"environment": [], "file": ["--config", str(config)], "option": ["--config", str(config), "--store", "option://x"]}
+    more = {
+        "environment": [],
+        "file": ["--config", str(config)],
+        "option": ["--config", str(config), "--store", "option://x"],
+    }
 
     for named, arguments in more.items():
-        said = CliRunner().invoke(main, ["gateway", *NEEDED, *arguments], env={"EFFECTONCE_STORE": "environment://x"})
+        said = CliRunner().invoke(
+            main, ["gateway", *NEEDED, *arguments], env={"EFFECTONCE_STORE": "environment://x"}
+        )
         assert (said.exit_code, f"{named}://" in said.output) == (2, True), said.output
 
 
@@ -314,5 +358,8 @@ def test_a_tenant_over_its_quota_is_put_off_and_the_others_are_not(built, order)
     bob = street.post(f"{order}-2", token="bob")
 
     assert [s.status_code for s in seen] == [200, 200, 200, 429]
-    assert (seen[3].json()["code"], int(seen[3].headers["retry-after"]) > 60) == ("OVER_QUOTA", True)
+    assert (seen[3].json()["code"], int(seen[3].headers["retry-after"]) > 60) == (
+        "OVER_QUOTA",
+        True,
+    )
     assert (bob.status_code, len(street.effects(f"{order}-2"))) == (200, 1)

@@ -1,4 +1,6 @@
-"""A file that was made by others stops no import, no redrive and no check: what cannot be used is named, and the rest is done."""
+"""A file that was made by others stops no import, no redrive and no check: what cannot be used
+is named, and the rest is done.
+"""
 
 import base64
 import hashlib
@@ -70,7 +72,10 @@ def written(lines):
     for line in lines:
         letter = json.dumps(line["letter"])
         digest = hashlib.sha256(letter.encode()).hexdigest()
-        made.append(f'{{"format": "{_file.FORMAT}", "version": {_file.VERSION}, "digest": "{digest}", "letter": {letter}}}\n')
+        made.append(
+            f'{{"format": "{_file.FORMAT}", "version": {_file.VERSION}, "digest": "{digest}",'
+            f' "letter": {letter}}}\n'
+        )
     return io.BytesIO("".join(made).encode())
 
 
@@ -86,10 +91,14 @@ BAD = {
     "a delay that is no number": with_terms(delay_s="nan"),
     "no time": lambda letter: letter.update(created_at=1e999),
     "sends below zero": lambda letter: letter.update(sends=-1),
-    "evidence of no time": lambda letter: letter["evidence"].append(
-        {"at": -1e999, "note": "x", "outcome": "", "is_result": False}
+    "evidence of no time": (
+        lambda letter: letter["evidence"].append(
+            {"at": -1e999, "note": "x", "outcome": "", "is_result": False}
+        )
     ),
-    "evidence of a time that no calendar has": lambda letter: letter["evidence"][0].update(at=1e300),
+    "evidence of a time that no calendar has": (
+        lambda letter: letter["evidence"][0].update(at=1e300)
+    ),
     "evidence from before all calendars": lambda letter: letter["evidence"][0].update(at=-1e300),
     "half a character": lambda letter: letter.update(scope="\ud800"),
     "a kind of its own": with_terms(kind="sometimes"),
@@ -114,9 +123,13 @@ def test_a_record_of_a_time_that_no_calendar_has_hides_no_other(tmp_path, at):
     bank.letters("a", "b")
     bank.guard.close()
     with sqlite3.connect(tmp_path / "effects.db") as db:
-        ((key, evidence),) = db.execute("SELECT key, evidence FROM effects WHERE step = 'a'").fetchall()
+        ((key, evidence),) = db.execute(
+            "SELECT key, evidence FROM effects WHERE step = 'a'"
+        ).fetchall()
         spoilt = json.dumps([[at, *entry[1:]] for entry in json.loads(evidence)])
-        db.execute("UPDATE effects SET created_at = ?, evidence = ? WHERE key = ?", (at, spoilt, key))
+        db.execute(
+            "UPDATE effects SET created_at = ?, evidence = ? WHERE key = ?", (at, spoilt, key)
+        )
     db.close()
 
     for command in (
@@ -126,7 +139,9 @@ def test_a_record_of_a_time_that_no_calendar_has_hides_no_other(tmp_path, at):
         ("effect", "list"),
         ("effect", "list", "--json"),
     ):
-        done = CliRunner().invoke(main, command, env={"EFFECTONCE_STORE": f"sqlite:///{tmp_path / 'effects.db'}"})
+        done = CliRunner().invoke(
+            main, command, env={"EFFECTONCE_STORE": f"sqlite:///{tmp_path / 'effects.db'}"}
+        )
         assert done.exit_code == 0, (command, done.exception)
         assert "pay" in done.stdout
 
@@ -157,7 +172,14 @@ def test_arguments_that_are_none_stop_no_other_letter(banks, arguments):
     (shown,) = [letter for letter in there.guard.dead_letters.list() if letter.arguments is None]
     assert shown.unreadable
     effect = f"/effects/{shown.reference}"
-    for page in ("/", "/letters", "/letters?tool=pay", "/letters/redrive", effect, f"{effect}?reveal=on"):
+    for page in (
+        "/",
+        "/letters",
+        "/letters?tool=pay",
+        "/letters/redrive",
+        effect,
+        f"{effect}?reveal=on",
+    ):
         assert operator.get(page).status_code == 200, page
     dry = there.guard.dead_letters.redrive_all()
     done = there.guard.dead_letters.redrive_all(dry_run=False, per_s=None, **BY)
@@ -165,7 +187,9 @@ def test_arguments_that_are_none_stop_no_other_letter(banks, arguments):
     assert sorted(each.what for each in dry) == ["skipped", "would_run", "would_run"]
     assert sorted(each.what for each in done) == ["done", "done", "skipped"]
     assert [each.effect.reference for each in done if each.what == "skipped"] == [shown.reference]
-    assert next(each.why for each in done if each.what == "skipped").startswith("it cannot be sent again from here: ")
+    assert next(each.why for each in done if each.what == "skipped").startswith(
+        "it cannot be sent again from here: "
+    )
     assert sorted(there.done) == ["a", "c"]
 
 
@@ -211,10 +235,17 @@ def test_a_pipe_and_a_device_are_no_source(tmp_path):
     )  # fmt: skip
 
     assert done.returncode == 3, done.stderr
-    found = {finding["path"]: finding for finding in json.loads(done.stdout)["findings"] if finding["code"] == "EO001"}
+    found = {
+        finding["path"]: finding
+        for finding in json.loads(done.stdout)["findings"]
+        if finding["code"] == "EO001"
+    }
     assert set(found) == {"pipe.py", "zero.py", "loop.py"}
     for path in ("pipe.py", "zero.py"):
-        assert found[path]["message"] == "this file is no ordinary file, or larger than 10 MB. Nothing in it was checked."
+        assert (
+            found[path]["message"]
+            == "this file is no ordinary file, or larger than 10 MB. Nothing in it was checked."
+        )
 
 
 def test_a_file_that_nobody_wrote_is_not_read(tmp_path):
@@ -227,7 +258,9 @@ def test_a_file_that_nobody_wrote_is_not_read(tmp_path):
 
 
 def test_comments_without_code_below_them_are_read_once():
-    """One pass over the tokens: a look at the rest for each comment would be 40,000 times 80,000."""
+    """One pass over the tokens: a look at the rest for each comment would be 40,000 times
+    80,000.
+    """
     lines = 40_000
     source = b"# effectonce: allow EO101 because it is so\n" * lines + b"x = 1\n"
     steps = _steps(lambda: list(allowances(source)))
@@ -262,7 +295,9 @@ def test_many_findings_and_many_allowances_are_matched_by_line():
         return "import requests, uuid, effectonce\ndef f(url):\n" + "\n".join(lines) + "\n"
 
     small, large = source(20), source(200)
-    assert {finding.code for finding in check_source(small)} == {finding.code for finding in check_source(large)}
+    assert {finding.code for finding in check_source(small)} == {
+        finding.code for finding in check_source(large)
+    }
     steps = [_matching(each) for each in (small, large)]
 
     assert steps[1] <= 12 * steps[0]

@@ -85,7 +85,9 @@ def test_a_link_in_place_of_the_queue_is_refused(tmp_path):
 
 
 def test_a_stranger_in_the_queue_does_not_stop_writers(tmp_path):
-    """Standing in the queue is a courtesy; only the lock of the file counts, and a stranger does not have that."""
+    """Standing in the queue is a courtesy; only the lock of the file counts, and a stranger does
+    not have that.
+    """
     store = used(tmp_path / "effects.db", busy_s=0.05)
     with (tmp_path / "effects.db-queue").open("rb") as queue:
         fcntl.flock(queue, fcntl.LOCK_EX)

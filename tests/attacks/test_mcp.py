@@ -1,4 +1,6 @@
-"""Callers of the MCP proxy that mean harm, or that send what no SDK would, over HTTP and over stdio."""
+"""Callers of the MCP proxy that mean harm, or that send what no SDK would, over HTTP and over
+stdio.
+"""
 
 import contextlib
 import itertools
@@ -41,7 +43,9 @@ class Stand:
         guard = Guard(self.store, secret=secret)
         self._opened.callback(guard.close)
         self.guard = guard
-        return self._opened.enter_context(served(McpHttpProxy(guard, Contracts(name="odd"), self.direct, **options)))
+        return self._opened.enter_context(
+            served(McpHttpProxy(guard, Contracts(name="odd"), self.direct, **options))
+        )
 
 
 @pytest.fixture
@@ -66,9 +70,19 @@ def call(url, name="pay", request_id=7, query="", arguments=None, **headers):
 
 
 @pytest.mark.parametrize(
-    "header", ["authorization", "x_api_key", "cookie", "proxy_authorization", "x_forwarded_user", "x_some_token"]
+    "header",
+    [
+        "authorization",
+        "x_api_key",
+        "cookie",
+        "proxy_authorization",
+        "x_forwarded_user",
+        "x_some_token",
+    ],
 )
-def test_a_caller_with_another_credential_is_not_shown_the_result_whatever_header_it_is_in(stand, header):
+def test_a_caller_with_another_credential_is_not_shown_the_result_whatever_header_it_is_in(
+    stand, header
+):
     url = stand.proxy()
 
     answers = [call(url, **{header: who}) for who in ("alice", "bob", "alice")]
@@ -89,7 +103,9 @@ def test_a_caller_with_another_query_string_is_not_shown_the_result(stand):
 def test_a_second_credential_beside_a_shared_one_counts(stand, header):
     url = stand.proxy()
 
-    answers = [call(url, authorization="Bearer everybody", **{header: who}) for who in ("alice", "bob")]
+    answers = [
+        call(url, authorization="Bearer everybody", **{header: who}) for who in ("alice", "bob")
+    ]
 
     assert [REPLAYED in answer.text for answer in answers] == [False, False]
 
@@ -102,11 +118,15 @@ def test_sessions_without_credentials_share_nothing(stand):
     assert [REPLAYED in answer.text for answer in answers] == [False, False, True]
 
 
-@pytest.mark.parametrize("header", ["x_forwarded_server", "x_envoy_expected_rq_timeout_ms", "cdn_loop", "x_stage"])
+@pytest.mark.parametrize(
+    "header", ["x_forwarded_server", "x_envoy_expected_rq_timeout_ms", "cdn_loop", "x_stage"]
+)
 def test_a_header_that_a_proxy_adds_to_all_requests_does_not_make_sessions_one(stand, header):
     url = stand.proxy()
 
-    answers = [call(url, mcp_session_id=session, **{header: "edge-1"}) for session in ("a", "b", "a")]
+    answers = [
+        call(url, mcp_session_id=session, **{header: "edge-1"}) for session in ("a", "b", "a")
+    ]
 
     assert [REPLAYED in answer.text for answer in answers] == [False, False, True]
 
@@ -148,17 +168,29 @@ def test_a_retry_is_recognised_though_headers_that_change_with_every_request_do(
     url = stand.proxy(ignored=("X-Attempt",))
 
     answers = [
-        call(url, x_api_key="a", traceparent=f"00-{n}", x_request_id=n, user_agent=f"agent/{n}", x_attempt=n) for n in "12"
+        call(
+            url,
+            x_api_key="a",
+            traceparent=f"00-{n}",
+            x_request_id=n,
+            user_agent=f"agent/{n}",
+            x_attempt=n,
+        )
+        for n in "12"
     ]
 
     assert [REPLAYED in answer.text for answer in answers] == [False, True]
 
 
-@pytest.mark.parametrize("limits", [{"body_piece_s": 0.2}, {"body_s": 0.5}], ids=["it rests", "it drips"])
+@pytest.mark.parametrize(
+    "limits", [{"body_piece_s": 0.2}, {"body_s": 0.5}], ids=["it rests", "it drips"]
+)
 def test_a_body_that_does_not_end_is_not_waited_for_over_http(stand, limits):
     address = urlsplit(stand.proxy(**limits))
     with socket.create_connection((address.hostname, address.port), timeout=30) as wire:
-        wire.sendall(f"POST {address.path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n".encode())
+        wire.sendall(
+            f"POST {address.path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n".encode()
+        )
         wire.settimeout(0.05)
         said = b""
         for _ in range(600):
@@ -219,7 +251,9 @@ def test_a_retry_after_a_restart_of_the_proxy_is_recognised(stand, secret):
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:80", "[", ""])
 def test_a_request_for_another_host_is_refused_whatever_its_method(stand, method, host):
-    answer = httpx.request(method, stand.proxy(one_caller=True), headers={"host": host}, trust_env=False)
+    answer = httpx.request(
+        method, stand.proxy(one_caller=True), headers={"host": host}, trust_env=False
+    )
 
     assert answer.status_code in (400, 403)
 
@@ -233,7 +267,19 @@ def test_it_answers_to_the_hosts_that_it_was_given(stand):
 # ---------------------------------------------------------------- ids that are none
 
 
-BAD_IDS = [r'"\ud800"', r'"\udc00x"', r'"a\ud800\u0041"', "NaN", "1e400", "1.5", "9" * 400, '{"a":1}', "[1]", "true", "null"]
+BAD_IDS = [
+    r'"\ud800"',
+    r'"\udc00x"',
+    r'"a\ud800\u0041"',
+    "NaN",
+    "1e400",
+    "1.5",
+    "9" * 400,
+    '{"a":1}',
+    "[1]",
+    "true",
+    "null",
+]
 
 
 def line(request_id, method, name="pay"):
@@ -290,7 +336,10 @@ def test_an_id_that_is_in_use_is_an_error_for_the_second_message_alone(stage, me
     assert stage.effects() == 1
 
 
-@pytest.mark.parametrize("words", [r'{"jsonrpc":"2.0","id":"\ud800","result":{}}', r'{"jsonrpc":"2.0","id":[1],"result":{}}'])
+@pytest.mark.parametrize(
+    "words",
+    [r'{"jsonrpc":"2.0","id":"\ud800","result":{}}', r'{"jsonrpc":"2.0","id":[1],"result":{}}'],
+)
 def test_a_bad_id_of_the_server_does_not_end_the_proxy(stage, words):
     """The words come instead of an answer, so the call itself waits; others go on."""
     client = stage.client()
@@ -358,7 +407,9 @@ def test_an_answer_that_is_too_large_is_a_doubt_for_that_call_alone_over_http(st
 def test_a_line_without_end_is_not_kept():
     lines = Lines(line_max=100_000)
 
-    made = list(itertools.chain.from_iterable(lines.cut(b'{"id":5,' + b"x" * 50_000) for _ in range(200)))
+    made = list(
+        itertools.chain.from_iterable(lines.cut(b'{"id":5,' + b"x" * 50_000) for _ in range(200))
+    )
     (cut,) = lines.cut(b"\n")
     following = lines.cut(b"next\n")
 
@@ -387,7 +438,12 @@ def test_names_of_tools_that_are_made_up_are_not_kept(stand):
     url = stand.proxy(one_caller=True)
     with httpx.Client(trust_env=False) as client:
         for n in range(TOOLS_MAX + 100):
-            message = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": f"made up {n}", "arguments": {}}}
+            message = {
+                "jsonrpc": "2.0",
+                "id": 7,
+                "method": "tools/call",
+                "params": {"name": f"made up {n}", "arguments": {}},
+            }
             client.post(url, json=message)
 
     assert stand.effects("p") == TOOLS_MAX + 100
@@ -399,7 +455,11 @@ def test_a_server_that_lists_other_tools_each_time_fills_no_memory():
     listed = {}
     for n in range(0, LISTED_MAX + 500, 50):
         tools = [{"name": f"tool {n + each}", "inputSchema": {}} for each in range(50)]
-        hidden_in(json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"tools": tools}}).encode(), Contracts(name="odd"), listed)
+        hidden_in(
+            json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"tools": tools}}).encode(),
+            Contracts(name="odd"),
+            listed,
+        )
 
     assert len(listed) == LISTED_MAX
     assert f"tool {LISTED_MAX + 499}" in listed
@@ -422,7 +482,9 @@ class Endless:
         stream = scope["method"] == "GET"
         kind = b"text/event-stream" if stream else b"application/json"
         self.open += stream
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]})
+        await send(
+            {"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]}
+        )
         await send(
             {
                 "type": "http.response.body",
@@ -459,13 +521,20 @@ def ask_and_go(server, times):
 
     async def live():
         proxy = McpHttpProxy(Guard("memory://"), Contracts(name="odd"), server.url, one_caller=True)
-        scope = {"type": "http", "path": "/mcp", "headers": [(b"host", b"localhost")], "query_string": b""}
+        scope = {
+            "type": "http",
+            "path": "/mcp",
+            "headers": [(b"host", b"localhost")],
+            "query_string": b"",
+        }
         for _ in range(times):
             await proxy(scope | {"method": "GET"}, gone, send)
         heard.clear()
         with anyio.fail_after(60):
             await proxy(scope | {"method": "POST"}, asked, send)
-        await anyio.to_thread.run_sync(until, lambda: server.open == 0, "streams that are of no use any more")
+        await anyio.to_thread.run_sync(
+            until, lambda: server.open == 0, "streams that are of no use any more"
+        )
         await proxy({"type": "lifespan"}, shutdown, ignored)
 
     anyio.run(live)
@@ -500,29 +569,54 @@ def test_mcp_init_writes_no_password_of_the_store(stage):
     hosts = ("claude-code", "claude-desktop", "vscode", "cursor", "codex")
     options = [part for host in hosts for part in ("--client", host)]
     command = [sys.executable, "-m", "effectonce.cli", "mcp", "init", "bank"]
-    environ = environment(stage.folder) | {"EFFECTONCE_STORE": "postgresql://ada:hunter2@db.example/effects"}
+    environ = environment(stage.folder) | {
+        "EFFECTONCE_STORE": "postgresql://ada:hunter2@db.example/effects"
+    }
 
     def init(*more):
         whole = [*command, *options, *more, "--", *stage.command]
-        return subprocess.run(whole, capture_output=True, text=True, env=environ, cwd=stage.folder, check=True)
+        return subprocess.run(
+            whole, capture_output=True, text=True, env=environ, cwd=stage.folder, check=True
+        )
 
     shown = init("--dry-run")
     done = init()
 
     files = [path for path in stage.folder.rglob("*") if path.is_file()]
     written = {path.name: path.read_text(errors="replace") for path in files}
-    assert not any("hunter2" in text for text in (*written.values(), shown.stdout, shown.stderr, done.stderr))
-    assert json.loads(written[".mcp.json"])["mcpServers"]["bank"]["env"] == {"EFFECTONCE_STORE": "${EFFECTONCE_STORE}"}
-    assert '"EFFECTONCE_STORE": "${env:EFFECTONCE_STORE}"' in (stage.folder / ".vscode" / "mcp.json").read_text()
-    assert '"EFFECTONCE_STORE": "${env:EFFECTONCE_STORE}"' in (stage.folder / ".cursor" / "mcp.json").read_text()
+    assert not any(
+        "hunter2" in text for text in (*written.values(), shown.stdout, shown.stderr, done.stderr)
+    )
+    assert json.loads(written[".mcp.json"])["mcpServers"]["bank"]["env"] == {
+        "EFFECTONCE_STORE": "${EFFECTONCE_STORE}"
+    }
+    assert (
+        '"EFFECTONCE_STORE": "${env:EFFECTONCE_STORE}"'
+        in (stage.folder / ".vscode" / "mcp.json").read_text()
+    )
+    assert (
+        '"EFFECTONCE_STORE": "${env:EFFECTONCE_STORE}"'
+        in (stage.folder / ".cursor" / "mcp.json").read_text()
+    )
     assert 'env_vars = ["EFFECTONCE_STORE"]' in written["config.toml"]
     assert "Claude Desktop cannot refer to EFFECTONCE_STORE" in done.stderr
 
 
 def test_the_line_at_the_start_of_mcp_http_shows_no_credentials(stage):
     url = "http://ada:hunter2@127.0.0.1:1/mcp?token=hunter3"
-    command = [sys.executable, "-m", "effectonce.cli", "mcp", "http", url, "--listen", f"127.0.0.1:{free_port()}"]
-    with subprocess.Popen(command, env=environment(stage.folder), stderr=subprocess.PIPE) as process:
+    command = [
+        sys.executable,
+        "-m",
+        "effectonce.cli",
+        "mcp",
+        "http",
+        url,
+        "--listen",
+        f"127.0.0.1:{free_port()}",
+    ]
+    with subprocess.Popen(
+        command, env=environment(stage.folder), stderr=subprocess.PIPE
+    ) as process:
         said = process.stderr.readline()
         process.terminate()
 
@@ -531,9 +625,20 @@ def test_the_line_at_the_start_of_mcp_http_shows_no_credentials(stage):
 
 
 def test_an_address_that_everybody_reaches_needs_a_name(stage):
-    command = [sys.executable, "-m", "effectonce.cli", "mcp", "http", "http://127.0.0.1:1/mcp", "--listen", "0.0.0.0:0"]
+    command = [
+        sys.executable,
+        "-m",
+        "effectonce.cli",
+        "mcp",
+        "http",
+        "http://127.0.0.1:1/mcp",
+        "--listen",
+        "0.0.0.0:0",
+    ]
 
-    done = subprocess.run(command, env=environment(stage.folder), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=environment(stage.folder), capture_output=True, text=True, check=False
+    )
 
     assert done.returncode == 2
     assert "--allow-host" in done.stderr

@@ -1,4 +1,6 @@
-"""Callers of a server that is protected from inside, over HTTP, and that sends no access token of the SDK's."""
+"""Callers of a server that is protected from inside, over HTTP, and that sends no access token
+of the SDK's.
+"""
 
 import asyncio
 import contextlib
@@ -22,7 +24,9 @@ REPLAYED = "dev.effectonce/replayed"
 def sdk_app(guard, pay, **options):
     server = MCPServer("bank", extensions=[for_mcp.EffectOnce(guard, **options)])
     server.add_tool(pay)
-    return lambda stateless: server.streamable_http_app(stateless_http=stateless, json_response=True)
+    return lambda stateless: server.streamable_http_app(
+        stateless_http=stateless, json_response=True
+    )
 
 
 def fastmcp_app(guard, pay, **options):
@@ -39,7 +43,9 @@ class Stand:
         def pay(order: str) -> str:
             return self._bank.pay(order, 1)["receipt"]
 
-        self.url = self._opened.enter_context(served(self._app(self._guard, pay, **options)(stateless)))
+        self.url = self._opened.enter_context(
+            served(self._app(self._guard, pay, **options)(stateless))
+        )
 
     def post(self, method, params, **headers):
         named = {"accept": "application/json, text/event-stream"} | {
@@ -49,10 +55,16 @@ class Stand:
         return httpx.post(self.url, json=message, headers=named, trust_env=False, timeout=30)
 
     def call(self, **headers):
-        return self.post("tools/call", {"name": "pay", "arguments": {"order": "o1"}}, **headers).text
+        return self.post(
+            "tools/call", {"name": "pay", "arguments": {"order": "o1"}}, **headers
+        ).text
 
     def session(self):
-        about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}}
+        about = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "a", "version": "1"},
+        }
         name = self.post("initialize", about).headers["mcp-session-id"]
         ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
         asked = {"mcp-session-id": name, "accept": "application/json, text/event-stream"}

@@ -1,4 +1,6 @@
-"""What a client does to an app behind the middleware: bodies that do not end or are costly to compare, and keys without number."""
+"""What a client does to an app behind the middleware: bodies that do not end or are costly to
+compare, and keys without number.
+"""
 
 import asyncio
 import sys
@@ -19,8 +21,18 @@ async def sent(app, receive):
     async def send(message):
         messages.append(message)
 
-    headers = [(b"x-tenant", b"alice"), (b"idempotency-key", b'"8e03978e-40d5-43dd-bc93-6894a57f9324"')]
-    scope = {"type": "http", "http_version": "1.1", "method": "POST", "path": "/pay", "query_string": b"", "headers": headers}
+    headers = [
+        (b"x-tenant", b"alice"),
+        (b"idempotency-key", b'"8e03978e-40d5-43dd-bc93-6894a57f9324"'),
+    ]
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "POST",
+        "path": "/pay",
+        "query_string": b"",
+        "headers": headers,
+    }
     await app(scope, receive, send)
     return messages[0]["status"], dict(messages[0]["headers"]), messages[1]["body"]
 
@@ -36,7 +48,13 @@ def test_a_body_that_stops_is_not_waited_for():
             return {"type": "http.request", "body": b"x", "more_body": True}
 
         status, headers, body = await sent(guarded(shop, body_piece_s=0.05), receive)
-        return shop.effects, status, headers[b"content-type"], headers[b"connection"], b'"code":"BODY_TOO_SLOW"' in body
+        return (
+            shop.effects,
+            status,
+            headers[b"content-type"],
+            headers[b"connection"],
+            b'"code":"BODY_TOO_SLOW"' in body,
+        )
 
     assert run(main) == (0, 408, b"application/problem+json", b"close", True)
 
@@ -130,7 +148,10 @@ def test_a_tenant_over_its_quota_of_keys_is_put_off_before_anything_is_claimed()
     seen, effects, records = run(main)
 
     assert [s.status for s in seen] == [201, 201, 429]
-    assert (seen[2].json["code"], seen[2].headers["content-type"]) == ("OVER_QUOTA", "application/problem+json")
+    assert (seen[2].json["code"], seen[2].headers["content-type"]) == (
+        "OVER_QUOTA",
+        "application/problem+json",
+    )
     assert 0 < int(seen[2].headers["retry-after"]) <= DAY_S / 2
     assert seen[2].unread == [b'{"amount":1}']
     assert (effects, records) == (2, 2)
@@ -159,7 +180,11 @@ def test_a_repeat_takes_nothing_and_is_answered_over_quota_too():
 def test_the_quota_of_one_tenant_is_not_that_of_another():
     async def main():
         app = limited(Shop(), keys=1)
-        return [(await ask(app, key=key, tenant=tenant)).status for tenant in ("alice", "bob") for key in keys(2)]
+        return [
+            (await ask(app, key=key, tenant=tenant)).status
+            for tenant in ("alice", "bob")
+            for key in keys(2)
+        ]
 
     assert run(main) == [201, 429, 201, 429]
 

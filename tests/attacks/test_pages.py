@@ -1,4 +1,6 @@
-"""Whoever fills a store does not make its pages read more of it. Counted by the stores themselves: steps, blocks, bytes; never seconds."""
+"""Whoever fills a store does not make its pages read more of it. Counted by the stores
+themselves: steps, blocks, bytes; never seconds.
+"""
 
 import contextlib
 import json
@@ -28,7 +30,14 @@ from tests.servers import redis
 
 SMALL, LARGE = 2_500, 12_500  # of each state: both are beyond what a page looks at
 PAGES = (
-    *("/", "/effects", "/effects?state=failed", "/effects?state=completed", "/effects?tool=refund", "/effects?tool=other"),
+    *(
+        "/",
+        "/effects",
+        "/effects?state=failed",
+        "/effects?state=completed",
+        "/effects?tool=refund",
+        "/effects?tool=other",
+    ),
     *(
         "/effects?state=in-doubt",
         "/effects?since=5m",
@@ -48,7 +57,13 @@ def few_are_counted(monkeypatch):
 
 
 def shares(size, waiting):
-    return {State.COMPLETED: size, State.IN_DOUBT: size, State.FAILED: size, State.CLAIMED: waiting, State.DISPATCHED: 5}
+    return {
+        State.COMPLETED: size,
+        State.IN_DOUBT: size,
+        State.FAILED: size,
+        State.CLAIMED: waiting,
+        State.DISPATCHED: 5,
+    }
 
 
 def oldest(records, state):
@@ -58,7 +73,11 @@ def oldest(records, state):
 
 def ways(key):
     """How its page is asked for by a link, and the list that goes on after it."""
-    return (f"/effects/{link_of(key)}", f"/effects?state=completed&after={link_of(key)}", f"/effects?after={link_of(key)}")
+    return (
+        f"/effects/{link_of(key)}",
+        f"/effects?state=completed&after={link_of(key)}",
+        f"/effects?after={link_of(key)}",
+    )
 
 
 # ---------------------------------------------------------------- SQLite: steps of its machine
@@ -108,28 +127,38 @@ def test_sqlite_takes_no_more_steps_for_a_page_of_a_larger_store(files, page, te
 
 @pytest.mark.parametrize("state", [State.IN_DOUBT, State.FAILED, State.CLAIMED])
 def test_sqlite_takes_no_more_steps_to_find_an_old_effect(files, state):
-    small, large = (steps(store, f"/effects/{reference_of(oldest(records, state))}") for store, records in files)
+    small, large = (
+        steps(store, f"/effects/{reference_of(oldest(records, state))}") for store, records in files
+    )
 
     assert large <= small * 1.1 + 20
 
 
 @pytest.mark.parametrize("way", range(3))
 def test_sqlite_takes_no_more_steps_to_follow_a_link(files, way):
-    small, large = (steps(store, ways(oldest(records, State.COMPLETED))[way]) for store, records in files)
+    small, large = (
+        steps(store, ways(oldest(records, State.COMPLETED))[way]) for store, records in files
+    )
 
     assert large <= small * 1.1 + 20
 
 
 def test_a_list_leads_to_every_effect(files):
     store, records = files[0]
-    viewer, address, links = browser(Guard(store), Access("vera")), "/effects?state=completed", set()
+    viewer, address, links = (
+        browser(Guard(store), Access("vera")),
+        "/effects?state=completed",
+        set(),
+    )
     while address:
         text = viewer.get(address).text
         links |= set(re.findall(r'href="/effects/(eff_\w+)"', text))
         further = re.search(r'<a href="([^"]*)">Older ones</a>', text)
         address = "" if further is None else "/effects" + further[1].replace("&amp;", "&")
 
-    assert links == {link_of(record.request.key) for record in records if record.state is State.COMPLETED}
+    assert links == {
+        link_of(record.request.key) for record in records if record.state is State.COMPLETED
+    }
 
 
 def test_sqlite_reads_nothing_but_keys_to_find_a_reference(files):
@@ -148,7 +177,9 @@ def test_all_pages_together_have_every_effect_once(files):
 
     keys = [record.request.key for record in (*seen, *page.records)]
     assert sorted(keys) == sorted(record.request.key for record in records)
-    assert [record.created_at for record in seen] == sorted((record.created_at for record in seen), reverse=True)
+    assert [record.created_at for record in seen] == sorted(
+        (record.created_at for record in seen), reverse=True
+    )
 
 
 def test_a_count_that_ends_early_says_so(files):
@@ -160,7 +191,8 @@ def test_a_count_that_ends_early_says_so(files):
     assert "100 or more" in browser(Guard(files[0][0]), Access("vera")).get("/").text
 
 
-# ---------------------------------------------------------------- PostgreSQL: blocks that its plans touch
+# ---------------------------------------------------------------- PostgreSQL: blocks that its
+# plans touch
 
 
 class Asked(PostgresStore):
@@ -194,12 +226,16 @@ def blocks(store, url, page, tenant=None):
     store.ops = ()
     assert viewer.get(page).status_code == 200
     with psycopg.connect(url, autocommit=True) as db:
-        return sum(_touched(db, query) for op in store.ops for query in queries_of(next(answer(op)), None))
+        return sum(
+            _touched(db, query) for op in store.ops for query in queries_of(next(answer(op)), None)
+        )
 
 
 def _touched(db, query):
     explain = b"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + query.statement.sql
-    result = db.pgconn.exec_params(explain, query.parameters, query.statement.types, query.statement.formats)
+    result = db.pgconn.exec_params(
+        explain, query.parameters, query.statement.types, query.statement.formats
+    )
     assert result.ntuples, result.error_message
     plan = json.loads(result.get_value(0, 0))[0]["Plan"]
     return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
@@ -210,24 +246,32 @@ def _touched(db, query):
 def test_postgresql_touches_no_more_blocks_for_a_page_of_a_larger_store(databases, page, tenant):
     small, large = (blocks(store, url, page, tenant) for store, url, _ in databases)
 
-    assert large <= small * 1.5 + 1_000  # half as many as rows that are looked at: they may lie apart
+    # half as many as rows that are looked at: they may lie apart
+    assert large <= small * 1.5 + 1_000
 
 
 @pytest.mark.parametrize("state", [State.IN_DOUBT, State.FAILED, State.CLAIMED])
 def test_postgresql_touches_no_more_blocks_to_find_an_old_effect(databases, state):
-    small, large = (blocks(store, url, f"/effects/{reference_of(oldest(records, state))}") for store, url, records in databases)
+    small, large = (
+        blocks(store, url, f"/effects/{reference_of(oldest(records, state))}")
+        for store, url, records in databases
+    )
 
     assert large <= small * 1.5 + 100
 
 
 @pytest.mark.parametrize("way", range(3))
 def test_postgresql_touches_no_more_blocks_to_follow_a_link(databases, way):
-    small, large = (blocks(store, url, ways(oldest(records, State.COMPLETED))[way]) for store, url, records in databases)
+    small, large = (
+        blocks(store, url, ways(oldest(records, State.COMPLETED))[way])
+        for store, url, records in databases
+    )
 
     assert large <= small * 1.5 + 100
 
 
-# ---------------------------------------------------------------- Redis: commands, and bytes that it answers with
+# ---------------------------------------------------------------- Redis: commands, and bytes
+# that it answers with
 
 
 @pytest.fixture(scope="module")
@@ -253,7 +297,9 @@ def answered(server, store, page):
 
 def _sent(server):
     lines = server.ask("INFO", "stats").decode().splitlines()
-    return int(next(line for line in lines if line.startswith("total_net_output_bytes:")).partition(":")[2])
+    return int(
+        next(line for line in lines if line.startswith("total_net_output_bytes:")).partition(":")[2]
+    )
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -266,7 +312,8 @@ def test_redis_answers_with_no_more_for_a_page_of_a_larger_store(servers, page):
 @pytest.mark.parametrize("state", [State.IN_DOUBT, State.FAILED, State.CLAIMED, State.COMPLETED])
 def test_redis_answers_with_no_more_to_find_an_old_effect(servers, state):
     small, large = (
-        answered(server, store, f"/effects/{reference_of(oldest(records, state))}") for server, store, records in servers
+        answered(server, store, f"/effects/{reference_of(oldest(records, state))}")
+        for server, store, records in servers
     )
 
     assert large <= small * 1.5 + 10_000
@@ -274,7 +321,10 @@ def test_redis_answers_with_no_more_to_find_an_old_effect(servers, state):
 
 @pytest.mark.parametrize("way", range(3))
 def test_redis_answers_with_no_more_to_follow_a_link(servers, way):
-    small, large = (answered(server, store, ways(oldest(records, State.COMPLETED))[way]) for server, store, records in servers)
+    small, large = (
+        answered(server, store, ways(oldest(records, State.COMPLETED))[way])
+        for server, store, records in servers
+    )
 
     assert large <= small * 1.5 + 10_000
 
@@ -296,12 +346,16 @@ def test_redis_has_every_effect_on_one_page(servers):
         seen += page.records
         page = store.apply(Recent(after=page.further, limit=1000))
 
-    assert sorted(r.request.key for r in (*seen, *page.records)) == sorted(r.request.key for r in records)
+    assert sorted(r.request.key for r in (*seen, *page.records)) == sorted(
+        r.request.key for r in records
+    )
 
 
 def test_redis_finds_what_was_shown_last_by_its_reference(servers):
     _, store, records = servers[1]
-    newest = max((r for r in records if r.state is State.IN_DOUBT), key=lambda r: r.created_at).request.key
+    newest = max(
+        (r for r in records if r.state is State.IN_DOUBT), key=lambda r: r.created_at
+    ).request.key
 
     assert [r.request.key for r in store.apply(Refer(reference_of(newest)[4:]))] == [newest]
 
@@ -316,7 +370,9 @@ def filled(request):
     return next(each for each in found if hasattr(each, "apply")), found[-1]
 
 
-@pytest.mark.parametrize("state", [State.COMPLETED, State.DISPATCHED, State.CLAIMED, State.FAILED, State.IN_DOUBT])
+@pytest.mark.parametrize(
+    "state", [State.COMPLETED, State.DISPATCHED, State.CLAIMED, State.FAILED, State.IN_DOUBT]
+)
 def test_every_effect_is_found_by_its_reference_in_a_process_that_never_showed_it(filled, state):
     store, records = filled
     reference = reference_of(oldest(records, state))
@@ -324,11 +380,16 @@ def test_every_effect_is_found_by_its_reference_in_a_process_that_never_showed_i
 
     assert reference in viewer.get(f"/effects/{reference}").text
     assert reference in viewer.get(f"/effects?effect={reference}").text
-    assert [each.request.key for each in [Guard(store).dead_letters.show(reference).record]] == [oldest(records, state)]
+    assert [each.request.key for each in [Guard(store).dead_letters.show(reference).record]] == [
+        oldest(records, state)
+    ]
 
 
 def test_a_link_shows_no_viewer_of_another_tenant_what_it_leads_to(filled):
     store, records = filled
     link = link_of(oldest(records, State.COMPLETED))
 
-    assert browser(Guard(store), Access("vera", tenant="acme")).get(f"/effects/{link}").status_code == 404
+    assert (
+        browser(Guard(store), Access("vera", tenant="acme")).get(f"/effects/{link}").status_code
+        == 404
+    )

@@ -8,7 +8,9 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def test_every_promise_names_a_test_that_is_there():
-    named = re.findall(r"^\|.*\| `(tests/[\w/]+\.py)::(\w+)` \|$", (ROOT / "SECURITY.md").read_text(), re.MULTILINE)
+    named = re.findall(
+        r"^\|.*\| `(tests/[\w/]+\.py)::(\w+)` \|$", (ROOT / "SECURITY.md").read_text(), re.MULTILINE
+    )
 
     assert len(named) > 5
     for file, name in named:

@@ -1,4 +1,6 @@
-"""Clients that mean harm before they say who they are, at each of the three servers of the command line, as processes of their own."""
+"""Clients that mean harm before they say who they are, at each of the three servers of the
+command line, as processes of their own.
+"""
 
 import contextlib
 import socket
@@ -83,7 +85,9 @@ def answer(client):
 
 
 def request_with(*headers):
-    return b"".join([b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n", *headers, b"\r\n"])
+    return b"".join(
+        [b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n", *headers, b"\r\n"]
+    )
 
 
 def taken(client, size):
@@ -97,11 +101,14 @@ def taken(client, size):
 
 def test_headers_without_end_are_cut_off_before_they_fill_the_memory(door):
     with connected(door, b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nx-endless: ") as client:
-        assert taken(client, 64 << 20) < 32 << 20  # what lies in the buffers of the system counts as taken
+        # what lies in the buffers of the system counts as taken
+        assert taken(client, 64 << 20) < 32 << 20
 
 
 def test_headers_that_are_large_together_are_refused(door):
-    with connected(door, request_with(*(b"x-%d: %s\r\n" % (n, b"y" * 600) for n in range(90)))) as client:
+    with connected(
+        door, request_with(*(b"x-%d: %s\r\n" % (n, b"y" * 600) for n in range(90)))
+    ) as client:
         assert answer(client).split()[1] in (b"400", b"431")
 
 
@@ -111,7 +118,9 @@ def test_too_many_headers_are_refused(door):
 
 
 def test_a_request_of_a_usual_size_is_not_refused_for_its_headers(door):
-    with connected(door, request_with(*(b"x-%d: %s\r\n" % (n, b"y" * 200) for n in range(90)))) as client:
+    with connected(
+        door, request_with(*(b"x-%d: %s\r\n" % (n, b"y" * 200) for n in range(90)))
+    ) as client:
         assert answer(client).split()[1] not in (b"400", b"431", b"503")
 
 
@@ -119,7 +128,10 @@ def test_hundreds_of_half_sent_headers_are_closed_within_seconds_also_if_they_tr
     began = time.monotonic()
     with contextlib.ExitStack() as opened:
         silent = [opened.enter_context(connected(door)) for _ in range(50)]
-        half = [opened.enter_context(connected(door, b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n")) for _ in range(200)]
+        half = [
+            opened.enter_context(connected(door, b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n"))
+            for _ in range(200)
+        ]
         trickling = opened.enter_context(connected(door, b"GET / HTTP/1.1\r\n"))
         until(lambda: is_closed_to(trickling), "the end of a connection that trickles")
 

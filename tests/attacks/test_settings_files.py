@@ -8,7 +8,10 @@ from effectonce.cli._settings import resolve
 from tests.attacks.strangers import given_to_a_stranger
 from tests.cli.desk import Desk
 
-MARK = "import pathlib\npathlib.Path(__file__).with_name('ran').touch()\nfrom effectonce import Guard\nguard = Guard('memory://')\n"
+MARK = (
+    "import pathlib\npathlib.Path(__file__).with_name('ran').touch()\nfrom effectonce import"
+    " Guard\nguard = Guard('memory://')\n"
+)
 
 
 @pytest.fixture
@@ -29,7 +32,9 @@ def clone(project):
 @pytest.mark.parametrize("name", ["effectonce.toml", "pyproject.toml"])
 def test_a_settings_file_of_another_user_is_not_obeyed(project, monkeypatch, name):
     file = project / name
-    file.write_text('[tool.effectonce]\ntenant = "his"' if name == "pyproject.toml" else 'tenant = "his"')
+    file.write_text(
+        '[tool.effectonce]\ntenant = "his"' if name == "pyproject.toml" else 'tenant = "his"'
+    )
     below = project / "below"
     below.mkdir()
     assert resolve({}, {}, below)["tenant"].value == "his"
@@ -78,11 +83,15 @@ def test_whoever_runs_a_command_hears_which_file_was_not_read(clone, capfd, monk
     with pytest.raises(SystemExit):
         main()
 
-    assert f"{file} is not read: it belongs to another user" in capfd.readouterr().err.replace("\n", " ")
+    assert f"{file} is not read: it belongs to another user" in capfd.readouterr().err.replace(
+        "\n", " "
+    )
 
 
 @pytest.mark.parametrize("name", ["effectonce.toml", "pyproject.toml"])
-@pytest.mark.parametrize("command", [("status",), ("effect", "list"), ("tool", "list"), ("doctor",)])
+@pytest.mark.parametrize(
+    "command", [("status",), ("effect", "list"), ("tool", "list"), ("doctor",)]
+)
 def test_a_cloned_repository_runs_no_code(clone, name, command):
     head = "[tool.effectonce]\n" if name == "pyproject.toml" else ""
     (clone.folder / name).write_text(f'{head}app = "evil:guard"')
@@ -101,10 +110,19 @@ def test_code_runs_when_it_was_asked_for(clone, asked, tmp_path):
     if asked == "own":
         own.parent.mkdir(parents=True)
         own.write_text('app = "evil:guard"')
-    options = {"option": ("--app", "evil:guard"), "named": ("--config", "effectonce.toml")}.get(asked, ())
+    options = {"option": ("--app", "evil:guard"), "named": ("--config", "effectonce.toml")}.get(
+        asked, ()
+    )
     variables = {"EFFECTONCE_APP": "evil:guard"} if asked == "variable" else {}
 
-    done = clone.run("tool", "list", *options, EFFECTONCE_STORE="", XDG_CONFIG_HOME=str(tmp_path / "home"), **variables)
+    done = clone.run(
+        "tool",
+        "list",
+        *options,
+        EFFECTONCE_STORE="",
+        XDG_CONFIG_HOME=str(tmp_path / "home"),
+        **variables,
+    )
 
     assert done.returncode == 0, done.stderr
     assert (clone.folder / "ran").exists()

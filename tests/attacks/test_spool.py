@@ -92,7 +92,9 @@ each_bad_folder = pytest.mark.parametrize(
 
 
 @each_bad_folder
-def test_a_folder_that_others_can_change_is_refused_where_it_was_named(store, folder, monkeypatch, spoil, why):
+def test_a_folder_that_others_can_change_is_refused_where_it_was_named(
+    store, folder, monkeypatch, spoil, why
+):
     spoil(folder, monkeypatch)
 
     with pytest.raises(ContractViolation, match=why):
@@ -100,7 +102,9 @@ def test_a_folder_that_others_can_change_is_refused_where_it_was_named(store, fo
 
 
 @each_bad_folder
-def test_a_folder_that_others_can_change_is_not_used_from_then_on(store, folder, monkeypatch, caplog, spoil, why):
+def test_a_folder_that_others_can_change_is_not_used_from_then_on(
+    store, folder, monkeypatch, caplog, spoil, why
+):
     guard, file = kept(store, folder)
     content = file.read_bytes()
     file.unlink()
@@ -135,12 +139,23 @@ def test_a_pipe_in_the_folder_holds_nothing_up(store, folder):
 
 @pytest.mark.parametrize(
     "spoilt",
-    ['"signature": "\u00e9"', r'"signature": "\ud800"', r'"by": "\ud800"', '"more": ' + "[" * 100_000 + "]" * 100_000],
+    [
+        '"signature": "\u00e9"',
+        r'"signature": "\ud800"',
+        r'"by": "\ud800"',
+        '"more": ' + "[" * 100_000 + "]" * 100_000,
+    ],
     ids=["not ASCII", "half a character", "half a character elsewhere", "too deep"],
 )
 def test_a_file_that_was_spoilt_holds_no_other_up(store, folder, spoilt):
     guard, file = kept(store, folder, SECRET)
-    entry = json.dumps({name: value for name, value in json.loads(file.read_text()).items() if f'"{name}"' not in spoilt})
+    entry = json.dumps(
+        {
+            name: value
+            for name, value in json.loads(file.read_text()).items()
+            if f'"{name}"' not in spoilt
+        }
+    )
     (folder / "a.json").write_text(f"{entry[:-1]}, {spoilt}" + "}")
 
     assert guard.spool.settle().written == 1
@@ -148,7 +163,8 @@ def test_a_file_that_was_spoilt_holds_no_other_up(store, folder, spoilt):
 
 def test_a_file_of_another_user_is_not_believed(store, folder, monkeypatch):
     guard, file = kept(store, folder)
-    if os.geteuid() != 0:  # then all that we can change is who we are, and the folder would not be ours either
+    # then all that we can change is who we are, and the folder would not be ours either
+    if os.geteuid() != 0:
         monkeypatch.setattr(Spool, "distrusted", lambda _: "")
     given_to_a_stranger(file, monkeypatch)
 
@@ -159,10 +175,14 @@ def test_with_a_secret_a_changed_outcome_is_not_believed(store, folder, caplog):
     guard, file = kept(store, folder, SECRET)
     entry = json.loads(file.read_text())
     for name in ("write", "key", "token", "epoch", "outcome", "by", "signature"):
-        changed = {"epoch": 2, "write": "Fail"}.get(name, entry[name] + "AAAA" if isinstance(entry[name], str) else 0)
+        changed = {"epoch": 2, "write": "Fail"}.get(
+            name, entry[name] + "AAAA" if isinstance(entry[name], str) else 0
+        )
         file.write_text(json.dumps(entry | {name: changed}))
         assert guard.spool.settle().written == 0, name
-    file.write_text(json.dumps({name: value for name, value in entry.items() if name != "signature"}))
+    file.write_text(
+        json.dumps({name: value for name, value in entry.items() if name != "signature"})
+    )
     assert guard.spool.settle().written == 0
     assert "not signed with the secret of this guard" in caplog.text
 

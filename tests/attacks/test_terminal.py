@@ -1,4 +1,6 @@
-"""Whoever can put text into a store, a file name or a request commands no terminal, and forges no row, of who reads it."""
+"""Whoever can put text into a store, a file name or a request commands no terminal, and forges
+no row, of who reads it.
+"""
 
 import io
 import json
@@ -28,7 +30,8 @@ LISTS = (
     ("workflow", "list"), ("tail", "--once"), ("audit", "list"), ("audit", "scan"), ("status",), ("metrics",), ("doctor",),
     ("store", "stats"), ("audit", "verify"),
 )  # fmt: skip
-ROWS = frozenset(LISTS) - {("status",), ("doctor",), ("audit", "scan"), ("audit", "verify")}  # the others wrap
+# the others wrap
+ROWS = frozenset(LISTS) - {("status",), ("doctor",), ("audit", "scan"), ("audit", "verify")}
 STORIES = (
     ("effect", "show", "lost"), ("effect", "show", "lost", "--reveal"), ("effect", "show", "done", "--reveal"),
     ("dlq", "show", "lost", "--reveal"),
@@ -49,14 +52,22 @@ class Read:
         guard = filled(self.url, said)
         named = {"lost": "tool", "done": "done", "flow": "flow"}
         self.refs = {
-            name: next(r for r in _records(guard) if r.request.terms.tool.startswith(begins)) for name, begins in named.items()
+            name: next(r for r in _records(guard) if r.request.terms.tool.startswith(begins))
+            for name, begins in named.items()
         }
-        self.refs = {name: EffectRef("", record.request.key).reference for name, record in self.refs.items()}
+        self.refs = {
+            name: EffectRef("", record.request.key).reference for name, record in self.refs.items()
+        }
         guard.close()
 
     def run(self, command, shape):
         arguments = [self.refs.get(word, word) for word in command]
-        environ = {"EFFECTONCE_STORE": self.url, "EFFECTONCE_OUTPUT": shape, "NO_COLOR": "1", "COLUMNS": "100"}
+        environ = {
+            "EFFECTONCE_STORE": self.url,
+            "EFFECTONCE_OUTPUT": shape,
+            "NO_COLOR": "1",
+            "COLUMNS": "100",
+        }
         done = CliRunner().invoke(main, arguments, env=environ)
         assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
         return done.stdout, done.stderr
@@ -98,7 +109,11 @@ def test_what_is_stored_commands_no_terminal_and_forges_no_row(stores, command, 
         assert out.count("\n") == usual.count("\n")
 
 
-@pytest.mark.parametrize("command", [("effect", "show", "lost", "--reveal"), ("dlq", "show", "lost", "--reveal")], ids=" ".join)
+@pytest.mark.parametrize(
+    "command",
+    [("effect", "show", "lost", "--reveal"), ("dlq", "show", "lost", "--reveal")],
+    ids=" ".join,
+)
 def test_json_says_exactly_what_is_stored(stores, command):
     out, _ = stores[HOSTILE].run(command, "json")
 
@@ -111,7 +126,14 @@ def test_an_exported_letter_is_imported_as_it_was(stores, tmp_path):
     (tmp_path / "letters.jsonl").write_text(out, encoding="utf-8")
 
     done = CliRunner().invoke(
-        main, ["dlq", "import", str(tmp_path / "letters.jsonl"), "--store", f"sqlite:///{tmp_path}/new.db"]
+        main,
+        [
+            "dlq",
+            "import",
+            str(tmp_path / "letters.jsonl"),
+            "--store",
+            f"sqlite:///{tmp_path}/new.db",
+        ],
     )
 
     assert done.exit_code == 0, done.output
@@ -124,17 +146,19 @@ def test_an_exported_letter_is_imported_as_it_was(stores, tmp_path):
 def test_names_in_an_app_command_no_terminal(tmp_path, command, shape):
     desk = Desk(tmp_path, f"sqlite:///{tmp_path / 'effects.db'}")
     (tmp_path / "evil_app.py").write_text(
-        "from effectonce import breaker\nfrom tests.attacks.hostile import HOSTILE, filled\n"
-        f"guard = filled({desk.url!r}, HOSTILE)\n"
-        "@guard.tool(kind='write', name='mail ' + HOSTILE, breaker=breaker('bank ' + HOSTILE, shared=guard.store))\n"
-        "def mail(to: str, **more: str) -> None: ...\n"
+        "from effectonce import breaker\nfrom tests.attacks.hostile import HOSTILE, filled\nguard"
+        f" = filled({desk.url!r}, HOSTILE)\n@guard.tool(kind='write', name='mail ' + HOSTILE,"
+        " breaker=breaker('bank ' + HOSTILE, shared=guard.store))\ndef mail(to: str, **more: str)"
+        " -> None: ...\n"
     )
     for file, value in (("calls.json", "2026-11-16T20:00:00Z"), ("others.json", HOSTILE)):
         call = {"tool": f"mail {HOSTILE}", "arguments": {"to": value}, "scope": "s", "step": "t"}
         (tmp_path / file).write_text(json.dumps(call))
     arguments = [word.format(said=HOSTILE) for word in command]
 
-    done = desk.run(*arguments, "--app", "evil_app:guard", EFFECTONCE_STORE="", EFFECTONCE_OUTPUT=shape)
+    done = desk.run(
+        *arguments, "--app", "evil_app:guard", EFFECTONCE_STORE="", EFFECTONCE_OUTPUT=shape
+    )
 
     assert "Traceback" not in done.stderr
     assert done.returncode != 2, done.stderr
@@ -165,7 +189,9 @@ def test_a_terminal_gets_nothing_to_obey_from_tail(tmp_path):
     ids=["effect", "classify", "state", "app"],
 )
 def test_an_error_message_commands_no_terminal(stores, command):
-    done = CliRunner().invoke(main, command, env={"EFFECTONCE_STORE": stores[HOSTILE].url, "NO_COLOR": "1"})
+    done = CliRunner().invoke(
+        main, command, env={"EFFECTONCE_STORE": stores[HOSTILE].url, "NO_COLOR": "1"}
+    )
 
     assert done.output
     assert obeyed_in(done.output) == []
@@ -174,9 +200,13 @@ def test_an_error_message_commands_no_terminal(stores, command):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_file_name_commands_no_terminal_through_lint(tmp_path, shape):
     name = HOSTILE.replace("/", "") + ".py"
-    (tmp_path / os.fsdecode(name.encode()[:200] + b"\xff.py")).write_text("# effectonce: allow EO101\n")
+    (tmp_path / os.fsdecode(name.encode()[:200] + b"\xff.py")).write_text(
+        "# effectonce: allow EO101\n"
+    )
 
-    done = CliRunner().invoke(main, ["lint", str(tmp_path)], env={"EFFECTONCE_OUTPUT": shape, "NO_COLOR": "1"})
+    done = CliRunner().invoke(
+        main, ["lint", str(tmp_path)], env={"EFFECTONCE_OUTPUT": shape, "NO_COLOR": "1"}
+    )
 
     assert done.exit_code == 3, done.output
     assert obeyed_in(done.output) == []
@@ -190,13 +220,24 @@ def test_a_file_name_commands_no_terminal_through_lint(tmp_path, shape):
 def happened():
     said = HOSTILE + HALF
     effect = EffectRef(said, "k" * 64, said, said, said)
-    return Event(name="in_doubt", at=1.0, tool=said, effect=effect, error=said, reason=said, by=said, dependency=said)
+    return Event(
+        name="in_doubt",
+        at=1.0,
+        tool=said,
+        effect=effect,
+        error=said,
+        reason=said,
+        by=said,
+        dependency=said,
+    )
 
 
 def test_a_log_line_is_one_line_and_commands_nothing():
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s %(tool)s %(reason)s %(scope)s %(by)s"))
+    handler.setFormatter(
+        logging.Formatter("%(levelname)s %(message)s %(tool)s %(reason)s %(scope)s %(by)s")
+    )
     logger = logging.getLogger("attacked")
     logger.propagate = False
     logger.addHandler(handler)
@@ -214,7 +255,11 @@ def test_structlog_gets_nothing_to_obey():
     as_it_is = structlog.processors.KeyValueRenderer(repr_native_str=False)
     filtering = structlog.make_filtering_bound_logger(logging.DEBUG)
 
-    StructLog(structlog.wrap_logger(structlog.PrintLogger(stream), processors=[as_it_is], wrapper_class=filtering))(happened())
+    StructLog(
+        structlog.wrap_logger(
+            structlog.PrintLogger(stream), processors=[as_it_is], wrapper_class=filtering
+        )
+    )(happened())
 
     assert "evil" in stream.getvalue()
     assert stream.getvalue().count("\n") == 1
@@ -229,7 +274,9 @@ def test_prometheus_text_has_no_forged_line_and_each_series_once():
 
     text = generate_latest(registry).decode()
 
-    series = [line for line in text.splitlines() if line.startswith("effectonce_in_doubt_entries_total{")]
+    series = [
+        line for line in text.splitlines() if line.startswith("effectonce_in_doubt_entries_total{")
+    ]
     assert obeyed_in(text) == []
     assert sorted(line.rpartition(" ")[2] for line in series) == ["1.0", "3.0"]
 
@@ -259,8 +306,11 @@ def test_text_of_people_stays_as_it_is():
 
 def test_commands_print_through_the_console_alone():
     """An exit of its own would have to be looked at for each kind of character."""
-    exits = re.compile(r"click\.(echo|secho|echo_via_pager)\(|(?<![\w.])print\(|sys\.stdout\.write\(")
-    own = {"_console.py", "_reference.py", "_provider_page.py"}  # the exit itself; scripts that write a page of the docs
+    exits = re.compile(
+        r"click\.(echo|secho|echo_via_pager)\(|(?<![\w.])print\(|sys\.stdout\.write\("
+    )
+    # the exit itself; scripts that write a page of the docs
+    own = {"_console.py", "_reference.py", "_provider_page.py"}
 
     found = [
         f"{path.name}:{number}"
@@ -279,7 +329,9 @@ def test_what_the_library_itself_logs_is_one_line(caplog):
     assert caplog.messages[0].endswith(", 3 times")
 
 
-@pytest.mark.parametrize("said", [{"exc_info": ValueError(f"first\nCRITICAL forged {HOSTILE}")}, {"stack_info": True}])
+@pytest.mark.parametrize(
+    "said", [{"exc_info": ValueError(f"first\nCRITICAL forged {HOSTILE}")}, {"stack_info": True}]
+)
 def test_an_error_in_the_log_begins_no_line_that_looks_like_another_entry(said):
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)

@@ -1,4 +1,6 @@
-"""Every benchmark runs from a clone with nothing but the installed package, and prints what it promises. No assertion is about time."""
+"""Every benchmark runs from a clone with nothing but the installed package, and prints what it
+promises. No assertion is about time.
+"""
 
 from __future__ import annotations
 
@@ -78,12 +80,29 @@ EXPECTED = {
         f"{store} {page}, 2,400 records"
         for store in ("sqlite", "postgres", "redis")
         for page in (
-            *("overview", "effects", "effects of one state", "effects of a tool that has none", "doubts", "letters"),
-            *("letters of one tool", "workflows", "workflows that completed", "an old effect by its link", "the list after it"),
+            *(
+                "overview",
+                "effects",
+                "effects of one state",
+                "effects of a tool that has none",
+                "doubts",
+                "letters",
+            ),
+            *(
+                "letters of one tool",
+                "workflows",
+                "workflows that completed",
+                "an old effect by its link",
+                "the list after it",
+            ),
             *("an old effect by its reference", "a reference that is not there"),
         )
     },
-    "peers.py": {f"DBOS, SQLite, {what} x{callers}" for what in ("first", "replay") for callers in (1, 16, 64)},
+    "peers.py": {
+        f"DBOS, SQLite, {what} x{callers}"
+        for what in ("first", "replay")
+        for callers in (1, 16, 64)
+    },
     "scale.py": {
         f"{store} {what}"
         for store in ("sqlite", "postgres", "redis")
@@ -94,7 +113,11 @@ EXPECTED = {
             "first beside 500 in doubt",
             *(f"bytes of a record, result of {size}" for size in ("128 B", "1 kB")),
             *(f"sweep, {how}" for how in ("paced", "unpaced", "unpaced, to forget")),
-            *(f"p99 of a {call} beside a sweeping {where}" for call in ("first", "replay") for where in ("process", "thread")),
+            *(
+                f"p99 of a {call} beside a sweeping {where}"
+                for call in ("first", "replay")
+                for where in ("process", "thread")
+            ),
             *(f"sweep beside calls, {where}" for where in ("process", "thread")),
         )
     },
@@ -102,11 +125,20 @@ EXPECTED = {
 
 
 def bench(script, *arguments, hidden=None):
-    """Run it as `make bench` does, from the root; only the installed package can be imported, and not what *hidden* has instead."""
+    """Run it as `make bench` does, from the root; only the installed package can be imported,
+    and not what *hidden* has instead.
+    """
     installed = str(Path(effectonce.__file__).parents[1])
     path = installed if hidden is None else os.pathsep.join([str(hidden), installed])
     command = [sys.executable, BENCH / script, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=os.environ | {"PYTHONPATH": path})
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": path},
+    )
 
 
 @pytest.mark.parametrize("script", sorted({path.name for path in BENCH.glob("[a-z]*.py")} - BELOW))
@@ -117,9 +149,11 @@ def test_a_benchmark_runs_and_prints_every_figure(script):
     rows = json.loads(run.stdout)["rows"]
     assert rows
     assert script not in EXPECTED or {row["what"] for row in rows} == EXPECTED[script]
-    measured = [row for row in rows if "reached" in row]  # doubts.py counts persons, instructions.py instructions
+    # doubts.py counts persons, instructions.py instructions
+    measured = [row for row in rows if "reached" in row]
     assert all(row["reached"] >= 0 or row["of"] == "ns over" for row in measured)
-    counted = [row for row in measured if row["unit"] == ""]  # round trips: the same on every machine
+    # round trips: the same on every machine
+    counted = [row for row in measured if row["unit"] == ""]
     assert all(row["met"] for row in counted), counted
 
 
@@ -159,11 +193,16 @@ def test_the_benchmark_of_policies_leaves_out_what_is_not_installed_and_says_so(
         "our whole beside pybreaker's breaker, sync",
         "import effectonce, CPU",
     }
-    assert told["notes"]["left out, not installed"] == "tenacity, stamina, backoff, aiobreaker, pyresilience"
+    assert (
+        told["notes"]["left out, not installed"]
+        == "tenacity, stamina, backoff, aiobreaker, pyresilience"
+    )
     assert told["notes"]["peers"].startswith("circuitbreaker ")
 
 
-def test_the_benchmark_of_the_middleware_leaves_out_peers_that_are_not_installed_and_says_so(tmp_path):
+def test_the_benchmark_of_the_middleware_leaves_out_peers_that_are_not_installed_and_says_so(
+    tmp_path,
+):
     for module in ("idemkit", "idempotency_header_middleware"):
         (tmp_path / f"{module}.py").write_text(f"raise ModuleNotFoundError(name={module!r})")
 
@@ -187,7 +226,11 @@ def test_the_benchmark_of_workflows_leaves_out_peers_that_are_not_installed_and_
 
     assert run.returncode == 0, run.stderr
     told = json.loads(run.stdout)
-    ours = {row["what"] for row in told["rows"] if "beside DBOS" not in row["what"] and "beside LangGraph" not in row["what"]}
+    ours = {
+        row["what"]
+        for row in told["rows"]
+        if "beside DBOS" not in row["what"] and "beside LangGraph" not in row["what"]
+    }
     floors = {"sqlite": ("one insert",), "postgres": ("one insert", "one insert by psycopg")}
     assert ours == {
         *(
@@ -206,7 +249,9 @@ def _conversation(task, *calls):
     messages = []
     for call_id, tool, arguments, result in calls:
         function = {"name": tool, "arguments": json.dumps(arguments)}
-        messages.append({"role": "assistant", "tool_calls": [{"id": call_id, "function": function}]})
+        messages.append(
+            {"role": "assistant", "tool_calls": [{"id": call_id, "function": function}]}
+        )
         messages.append({"role": "tool", "tool_call_id": call_id, "content": result})
     return {"task_id": task, "trial": 0, "traj": messages}
 
@@ -215,10 +260,15 @@ BOOK, CANCEL = "book_reservation", "cancel_reservation"
 RECORDED = [
     # Booked, cancelled, and booked once more on purpose; an id comes again for another call.
     _conversation(
-        1, ("c1", BOOK, {"to": "SEA"}, "HAT"), ("c2", CANCEL, {"id": "HAT"}, "ok"), ("c1", BOOK, {"to": "SEA"}, "HAV")
+        1,
+        ("c1", BOOK, {"to": "SEA"}, "HAT"),
+        ("c2", CANCEL, {"id": "HAT"}, "ok"),
+        ("c1", BOOK, {"to": "SEA"}, "HAV"),
     ),
     # Another customer, the same flight; the first try was refused.
-    _conversation(2, ("c3", BOOK, {"to": "SEA"}, "Error: no seat"), ("c4", BOOK, {"to": "SEA"}, "HAW")),
+    _conversation(
+        2, ("c3", BOOK, {"to": "SEA"}, "Error: no seat"), ("c4", BOOK, {"to": "SEA"}, "HAW")
+    ),
     _conversation(3, ("c2", BOOK, {"to": "JFK"}, "HAX"), ("c9", "think", {"x": 1}, "ok")),
 ]
 # suppressed, repeated by a framework, repeated by a model
@@ -241,7 +291,9 @@ def test_the_benchmark_of_keys_counts_what_each_rule_decides_wrongly(tmp_path):
     told = json.loads(run.stdout)
     counted = {row["what"]: row["reached"] for row in told["rows"]}
     figures = ("suppressed", "repeated by a framework", "repeated by a model")
-    assert {rule: tuple(counted[f"{rule}: {figure}"] for figure in figures) for rule in JUDGED} == JUDGED
+    assert {
+        rule: tuple(counted[f"{rule}: {figure}"] for figure in figures) for rule in JUDGED
+    } == JUDGED
     assert told["notes"]["recorded"] == "6 writes in 3 conversations, of which 5 succeeded"
 
 

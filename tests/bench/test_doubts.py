@@ -1,4 +1,6 @@
-"""The matrix of faults judges by the bank's ledger, and ours has no duplicate, no lost effect and no false report in it."""
+"""The matrix of faults judges by the bank's ledger, and ours has no duplicate, no lost effect
+and no false report in it.
+"""
 
 from __future__ import annotations
 
@@ -30,17 +32,33 @@ def quick():
 
 def test_no_fault_makes_ours_do_it_twice_lose_it_or_report_what_is_not_so(quick):
     rows = quick["rows"]
-    assert [row["subject"] for row in rows] == ["effectonce, protect and through", "effectonce async, protect and through"]
+    assert [row["subject"] for row in rows] == [
+        "effectonce, protect and through",
+        "effectonce async, protect and through",
+    ]
     for row in rows:
         assert (row["duplicates"], row["lost"], row["false"]) == (0, 0, 0), row
         assert row["faults"] == len(row["cells"]) == row["right"] + row["persons"] == 24
-    assert [row["persons_per_1000"] for row in rows] == [row["floor_per_1000"] for row in rows] == [83, 83]
+    assert (
+        [row["persons_per_1000"] for row in rows]
+        == [row["floor_per_1000"] for row in rows]
+        == [83, 83]
+    )
 
 
-def test_a_process_that_is_killed_another_client_and_a_workflow_need_a_person_only_where_nothing_else_can_tell(quick):
-    ended = {name: [(row["faults"], row["persons"], row["floor"]) for row in rows] for name, rows in quick["sections"].items()}
+def test_a_process_that_is_killed_another_client_and_a_workflow_need_a_person_only_where_nothing_else_can_tell(
+    quick,
+):
+    ended = {
+        name: [(row["faults"], row["persons"], row["floor"]) for row in rows]
+        for name, rows in quick["sections"].items()
+    }
 
-    assert ended == {"killed processes": [(12, 2, 2)], "other clients": [(24, 2, 2)], "a step of a workflow": [(24, 2, 2)]}
+    assert ended == {
+        "killed processes": [(12, 2, 2)],
+        "other clients": [(24, 2, 2)],
+        "a step of a workflow": [(24, 2, 2)],
+    }
     for row in (row for rows in quick["sections"].values() for row in rows):
         assert (row["duplicates"], row["lost"], row["false"]) == (0, 0, 0), row
 
@@ -110,7 +128,9 @@ def test_a_cell_is_judged_by_what_the_ledger_had_when_it_was_said(module, fault,
 def test_the_command_fails_if_ours_did_what_it_never_may(module, subject, verdict, failed):
     doubts = module("doubts")
 
-    row = doubts.counted(subject, [{"verdict": "right", "floor": False}, {"verdict": verdict, "floor": False}])
+    row = doubts.counted(
+        subject, [{"verdict": "right", "floor": False}, {"verdict": verdict, "floor": False}]
+    )
 
     assert doubts.ours_failed([row]) is failed
 
@@ -131,4 +151,7 @@ def test_each_peer_says_how_it_was_set_up(module):
     names = {subject.partition(",")[0] for subject in peers.SUBJECTS}
 
     assert names == peers.NOTES.keys() == peers.MODULES.keys()
-    assert {subject.partition(", ")[2] for subject in peers.SUBJECTS} == {"as shipped", "best configured"}
+    assert {subject.partition(", ")[2] for subject in peers.SUBJECTS} == {
+        "as shipped",
+        "best configured",
+    }

@@ -47,7 +47,11 @@ def guard(desk):
 @pytest.fixture(params=["postgres", "redis"])
 def elsewhere(request, tmp_path):
     """The same six effects in a server."""
-    url = request.getfixturevalue("database") if request.param == "postgres" else redis.emptied(redis.server()).url
+    url = (
+        request.getfixturevalue("database")
+        if request.param == "postgres"
+        else redis.emptied(redis.server()).url
+    )
     guard = shop.tools(Guard(url))
     shop.fill(guard)
     guard.close()
@@ -58,7 +62,11 @@ class DepotDesk(Desk):
     """A desk at the depot's store; what really happened is in its ledger."""
 
     def here(self):
-        return {**super().here(), "DEPOT_STORE": self.url, "DEPOT_LEDGER": str(self.folder / "ledger")}
+        return {
+            **super().here(),
+            "DEPOT_STORE": self.url,
+            "DEPOT_LEDGER": str(self.folder / "ledger"),
+        }
 
     def done(self):
         return (self.folder / "ledger").read_text().splitlines()
@@ -90,5 +98,9 @@ def depot(filled, tmp_path):
 @pytest.fixture(params=["postgres", "redis"])
 def depot_elsewhere(request, tmp_path):
     """The same depot in a server."""
-    url = request.getfixturevalue("database") if request.param == "postgres" else redis.emptied(redis.server()).url
+    url = (
+        request.getfixturevalue("database")
+        if request.param == "postgres"
+        else redis.emptied(redis.server()).url
+    )
     return depot_at(tmp_path, url)

@@ -1,4 +1,6 @@
-"""A depot whose carrier is away until DEPOT_OPEN is set: `--app tests.cli.depot:guard`. It leaves letters, runs that wait, and an audit."""
+"""A depot whose carrier is away until DEPOT_OPEN is set: `--app tests.cli.depot:guard`. It
+leaves letters, runs that wait, and an audit.
+"""
 
 import asyncio
 import contextlib
@@ -33,7 +35,8 @@ def tools(guard):
             raise NotSent("the carrier cannot be reached")
         if os.environ.get("DEPOT_SLOW"):
             write(f"begin {parcel}")
-            while not Path(os.environ["DEPOT_SLOW"]).exists():  # a tool that takes as long as the test wants
+            # a tool that takes as long as the test wants
+            while not Path(os.environ["DEPOT_SLOW"]).exists():
                 time.sleep(0.01)
         write(f"ship {parcel}")
         return f"shipped {parcel}"
@@ -76,7 +79,9 @@ def tools(guard):
 
 
 def fill(guard):
-    """Three letters that never left, one doubt, a run that waits, one that is in doubt, one that failed, an async one that waits."""
+    """Three letters that never left, one doubt, a run that waits, one that is in doubt, one that
+    failed, an async one that waits.
+    """
     for parcel in ("p-1", "p-2"):
         ask(guard, parcel, "ship", parcel=parcel)
     with contextlib.suppress(EffectOnceError), guard.step("c-1", "call back"):

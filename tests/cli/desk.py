@@ -1,4 +1,6 @@
-"""Run the command as people and scripts do: in a process of its own, on a pipe or on a terminal, away from this user's settings."""
+"""Run the command as people and scripts do: in a process of its own, on a pipe or on a terminal,
+away from this user's settings.
+"""
 
 import codecs
 import contextlib
@@ -14,15 +16,29 @@ import tempfile
 import termios
 from pathlib import Path
 
-COMPILED = tempfile.mkdtemp(prefix="effectonce-test-pyc-")  # each process would compile everything again
+# each process would compile everything again
+COMPILED = tempfile.mkdtemp(prefix="effectonce-test-pyc-")
 ROOT = Path(__file__).parent.parent.parent
-QUIET = {"NO_COLOR": "1", "COLUMNS": "100", "TERM": "xterm", "XDG_CONFIG_HOME": "/nonexistent", "LOGNAME": "ada", "USER": "ada"}
+QUIET = {
+    "NO_COLOR": "1",
+    "COLUMNS": "100",
+    "TERM": "xterm",
+    "XDG_CONFIG_HOME": "/nonexistent",
+    "LOGNAME": "ada",
+    "USER": "ada",
+}
 
 
 def environment(**changes):
-    clean = {n: v for n, v in os.environ.items() if not n.startswith("EFFECTONCE_") or n == "EFFECTONCE_SPOOL"}
+    clean = {
+        n: v
+        for n, v in os.environ.items()
+        if not n.startswith("EFFECTONCE_") or n == "EFFECTONCE_SPOOL"
+    }
     clean.pop("PYTHONDONTWRITEBYTECODE", None)
-    paths = os.pathsep.join(path for path in (str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")) if path)
+    paths = os.pathsep.join(
+        path for path in (str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")) if path
+    )
     return {**clean, **QUIET, "PYTHONPATH": paths, "PYTHONPYCACHEPREFIX": COMPILED, **changes}
 
 
@@ -42,7 +58,14 @@ class Desk:
         given = {"stdin": subprocess.DEVNULL} if text is None else {"input": text}
         given["preexec_fn"] = preexec_fn
         return subprocess.run(
-            command, capture_output=True, text=True, env=environ, cwd=self.folder, check=False, timeout=60, **given
+            command,
+            capture_output=True,
+            text=True,
+            env=environ,
+            cwd=self.folder,
+            check=False,
+            timeout=60,
+            **given,
         )
 
     def json(self, *arguments, **environ):
@@ -52,14 +75,23 @@ class Desk:
         return json.loads(done.stdout)
 
     def terminal(self, *arguments, dialogue=(), between=None, width=100, **environ):
-        """On a terminal: wait for each text, then type the answer. Returns the exit code and the screen."""
-        environ = {name: value for name, value in environment(**{**self.here(), **environ}).items() if name != "COLUMNS"}
+        """On a terminal: wait for each text, then type the answer. Returns the exit code and the
+        screen.
+        """
+        environ = {
+            name: value
+            for name, value in environment(**{**self.here(), **environ}).items()
+            if name != "COLUMNS"
+        }
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
         command = [sys.executable, "-m", "effectonce.cli", *arguments]
-        with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environ, cwd=self.folder) as process:
+        with subprocess.Popen(
+            command, stdin=slave, stdout=slave, stderr=slave, env=environ, cwd=self.folder
+        ) as process:
             os.close(slave)
-            screen, decode = "", codecs.getincrementaldecoder("utf-8")().decode  # a character may come in two pieces
+            # a character may come in two pieces
+            screen, decode = "", codecs.getincrementaldecoder("utf-8")().decode
             for awaited, answer in dialogue:
                 while awaited not in screen:
                     screen += decode(os.read(master, 4096))

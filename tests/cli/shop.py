@@ -1,8 +1,21 @@
-"""A shop for the command line to look at: `--app tests.cli.shop:guard`. Its downstreams lose answers on request."""
+"""A shop for the command line to look at: `--app tests.cli.shop:guard`. Its downstreams lose
+answers on request.
+"""
 
 import os
 
-from effectonce import Downstream, EffectOnceError, Found, Guard, Keyring, NotFound, Rejected, Retry, breaker, current_effect
+from effectonce import (
+    Downstream,
+    EffectOnceError,
+    Found,
+    Guard,
+    Keyring,
+    NotFound,
+    Rejected,
+    Retry,
+    breaker,
+    current_effect,
+)
 
 ONCE = Retry(attempts=1)
 
@@ -18,7 +31,9 @@ def tools(guard):
             raise Rejected("the payment is refunded already")
         return {"receipt": 90071992547409931, "of": payment_id}
 
-    @guard.tool(kind="write", downstream="probe", retry=ONCE, breaker=breaker("mail", shared=guard.store))
+    @guard.tool(
+        kind="write", downstream="probe", retry=ONCE, breaker=breaker("mail", shared=guard.store)
+    )
     def mail(to: str) -> str:
         raise TimeoutError("the mail server hung up")
 
@@ -43,11 +58,17 @@ def tools(guard):
 
 
 def fill(guard):
-    """Six effects: two done, one refused, two in doubt, one sent and abandoned that may be sent again."""
+    """Six effects: two done, one refused, two in doubt, one sent and abandoned that may be sent
+    again.
+    """
     call(guard, "chat-1", "refund", "refund", payment_id="pay_1", amount_minor=1400, reason="late")
-    call(guard, "chat-2", "refund", "refund", payment_id="pay_2", amount_minor=1500, reason="broken")
+    call(
+        guard, "chat-2", "refund", "refund", payment_id="pay_2", amount_minor=1500, reason="broken"
+    )
     call(guard, "chat-3", "refund", "refund", payment_id="pay_bad", amount_minor=1600)
-    call(guard, "chat-4", "refund", "refund", payment_id="pay_lost", amount_minor=1700, reason="lost")
+    call(
+        guard, "chat-4", "refund", "refund", payment_id="pay_lost", amount_minor=1700, reason="lost"
+    )
     call(guard, "newsletter", "ada", "mail", to="ada")
     call(guard, "trip", "seat", "book", seat="12A")
 

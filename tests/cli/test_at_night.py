@@ -1,4 +1,6 @@
-"""What somebody sees who was called at night: no traceback, no word that is cut in two, nothing left out in silence."""
+"""What somebody sees who was called at night: no traceback, no word that is cut in two, nothing
+left out in silence.
+"""
 
 import subprocess
 import sys
@@ -25,15 +27,21 @@ def long_names(tmp_path):
         raise TimeoutError
 
     for number in range(2):
-        with guard.step(f"conversation/with/a/rather/long/name/{number}", "notify"), pytest.raises(InDoubt):
+        with (
+            guard.step(f"conversation/with/a/rather/long/name/{number}", "notify"),
+            pytest.raises(InDoubt),
+        ):
             notify()
     guard.close()
     return desk
 
 
-@pytest.mark.parametrize("command", [("status",), ("doctor",), ("effect", "show", "eff_b1af24c4f62c")])
+@pytest.mark.parametrize(
+    "command", [("status",), ("doctor",), ("effect", "show", "eff_b1af24c4f62c")]
+)
 def test_a_file_that_may_not_be_looked_at_is_told(tmp_path, command):
-    desk = Desk(tmp_path, f"sqlite:///{tmp_path / ('x' * 300)}.db")  # what a closed folder is to all but root
+    # what a closed folder is to all but root
+    desk = Desk(tmp_path, f"sqlite:///{tmp_path / ('x' * 300)}.db")
 
     done = desk.run(*command)
 
@@ -43,7 +51,8 @@ def test_a_file_that_may_not_be_looked_at_is_told(tmp_path, command):
 
 
 @pytest.mark.parametrize(
-    ("url", "package"), [("postgresql://app@localhost/effects", "postgres"), ("redis://localhost/0", "redis")]
+    ("url", "package"),
+    [("postgresql://app@localhost/effects", "postgres"), ("redis://localhost/0", "redis")],
 )
 @pytest.mark.parametrize("command", ["doctor", "status"])
 def test_a_package_that_is_not_installed_is_told(tmp_path, command, url, package):
@@ -59,7 +68,10 @@ def test_a_package_that_is_not_installed_is_told(tmp_path, command, url, package
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", [("status",), ("doctor", "effects.db"), ("mcp", "--store", "effects.db", "--", "true")])
+@pytest.mark.parametrize(
+    "command",
+    [("status",), ("doctor", "effects.db"), ("mcp", "--store", "effects.db", "--", "true")],
+)
 def test_a_url_that_is_none_is_wrong_usage(tmp_path, command):
     done = Desk(tmp_path, "effects.db").run(*command)
 
@@ -114,7 +126,8 @@ def test_long_names_leave_one_line_to_each_effect_that_needs_somebody(long_names
 
     assert code == 0
     assert all(len(line) <= 80 for line in screen.splitlines())
-    assert sum(line.startswith(" " * 40) for line in screen.splitlines()) <= 4  # what is left of a conversation's name
+    # what is left of a conversation's name
+    assert sum(line.startswith(" " * 40) for line in screen.splitlines()) <= 4
     assert "  send_a_notification_t…  in doubt for " in screen
 
 
@@ -128,7 +141,9 @@ def test_a_wide_terminal_shows_whole_names(long_names):
 
 def test_a_run_that_nobody_runs_any_more_says_so(tmp_path):
     desk = Desk(tmp_path, f"sqlite:///{tmp_path / 'effects.db'}")
-    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "effects.db")], env=environment(), check=False)
+    subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path / "effects.db")], env=environment(), check=False
+    )
     [run] = desk.json("workflow", "list")["runs"]
 
     assert desk.terminal("workflow", "list")[1].endswith("its owner is gone\n")
@@ -153,8 +168,11 @@ deliver("order_7")
 def test_whoever_leaves_a_question_unanswered_has_changed_nothing(long_names):
     [lost, _] = long_names.json("indoubt", "list")["effects"]
 
-    # The end of the input; without a session of its own a terminal makes no signal of Ctrl-C, which click takes for the same.
-    code, screen = long_names.terminal("indoubt", "refute", lost["reference"], dialogue=[("Reason: ", "\x04")])
+    # The end of the input; without a session of its own a terminal makes no signal of Ctrl-C,
+    # which click takes for the same.
+    code, screen = long_names.terminal(
+        "indoubt", "refute", lost["reference"], dialogue=[("Reason: ", "\x04")]
+    )
 
     assert code == 130
     assert screen.endswith("\nInterrupted.\n")
@@ -162,12 +180,20 @@ def test_whoever_leaves_a_question_unanswered_has_changed_nothing(long_names):
 
 
 def test_doubts_beyond_the_limit_are_not_left_out_in_silence(long_names):
-    assert long_names.run("indoubt", "list", "--limit", "1").stderr == "There are more: give a higher --limit.\n"
+    assert (
+        long_names.run("indoubt", "list", "--limit", "1").stderr
+        == "There are more: give a higher --limit.\n"
+    )
     assert long_names.run("indoubt", "list", "--limit", "2").stderr == ""
 
 
 @pytest.mark.parametrize(
-    "command", [("tool", "list"), ("effect", "show", "no reference"), ("effect", "list", "--since", "yesterday")]
+    "command",
+    [
+        ("tool", "list"),
+        ("effect", "show", "no reference"),
+        ("effect", "list", "--since", "yesterday"),
+    ],
 )
 def test_an_error_ends_its_lines_between_words(long_names, command):
     piped = long_names.run(*command).stderr
@@ -181,10 +207,13 @@ def test_an_error_ends_its_lines_between_words(long_names, command):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_no_line_about_a_command_is_cut(name):
-    context = click.Context(main, **main.context_settings)  # a command keeps the options for help that it is first asked for
+    # a command keeps the options for help that it is first asked for
+    context = click.Context(main, **main.context_settings)
     command = main.get_command(context, name)
 
-    shown = command.get_help(click.Context(command, info_name=name, parent=context, terminal_width=80))
+    shown = command.get_help(
+        click.Context(command, info_name=name, parent=context, terminal_width=80)
+    )
 
     listed = shown.partition("\nCommands:\n")[2]
     assert "..." not in listed

@@ -1,4 +1,6 @@
-"""`effectonce audit` and `effectonce metrics`: what was written down, whether it still fits, and what a monitor sees."""
+"""`effectonce audit` and `effectonce metrics`: what was written down, whether it still fits, and
+what a monitor sees.
+"""
 
 import contextlib
 import json
@@ -22,9 +24,17 @@ def reference(desk, scope):
 
 def test_a_pipe_gets_a_line_for_each_entry_oldest_first(depot):
     ref = reference(depot, "c-2")
-    lines = [line.split("\t") for line in depot.run("audit", "list", "--effect", ref).stdout.splitlines()]
+    lines = [
+        line.split("\t") for line in depot.run("audit", "list", "--effect", ref).stdout.splitlines()
+    ]
 
-    assert [line[1] for line in lines] == ["reserved", "dispatched", "attempt", "in_doubt", "dead_letter"]
+    assert [line[1] for line in lines] == [
+        "reserved",
+        "dispatched",
+        "attempt",
+        "in_doubt",
+        "dead_letter",
+    ]
     assert {line[3] for line in lines} == {ref}
     assert lines[3][4] == "attempt 1; TimeoutError (no answer, ambiguous); it timed out"
 
@@ -51,7 +61,9 @@ def test_a_list_shows_what_was_asked_for(depot, options, events):
 
 def test_what_a_person_decided_is_found_by_his_name(depot):
     ref = reference(depot, "c-2")
-    depot.run("indoubt", "refute", ref, "--reason", "ticket 812", "--yes", *APP, EFFECTONCE_STORE="")
+    depot.run(
+        "indoubt", "refute", ref, "--reason", "ticket 812", "--yes", *APP, EFFECTONCE_STORE=""
+    )
 
     (entry,) = depot.json("audit", "list", "--actor", "ada")["entries"]
     assert (entry["event"], entry["outcome"], entry["reason"], entry["effect"]) == (
@@ -88,12 +100,17 @@ def test_no_audit_says_how_to_have_one(empty):
 
 def test_the_story_of_an_effect_has_its_entries_unless_they_are_not_wanted(depot):
     ref = reference(depot, "c-2")
-    told, without = depot.run("effect", "show", ref).stdout, depot.run("effect", "show", ref, "--no-audit").stdout
+    told, without = (
+        depot.run("effect", "show", ref).stdout,
+        depot.run("effect", "show", ref, "--no-audit").stdout,
+    )
 
     assert "\nin the audit\n" in told
     assert "dead letter  attempt 1; TimeoutError (no answer, ambiguous); in_doubt\n" in told
     assert "in the audit" not in without
-    assert [entry["event"] for entry in depot.json("effect", "show", ref)["audit"]][-1] == "dead_letter"
+    assert [entry["event"] for entry in depot.json("effect", "show", ref)["audit"]][
+        -1
+    ] == "dead_letter"
 
 
 def test_a_long_audit_of_one_effect_stays_one_screen(depot):
@@ -118,9 +135,14 @@ def test_an_audit_that_fits_says_so(depot):
 
 def test_an_entry_that_was_changed_is_found(depot):
     with contextlib.closing(sqlite3.connect(depot.folder / "effects.db")) as db, db:
-        (name,) = db.execute("SELECT name FROM cells WHERE name LIKE 'audit/%' ORDER BY name LIMIT 1").fetchone()
+        (name,) = db.execute(
+            "SELECT name FROM cells WHERE name LIKE 'audit/%' ORDER BY name LIMIT 1"
+        ).fetchone()
         (value,) = db.execute("SELECT value FROM cells WHERE name = ?", (name,)).fetchone()
-        db.execute("UPDATE cells SET value = ? WHERE name = ?", (bytes(value).replace(b"TimeoutErr", b"TimeoutOrr"), name))
+        db.execute(
+            "UPDATE cells SET value = ? WHERE name = ?",
+            (bytes(value).replace(b"TimeoutErr", b"TimeoutOrr"), name),
+        )
     told, data = depot.run("audit", "verify", *APP), depot.run("audit", "verify", "--json", *APP)
 
     assert (told.returncode, data.returncode) == (1, 1)
@@ -159,9 +181,15 @@ def test_what_is_expected_has_to_be_there(tmp_path):
     refused = desk.run("audit", "verify", **sealing)
     assert refused.returncode == 1
     assert "it is not sealed" in " ".join(refused.stdout.split())
-    assert desk.run("audit", "verify", EFFECTONCE_PLAINTEXT_UNTIL="2999-12-31", **sealing).returncode == 0
+    assert (
+        desk.run("audit", "verify", EFFECTONCE_PLAINTEXT_UNTIL="2999-12-31", **sealing).returncode
+        == 0
+    )
     stream, number, mark = line.split(":")
-    assert desk.run("audit", "verify", "--expect", f"{stream}:{int(number) + 9}:{mark}").returncode == 1
+    assert (
+        desk.run("audit", "verify", "--expect", f"{stream}:{int(number) + 9}:{mark}").returncode
+        == 1
+    )
     assert desk.run("audit", "verify", "--expect", "nonsense").returncode == 2
 
 
@@ -190,11 +218,14 @@ def test_calls_that_should_have_been_one_are_found_and_steps_of_runs_are_not(dep
     document = depot.json("audit", "scan")
 
     assert done.returncode == 3
-    assert [(s["tool"], s["differs"]) for s in document["symptoms"]] == [("tell", "scope"), ("call_back", "scope")]
+    assert [(s["tool"], s["differs"]) for s in document["symptoms"]] == [
+        ("tell", "scope"),
+        ("call_back", "scope"),
+    ]
     assert "it must have one name" in done.stdout
     assert (
-        " apart\n  The scope differs. If it is one conversation or workflow, it must have one name.\n"
-        in depot.run("-o", "table", "audit", "scan").stdout
+        " apart\n  The scope differs. If it is one conversation or workflow, it must have one"
+        " name.\n" in depot.run("-o", "table", "audit", "scan").stdout
     )
     assert depot.run("audit", "scan", "--check", "--within", "0", "--deploy", "0").returncode == 0
 
@@ -208,7 +239,8 @@ def test_what_the_store_holds_is_printed_for_prometheus(depot):
     assert 'effectonce_effect_count{effectonce_state="in_doubt"} 2.0\n' in shown
     assert 'effectonce_dlq_size{gen_ai_tool_name="ship"} 3.0\n' in shown
     assert "# TYPE effectonce_in_doubt_oldest_age_seconds gauge\n" in shown
-    assert "breaker" not in depot.run("metrics", *APP).stdout  # those of other processes are not here
+    # those of other processes are not here
+    assert "breaker" not in depot.run("metrics", *APP).stdout
 
 
 def test_a_store_that_does_not_answer_has_no_metrics_and_an_exit_code(empty):
@@ -227,7 +259,9 @@ def test_without_its_library_metrics_say_what_to_install(depot):
     (depot.folder / "hidden" / "prometheus_client.py").write_text("raise ImportError('not here')\n")
     from tests.cli.desk import environment
 
-    done = depot.run("metrics", PYTHONPATH=f"{depot.folder / 'hidden'}:{environment()['PYTHONPATH']}")
+    done = depot.run(
+        "metrics", PYTHONPATH=f"{depot.folder / 'hidden'}:{environment()['PYTHONPATH']}"
+    )
 
     assert done.returncode == 1
     assert "pip install 'effectonce[prometheus]'" in done.stderr

@@ -19,26 +19,48 @@ def test_an_exception_is_named_as_a_traceback_shows_it():
     assert (said.returncode, said.stderr) == (0, "")
     assert "quota: a quota, a budget or a spending limit is used up" in said.stdout
     assert "openai: code insufficient_quota" in said.stdout
-    assert "… with one_request=True  escalate: it is used up: a person must pay, or wait" in said.stdout
+    assert (
+        "… with one_request=True  escalate: it is used up: a person must pay, or wait"
+        in said.stdout
+    )
 
 
 @pytest.mark.parametrize(
     ("arguments", "bucket", "certainty", "delay"),
     [
         (["--status", "429", "--header", "retry-after: 20"], "rate_limit", "rejected", 20),
-        (["--status", "429", "--body", '{"error": {"code": "insufficient_quota"}}'], "quota", "rejected", None),
+        (
+            ["--status", "429", "--body", '{"error": {"code": "insufficient_quota"}}'],
+            "quota",
+            "rejected",
+            None,
+        ),
         (["TimeoutError"], "no_answer", "ambiguous", None),
         (["httpx2.ConnectTimeout"], "unreachable", "not_sent", None),
         (["psycopg.errors.SerializationFailure", "--code", "40001"], "conflict", "rejected", None),
-        (["mine.Error", "--message", "rate limit: try again in 6m0s"], "rate_limit", "ambiguous", 360),
-        (["stripe.InvalidRequestError", "--type", "idempotency_error", "--status", "400"], "conflict", "ambiguous", None),
+        (
+            ["mine.Error", "--message", "rate limit: try again in 6m0s"],
+            "rate_limit",
+            "ambiguous",
+            360,
+        ),
+        (
+            ["stripe.InvalidRequestError", "--type", "idempotency_error", "--status", "400"],
+            "conflict",
+            "ambiguous",
+            None,
+        ),
         (["--message", "quota exceeded"], "quota", "ambiguous", None),
     ],
 )
 def test_scripts_get_json(arguments, bucket, certainty, delay):
     found = json.loads(effectonce("classify", *arguments, "--json").stdout)
 
-    assert (found["bucket"], found["certainty"], found["retry_after_s"]) == (bucket, certainty, delay)
+    assert (found["bucket"], found["certainty"], found["retry_after_s"]) == (
+        bucket,
+        certainty,
+        delay,
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,7 +80,10 @@ def test_a_response_a_body_or_a_traceback_is_piped_in(text, bucket):
 
 def test_a_body_is_piped_in():
     body = '{"error": {"code": "context_length_exceeded"}}'
-    assert json.loads(piped(body, "--status", "400", "--body", "-", "--json").stdout)["bucket"] == "context_length"
+    assert (
+        json.loads(piped(body, "--status", "400", "--body", "-", "--json").stdout)["bucket"]
+        == "context_length"
+    )
 
 
 def test_wrong_usage_is_explained():

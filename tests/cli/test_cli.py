@@ -11,7 +11,11 @@ from effectonce.cli._console import wants_color
 
 def run(*command, **environ):
     return subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, env={**os.environ, **environ}, check=False
+        [sys.executable, *command],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environ},
+        check=False,
     )
 
 
@@ -53,7 +57,8 @@ def test_an_unknown_command_is_wrong_usage():
 def test_help_does_not_import_what_only_commands_need():
     shown = run(
         "-c",
-        "import sys; from effectonce.cli import main; main(['-h'], standalone_mode=False); sys.exit('rich' in sys.modules)",
+        "import sys; from effectonce.cli import main; main(['-h'], standalone_mode=False);"
+        " sys.exit('rich' in sys.modules)",
     )
 
     assert shown.returncode == 0
@@ -118,7 +123,12 @@ def test_the_stronger_wish_about_colour_wins(choice, environ, is_tty, expected):
     ],
 )
 def test_plain_output_has_no_escape_codes_at_all(options, environ, colored):
-    painted = run("-c", PAINTING, *options, **{"NO_COLOR": "", "FORCE_COLOR": "", "CLICOLOR_FORCE": "", **environ})
+    painted = run(
+        "-c",
+        PAINTING,
+        *options,
+        **{"NO_COLOR": "", "FORCE_COLOR": "", "CLICOLOR_FORCE": "", **environ},
+    )
 
     assert painted.stdout == ("\x1b[1;31mred\x1b[0m\n" if colored else "red\n")
 

@@ -1,4 +1,6 @@
-"""The demo is played for real: processes, kills, a bank's ledger. What it shows is checked, and that its own checks can fail."""
+"""The demo is played for real: processes, kills, a bank's ledger. What it shows is checked, and
+that its own checks can fail.
+"""
 
 import json
 import os
@@ -32,7 +34,9 @@ class Played:
 def start(folder, *options, **environ):
     command = [sys.executable, "-m", "effectonce.cli", "demo", *options]
     environ = {**os.environ, **PLAIN, "TMPDIR": str(folder), **environ}
-    return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def finish(process, folder):
@@ -111,7 +115,10 @@ def test_a_bank_that_lies_about_keys_fails_the_demo(played):
 
     assert lied_to.exit_code == 1
     assert counts["protected"]["effects"] == counts["protected"]["attempts"]
-    assert f"effectonce promises 1 refund, but refunds = {counts['protected']['effects']}" in lied_to.err
+    assert (
+        f"effectonce promises 1 refund, but refunds = {counts['protected']['effects']}"
+        in lied_to.err
+    )
 
 
 def test_nothing_is_left_behind(played):

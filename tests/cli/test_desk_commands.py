@@ -37,7 +37,10 @@ The story of one: effectonce effect show {refund}
 
 
 def test_one_screen_says_what_needs_you(desk):
-    refs = {effect["tool"]: effect["reference"] for effect in reversed(desk.json("effect", "list")["effects"])}
+    refs = {
+        effect["tool"]: effect["reference"]
+        for effect in reversed(desk.json("effect", "list")["effects"])
+    }
     refs["refund"] = desk.json("indoubt", "list")["effects"][0]["reference"]
 
     assert desk.run("status").stdout == STATUS.format(**refs)
@@ -60,7 +63,14 @@ def test_status_for_programs(desk):
     status = desk.json("status")
 
     assert status["schema"] == "effectonce.status/1"
-    assert status["counts"] == {"completed": 2, "failed": 1, "in_doubt": 2, "dispatched": 1, "claimed": 0, "tombstone": 0}
+    assert status["counts"] == {
+        "completed": 2,
+        "failed": 1,
+        "in_doubt": 2,
+        "dispatched": 1,
+        "claimed": 0,
+        "tombstone": 0,
+    }
     assert (status["in_doubt"], status["abandoned"]) == (2, 1)
     assert 2 * 3600 < status["in_doubt_oldest_s"] < 3 * 3600
     assert [need["why"] for need in status["needs_you"]] == ["in doubt", "in doubt", "abandoned"]
@@ -72,19 +82,35 @@ def test_status_for_programs(desk):
 
 
 def test_the_last_ones_are_shown_oldest_first(desk):
-    lines = [line.split("\t") for line in desk.run("tail", "--once", "--lines", "2").stdout.splitlines()]
+    lines = [
+        line.split("\t") for line in desk.run("tail", "--once", "--lines", "2").stdout.splitlines()
+    ]
 
     assert [(line[2], line[3]) for line in lines] == [("mail", "in_doubt"), ("book", "dispatched")]
     assert [
-        json.loads(line)["tool"] for line in desk.run("tail", "--once", "--json", "--tool", "mail").stdout.splitlines()
+        json.loads(line)["tool"]
+        for line in desk.run("tail", "--once", "--json", "--tool", "mail").stdout.splitlines()
     ] == ["mail"]
 
 
 def test_new_effects_and_changes_of_open_ones_are_followed(desk, guard):
-    command = [sys.executable, "-m", "effectonce.cli", "tail", "--json", "--interval", "0.02", "--lines", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "effectonce.cli",
+        "tail",
+        "--json",
+        "--interval",
+        "0.02",
+        "--lines",
+        "1",
+    ]
     environ = environment(EFFECTONCE_STORE=desk.url)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, **pipes, env=environ, cwd=desk.folder) as following, ExitStack() as at_the_end:
+    with (
+        subprocess.Popen(command, **pipes, env=environ, cwd=desk.folder) as following,
+        ExitStack() as at_the_end,
+    ):
         at_the_end.callback(following.kill)  # it would follow for ever
 
         def line():
@@ -114,9 +140,18 @@ def test_the_contracts_of_ones_tools_are_listed(desk):
 
     assert shown == [
         "TOOL    KIND          DOWNSTREAM  KEY                       PROMISE",
-        "book    write         key         seat                      exactly once within W, then in doubt",
-        "mail    write         probe       to                        found: once; not found: re-run only und…",
-        "post    write         probe       to                        found: once; not found: re-run only und…",
+        (
+            "book    write         key         seat                      exactly once within W,"
+            " then in doubt"
+        ),
+        (
+            "mail    write         probe       to                        found: once; not found:"
+            " re-run only und…"
+        ),
+        (
+            "post    write         probe       to                        found: once; not found:"
+            " re-run only und…"
+        ),
         "refund  irreversible  none        payment_id, amount_minor  at most once + in doubt",
     ]
 
@@ -154,7 +189,10 @@ def test_what_an_app_prints_is_not_data_and_its_errors_are_told(desk, tmp_path):
     (tmp_path / "loud.py").write_text("print('hello')\nfrom tests.cli.shop import guard\n")
     (tmp_path / "broken.py").write_text("1 / 0\n")
 
-    assert len(json.loads(desk.run("tool", "list", "--json", "--app", "loud:guard").stdout)["tools"]) == 4
+    assert (
+        len(json.loads(desk.run("tool", "list", "--json", "--app", "loud:guard").stdout)["tools"])
+        == 4
+    )
     broken = desk.run("tool", "list", "--app", "broken")
     assert broken.returncode == 2
     assert "ZeroDivisionError" in broken.stderr
@@ -184,14 +222,19 @@ def test_what_processes_say_about_a_breaker_is_read_and_no_vote_is_cast(desk):
     assert breaker["state"] == "open"
     assert breaker["why"].startswith("open in 1 of 2 processes; the next probe in 1 min")
     shown = desk.json("breaker", "show", "mail")  # the store is enough
-    assert [(p["process"], p["state"]) for p in shown["processes"]] == [("web-1", "open"), ("web-2", "closed")]
+    assert [(p["process"], p["state"]) for p in shown["processes"]] == [
+        ("web-1", "open"),
+        ("web-2", "closed"),
+    ]
     assert "web-1  open    seen" in desk.run("breaker", "show", "mail", *APP).stdout
 
 
 def test_a_breaker_that_is_closed_everywhere_says_so(desk):
     vote(desk, "web-1", 0.0)
 
-    assert desk.run("breaker", "show", "mail").stdout.startswith("closed  mail  closed in all 1 processes\n")
+    assert desk.run("breaker", "show", "mail").stdout.startswith(
+        "closed  mail  closed in all 1 processes\n"
+    )
 
 
 def test_a_breaker_that_nobody_knows_is_not_found(desk):
@@ -221,7 +264,9 @@ def pay(n: int): ...
 
 def test_what_is_due_is_swept_until_nothing_is(desk):
     assert desk.json("store", "gc", "--dry-run")["due"] == "1 records"
-    assert desk.run("store", "gc").stdout.startswith("1 put in doubt, 0 outcomes dropped, 0 keys forgotten")
+    assert desk.run("store", "gc").stdout.startswith(
+        "1 put in doubt, 0 outcomes dropped, 0 keys forgotten"
+    )
     assert desk.json("store", "gc") == {
         "schema": "effectonce.sweep/1",
         "doubted": 0,
@@ -264,7 +309,10 @@ def test_a_schema_is_made_where_there_is_none(empty, tmp_path):
 
 @pytest.mark.parametrize("command", ["check", "gc", "stats"])
 def test_a_store_that_is_not_there_has_its_own_exit_code(empty, tmp_path, command):
-    assert empty.run("store", command, EFFECTONCE_STORE=f"sqlite:///{tmp_path / 'typo.db'}").returncode == 7
+    assert (
+        empty.run("store", command, EFFECTONCE_STORE=f"sqlite:///{tmp_path / 'typo.db'}").returncode
+        == 7
+    )
     assert not (tmp_path / "typo.db").exists()
 
 
@@ -272,9 +320,14 @@ def test_a_store_is_checked_like_the_doctor_does(desk):
     checked, doctor = desk.json("store", "check"), desk.json("doctor")
 
     assert checked["schema"] == "effectonce.health/1"
-    assert {finding["subject"] for finding in checked["findings"]} == {f["subject"] for f in doctor["findings"]}
-    assert "spool" not in {finding["subject"] for finding in checked["findings"]}  # a look from outside has none
-    assert "spool" in {finding["subject"] for finding in desk.json("doctor", *APP, EFFECTONCE_STORE="")["findings"]}
+    assert {finding["subject"] for finding in checked["findings"]} == {
+        f["subject"] for f in doctor["findings"]
+    }
+    # a look from outside has none
+    assert "spool" not in {finding["subject"] for finding in checked["findings"]}
+    assert "spool" in {
+        finding["subject"] for finding in desk.json("doctor", *APP, EFFECTONCE_STORE="")["findings"]
+    }
 
 
 # ---------------------------------------------------------------- shells
@@ -290,7 +343,11 @@ def test_every_shell_gets_a_script(empty, shell):
 
 def test_commands_and_options_are_completed(empty):
     def completed(words, at):
-        environ = {"_EFFECTONCE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(at)}
+        environ = {
+            "_EFFECTONCE_COMPLETE": "bash_complete",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(at),
+        }
         return [line.partition(",")[2] for line in empty.run(**environ).stdout.splitlines()]
 
     assert completed("effectonce in", 1) == ["indoubt"]
@@ -319,8 +376,17 @@ def test_what_takes_long_says_so_on_a_terminal(desk):
 def test_status_counts_letters_and_runs_that_wait(depot):
     status, told = depot.json("status"), depot.run("status").stdout
 
-    assert (status["in_doubt"], status["given_up"], status["waiting_runs"], status["dead_letters"]) == (2, 5, 3, 10)
-    assert [need["why"] for need in status["needs_you"]] == ["in doubt"] * 2 + ["given up"] * 5 + ["a waiting run"] * 3
-    assert "5 given up: `effectonce dlq list`; 3 runs wait: `effectonce workflow list`" in " ".join(told.split())
+    assert (
+        status["in_doubt"],
+        status["given_up"],
+        status["waiting_runs"],
+        status["dead_letters"],
+    ) == (2, 5, 3, 10)
+    assert [need["why"] for need in status["needs_you"]] == ["in doubt"] * 2 + ["given up"] * 5 + [
+        "a waiting run"
+    ] * 3
+    assert "5 given up: `effectonce dlq list`; 3 runs wait: `effectonce workflow list`" in " ".join(
+        told.split()
+    )
     assert "5 more: effectonce dlq list; effectonce workflow list" in " ".join(told.split())
     assert depot.run("status", "--check").returncode == 3

@@ -1,4 +1,6 @@
-"""`effectonce dlq`: what gave up is seen, tried again once, given up for good, and carried elsewhere."""
+"""`effectonce dlq`: what gave up is seen, tried again once, given up for good, and carried
+elsewhere.
+"""
 
 import json
 import os
@@ -52,7 +54,8 @@ eff_46db1af78e5e  deliver    a waiting run                     1  GaveUp
 def test_a_person_gets_a_table(depot):
     shown = depot.run("-o", "table", "dlq", "list", "--limit", "5")
 
-    assert [line[:78].rstrip() for line in shown.stdout.splitlines()] == TABLE.splitlines()  # how long ago differs
+    # how long ago differs
+    assert [line[:78].rstrip() for line in shown.stdout.splitlines()] == TABLE.splitlines()
     assert shown.stdout.splitlines()[0].endswith("FOR")
     assert shown.stderr == "There may be more: --cursor eff_46db1af78e5e\n"
 
@@ -106,7 +109,9 @@ def test_pages_follow_each_other_and_miss_nothing(depot):
     assert seen == [letter["reference"] for letter in letters(depot)]
 
 
-@pytest.mark.parametrize("options", [["--bucket", "nonsense"], ["--older-than", "yesterday"], ["--state", "done"]])
+@pytest.mark.parametrize(
+    "options", [["--bucket", "nonsense"], ["--older-than", "yesterday"], ["--state", "done"]]
+)
 def test_a_filter_that_no_letter_can_fit_is_wrong_usage(depot, options):
     assert depot.run("dlq", "list", *options).returncode == 2
 
@@ -115,7 +120,10 @@ def test_no_letter_is_good_news(empty):
     done = empty.run("dlq", "list")
 
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == "No dead letter fits. One appears when a call gives up, or when an effect is in doubt.\n"
+    assert (
+        done.stderr
+        == "No dead letter fits. One appears when a call gives up, or when an effect is in doubt.\n"
+    )
 
 
 STORY = """\
@@ -177,24 +185,36 @@ def test_what_has_an_outcome_is_no_letter(depot):
 
 
 def test_a_dry_run_says_what_would_be_done_and_does_nothing(depot):
-    shown = depot.run("-o", "table", "dlq", "redrive", "--all", "--tool", "ship", "--dry-run", *APP, **OPEN)
+    shown = depot.run(
+        "-o", "table", "dlq", "redrive", "--all", "--tool", "ship", "--dry-run", *APP, **OPEN
+    )
 
     assert shown.returncode == 0, shown.stderr
-    assert [line[16:] for line in shown.stdout.splitlines()[1:]] == ["  ship  would be redriven"] * 3
+    assert [line[16:] for line in shown.stdout.splitlines()[1:]] == [
+        "  ship  would be redriven"
+    ] * 3
     assert shown.stderr == "3 would be redriven. Nothing was changed.\n"
     assert len(letters(depot)) == 10
     assert "ship p-1" not in depot.done()
 
 
 def test_letters_of_both_colours_are_redriven_once_however_often(depot):
-    redriven = depot.json("dlq", "redrive", "--all", "--error", "NotSent", *SAID, "--rps", "1000", *APP, **OPEN)
+    redriven = depot.json(
+        "dlq", "redrive", "--all", "--error", "NotSent", *SAID, "--rps", "1000", *APP, **OPEN
+    )
     again = depot.run("dlq", "redrive", "--all", "--error", "NotSent", *SAID, *APP, **OPEN)
 
     assert redriven["schema"] == "effectonce.redriven/1"
     assert redriven["counts"] == {"done": 5}
     assert again.returncode == 0
     assert "No dead letter fits." in again.stderr
-    assert sorted(depot.done()[-5:]) == ["call back ada", "call back ada", "ship p-1", "ship p-2", "ship parcel of o-1"]
+    assert sorted(depot.done()[-5:]) == [
+        "call back ada",
+        "call back ada",
+        "ship p-1",
+        "ship p-2",
+        "ship parcel of o-1",
+    ]
 
 
 def test_who_redrove_it_stays_in_its_story(depot):
@@ -202,8 +222,13 @@ def test_who_redrove_it_stays_in_its_story(depot):
     assert depot.run("dlq", "redrive", ref, *SAID, *APP, **OPEN).returncode == 0
     shown, told = depot.json("effect", "show", ref), depot.run("effect", "show", ref).stdout
 
-    assert [(asked["by"], asked["reason"]) for asked in shown["asked"]] == [("ada", "the carrier is back")]
-    assert [(entry["event"], entry.get("by")) for entry in shown["audit"]][-1] == ("redriven", "ada")
+    assert [(asked["by"], asked["reason"]) for asked in shown["asked"]] == [
+        ("ada", "the carrier is back")
+    ]
+    assert [(entry["event"], entry.get("by")) for entry in shown["audit"]][-1] == (
+        "redriven",
+        "ada",
+    )
     moments = [
         "  claimed\n",
         "attempt 1 failed",
@@ -234,7 +259,9 @@ def test_what_is_in_doubt_is_not_sent_again(depot):
 
 
 def test_only_as_many_are_redriven_as_were_asked_for(depot):
-    redriven = depot.json("dlq", "redrive", "--all", "--tool", "ship", "--limit", "1", *SAID, *APP, **OPEN)
+    redriven = depot.json(
+        "dlq", "redrive", "--all", "--tool", "ship", "--limit", "1", *SAID, *APP, **OPEN
+    )
 
     assert redriven["counts"] == {"done": 1}
     assert depot.done().count("ship p-2") == 0
@@ -261,9 +288,18 @@ def test_everything_has_to_be_said(depot, options, said):
 
 def test_a_person_is_shown_what_would_be_done_and_asked(depot):
     dialogue = (("Reason:", "it is back"), ("[y/N]:", "n"))
-    declined, screen = depot.terminal("dlq", "redrive", "--all", "--tool", "ship", *APP, dialogue=dialogue, **OPEN)
+    declined, screen = depot.terminal(
+        "dlq", "redrive", "--all", "--tool", "ship", *APP, dialogue=dialogue, **OPEN
+    )
     accepted, _ = depot.terminal(
-        "dlq", "redrive", "--all", "--tool", "ship", *APP, dialogue=(("Reason:", "it is back"), ("[y/N]:", "y")), **OPEN
+        "dlq",
+        "redrive",
+        "--all",
+        "--tool",
+        "ship",
+        *APP,
+        dialogue=(("Reason:", "it is back"), ("[y/N]:", "y")),
+        **OPEN,
     )
 
     assert (declined, accepted) == (1, 0)
@@ -277,9 +313,26 @@ def test_an_interrupted_redrive_ends_with_the_letter_at_hand(depot):
     """One Ctrl-C while the first letter is being done: it is done, and no other is begun."""
     slow = depot.folder / "go"
     environ = environment(**depot.here(), **OPEN, DEPOT_SLOW=str(slow))
-    command = [sys.executable, "-m", "effectonce.cli", "dlq", "redrive", "--all", "--tool", "ship", *SAID, "--json", *APP]
+    command = [
+        sys.executable,
+        "-m",
+        "effectonce.cli",
+        "dlq",
+        "redrive",
+        "--all",
+        "--tool",
+        "ship",
+        *SAID,
+        "--json",
+        *APP,
+    ]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ, cwd=depot.folder
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environ,
+        cwd=depot.folder,
     ) as redriving:
         while "begin p-1" not in depot.done():
             assert redriving.poll() is None
@@ -288,7 +341,11 @@ def test_an_interrupted_redrive_ends_with_the_letter_at_hand(depot):
         out, told = redriving.communicate()
 
     assert redriving.returncode == 130
-    assert [item["what"] for item in json.loads(out)["redriven"]] == ["done", "not_tried", "not_tried"]
+    assert [item["what"] for item in json.loads(out)["redriven"]] == [
+        "done",
+        "not_tried",
+        "not_tried",
+    ]
     assert "What was not tried is a letter as before." in told
     assert [line for line in depot.done() if line.startswith("ship p-")] == ["ship p-1"]
 
@@ -310,7 +367,12 @@ def test_an_interrupted_pause_is_over(depot):
         *APP,
     ]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ, cwd=depot.folder
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environ,
+        cwd=depot.folder,
     ) as redriving:
         while "ship p-1" not in depot.done():
             assert redriving.poll() is None
@@ -331,7 +393,11 @@ def test_what_is_discarded_is_a_failure_from_then_on_with_a_name_and_a_reason(de
 
     assert done.returncode == 0
     assert "1 letter discarded, says ada." in done.stderr
-    assert (shown["state"], shown["settled_by"], shown["reason"]) == ("failed", "ada", "the customer has withdrawn")
+    assert (shown["state"], shown["settled_by"], shown["reason"]) == (
+        "failed",
+        "ada",
+        "the customer has withdrawn",
+    )
     assert ref not in {letter["reference"] for letter in letters(depot)}
     assert depot.run("dlq", "discard", ref, *SAID).returncode == 6
 
@@ -358,7 +424,9 @@ def test_who_discards_says_why_and_that_it_is_meant(depot):
 
     assert "Say why with --reason" in depot.run("dlq", "discard", ref, "--yes").stderr
     assert "give --yes" in depot.run("dlq", "discard", ref, "--reason", "seen").stderr
-    code, screen = depot.terminal("dlq", "discard", ref, "--reason", "seen", dialogue=(("[y/N]:", "n"),))
+    code, screen = depot.terminal(
+        "dlq", "discard", ref, "--reason", "seen", dialogue=(("[y/N]:", "n"),)
+    )
     assert code == 1
     assert "It may have happened: discarding says that it did not." in " ".join(screen.split())
 
@@ -381,14 +449,22 @@ def test_letters_are_carried_to_another_store_and_bad_lines_are_told(depot, tmp_
     assert [line.split("\t")[0] for line in imported.stdout.splitlines()] == ["2", "4"]
     assert "its digest does not fit" in imported.stdout
     assert imported.stderr == "2 imported, 0 known already, 2 bad lines.\n"
-    assert json.loads(again.stdout) == {"schema": "effectonce.problems/1", "problems": [], "imported": 1, "known": 2}
+    assert json.loads(again.stdout) == {
+        "schema": "effectonce.problems/1",
+        "problems": [],
+        "imported": 1,
+        "known": 2,
+    }
     assert len(depot.json("dlq", "list", EFFECTONCE_STORE=other)["letters"]) == 3
 
 
 def test_an_export_may_go_into_a_pipe(depot):
     done = depot.run("dlq", "export", "--tool", "call_back")
 
-    assert [json.loads(line)["letter"]["tool"] for line in done.stdout.splitlines()] == ["call_back", "call_back"]
+    assert [json.loads(line)["letter"]["tool"] for line in done.stdout.splitlines()] == [
+        "call_back",
+        "call_back",
+    ]
     assert depot.run("dlq", "import", "nowhere.jsonl").returncode == 2
 
 
@@ -400,7 +476,9 @@ def test_letters_in_servers_are_worked_off_like_those_in_files(depot_elsewhere):
 
     assert len(letters(depot_elsewhere)) == 10
     assert depot_elsewhere.json("dlq", "groups")["groups"][0]["count"] == 3
-    redriven = depot_elsewhere.json("dlq", "redrive", "--all", "--error", "NotSent", *SAID, "--rps", "1000", *APP, **OPEN)
+    redriven = depot_elsewhere.json(
+        "dlq", "redrive", "--all", "--error", "NotSent", *SAID, "--rps", "1000", *APP, **OPEN
+    )
     assert redriven["counts"] == {"done": 5}
     assert depot_elsewhere.json("effect", "show", ref)["audit"][-1]["event"] == "redriven"
     assert len(depot_elsewhere.run("dlq", "export").stdout.splitlines()) == 2  # the 3 runs stay
@@ -412,12 +490,17 @@ def test_letters_in_servers_are_worked_off_like_those_in_files(depot_elsewhere):
         "failed",
     ]
     assert depot_elsewhere.json("audit", "verify", *APP)["ok"]
-    assert 'effectonce_effect_count{effectonce_state="in_doubt"} 2.0' in depot_elsewhere.run("metrics").stdout
+    assert (
+        'effectonce_effect_count{effectonce_state="in_doubt"} 2.0'
+        in depot_elsewhere.run("metrics").stdout
+    )
 
 
 def test_a_dry_run_counts_only_what_would_be_discarded(depot):
     run = next(letter["reference"] for letter in letters(depot) if letter["is_run"])
-    done = depot.run("dlq", "discard", run, reference(depot, "p-1"), "--reason", "seen", "--dry-run")
+    done = depot.run(
+        "dlq", "discard", run, reference(depot, "p-1"), "--reason", "seen", "--dry-run"
+    )
 
     assert done.returncode == 0
     assert "1 letter would be discarded. Nothing was changed." in done.stderr
@@ -430,7 +513,17 @@ def test_a_decision_that_the_audit_does_not_have_is_told(depot):
 
     assert "The audit has no entry of this: it is on the record alone." in done.stderr
     assert (
-        depot.json("audit", "list", "--effect", ref, "--event", "discarded", "--app", "tests.cli.depot:guard")["entries"] == []
+        depot.json(
+            "audit",
+            "list",
+            "--effect",
+            ref,
+            "--event",
+            "discarded",
+            "--app",
+            "tests.cli.depot:guard",
+        )["entries"]
+        == []
     )
 
 
@@ -440,6 +533,17 @@ def test_a_decision_through_the_app_is_in_the_audit(depot):
 
     assert "The audit has no entry" not in done.stderr
     assert (
-        len(depot.json("audit", "list", "--effect", ref, "--event", "discarded", "--app", "tests.cli.depot:guard")["entries"])
+        len(
+            depot.json(
+                "audit",
+                "list",
+                "--effect",
+                ref,
+                "--event",
+                "discarded",
+                "--app",
+                "tests.cli.depot:guard",
+            )["entries"]
+        )
         == 1
     )

@@ -49,8 +49,15 @@ def test_scripts_get_json(url):
     found = json.loads(effectonce("doctor", url, "--json").stdout)
 
     assert (found["ok"], found["reachable"], found["counts"]) == (True, True, {})
-    assert {"subject": "durability", "found": "journal wal, synchronous FULL", "advice": "", "bad": False} in found["findings"]
-    assert {"kind": "irreversible", "downstream": "none", "may": True, "why": ""} in found["may_hold"]
+    assert {
+        "subject": "durability",
+        "found": "journal wal, synchronous FULL",
+        "advice": "",
+        "bad": False,
+    } in found["findings"]
+    assert {"kind": "irreversible", "downstream": "none", "may": True, "why": ""} in found[
+        "may_hold"
+    ]
 
 
 def test_a_url_that_is_none_is_explained():
@@ -66,7 +73,10 @@ def test_a_guard_of_ones_own_is_looked_at_with_its_contracts(tmp_path, monkeypat
     said = effectonce("doctor", "--app", "agents:guard", "--json")
 
     found = json.loads(said.stdout)["findings"]
-    assert any("the downstream honours a key for 1 h, we for 7 days" in finding["found"] for finding in found)
+    assert any(
+        "the downstream honours a key for 1 h, we for 7 days" in finding["found"]
+        for finding in found
+    )
 
 
 APP = """
@@ -124,7 +134,10 @@ def test_a_file_on_a_full_disk_is_named_and_how_to_change_it(url, monkeypatch):
 
 
 def test_a_password_is_never_shown(monkeypatch):
-    for broken in ("postgresql://app:hunter2@127.0.0.1:1/effects", "redis://app:hunter2@127.0.0.1:1"):
+    for broken in (
+        "postgresql://app:hunter2@127.0.0.1:1/effects",
+        "redis://app:hunter2@127.0.0.1:1",
+    ):
         monkeypatch.setenv("EFFECTONCE_STORE", broken)
         said = effectonce("doctor")
 

@@ -1,4 +1,6 @@
-"""`effectonce doctor --app` names the clients that tools send through and that are not protected, and no others."""
+"""`effectonce doctor --app` names the clients that tools send through and that are not
+protected, and no others.
+"""
 
 import json
 
@@ -27,7 +29,11 @@ def found(tmp_path, monkeypatch):
         (tmp_path / "shop.py").write_text(APP.format(tmp_path / "effects.db", code))
         said = effectonce("doctor", "--app", "shop:guard", "--json")
         assert said.returncode == 0, said.stderr
-        return {each["subject"]: each for each in json.loads(said.stdout)["findings"] if each["subject"].startswith("client")}
+        return {
+            each["subject"]: each
+            for each in json.loads(said.stdout)["findings"]
+            if each["subject"].startswith("client")
+        }
 
     return examined
 
@@ -56,10 +62,14 @@ async def ask(question: str):
     pool.request("POST", "/"), model.responses, queue.send_message, SMTP()
 """)
 
-    assert set(told) == {f"client shop:{name}" for name in ("bank", "session", "pool", "model", "queue", "SMTP")}
+    assert set(told) == {
+        f"client shop:{name}" for name in ("bank", "session", "pool", "model", "queue", "SMTP")
+    }
     assert told["client shop:bank"]["found"].startswith("pay, refund send through it")
     assert told["client shop:session"]["found"].startswith("pay sends through it")
-    assert told["client shop:bank"]["advice"].startswith("bank = protect(bank), of effectonce.http.client")
+    assert told["client shop:bank"]["advice"].startswith(
+        "bank = protect(bank), of effectonce.http.client"
+    )
     assert not any(each["bad"] for each in told.values())
 
 

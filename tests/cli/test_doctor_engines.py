@@ -1,4 +1,6 @@
-"""`effectonce doctor --app` looks at the engines that the app uses: the real ones, and none that it does not use."""
+"""`effectonce doctor --app` looks at the engines that the app uses: the real ones, and none that
+it does not use.
+"""
 
 import json
 
@@ -28,7 +30,11 @@ def found(tmp_path, monkeypatch):
         (tmp_path / "shop" / "app.py").write_text(f"from shop.tools import guard, refund\n{code}")
         said = effectonce("doctor", "--app", "shop.app:guard", "--json")
         assert said.returncode == 0, said.stderr
-        findings = [each for each in json.loads(said.stdout)["findings"] if each["subject"].startswith(subjects)]
+        findings = [
+            each
+            for each in json.loads(said.stdout)["findings"]
+            if each["subject"].startswith(subjects)
+        ]
         told = {each["subject"]: each for each in findings}
         assert len(told) == len(findings)  # nothing twice
         return told
@@ -69,7 +75,10 @@ def test_a_graph_that_a_crash_costs_more_than_it_has_to_is_told(found):
     }
     assert "no checkpointer" in told["graph shop.app:forgetful"]["found"]
     assert "memory of one process" in told["graph shop.app:in_memory"]["found"]
-    assert 'durability="async", unless an invocation says otherwise' in told["graph shop.app:lazy"]["found"]
+    assert (
+        'durability="async", unless an invocation says otherwise'
+        in told["graph shop.app:lazy"]["found"]
+    )
     assert "durable(graph)" in told["graph shop.app:lazy"]["advice"]
 
 
@@ -100,11 +109,19 @@ def test_a_message_that_comes_again_too_soon_and_a_task_that_gets_lost_are_told(
 
     assert "again after 30 s, but refund may take 40 s" in told["Celery shop.app:hasty"]["found"]
     assert "more than 40 s" in told["Celery shop.app:hasty"]["advice"]
-    assert told["Celery shop.app:patient"]["found"] == "a message comes again after 1 h; a tool takes 40 s at most"
+    assert (
+        told["Celery shop.app:patient"]["found"]
+        == "a message comes again after 1 h; a tool takes 40 s at most"
+    )
     assert told["Celery shop.app:patient"]["advice"] == ""
     assert told["task early"]["found"].startswith("acks_late is off")
     assert told["task lost"]["found"].startswith("acks_late and reject_on_worker_lost are off")
-    assert set(told) == {"Celery shop.app:hasty", "Celery shop.app:patient", "task early", "task lost"}
+    assert set(told) == {
+        "Celery shop.app:hasty",
+        "Celery shop.app:patient",
+        "task early",
+        "task lost",
+    }
 
 
 DBOS = """

@@ -61,7 +61,14 @@ def test_a_pipe_gets_a_line_for_each_effect(desk):
     lines = [line.split("\t") for line in desk.run("effect", "list").stdout.splitlines()]
 
     assert [line[1] for line in lines] == NEWEST_FIRST
-    assert [line[2] for line in lines] == ["dispatched", "in_doubt", "in_doubt", "failed", "completed", "completed"]
+    assert [line[2] for line in lines] == [
+        "dispatched",
+        "in_doubt",
+        "in_doubt",
+        "failed",
+        "completed",
+        "completed",
+    ]
     assert {len(line) for line in lines} == {6}
     assert all(line[0].startswith("eff_") and line[5].endswith("Z") for line in lines)
 
@@ -142,7 +149,11 @@ def test_an_empty_list_says_what_to_do_and_prints_no_data(empty):
 
     assert (done.returncode, done.stdout) == (0, "")
     assert "effectonce demo" in done.stderr
-    assert empty.json("effect", "list") == {"schema": "effectonce.effects/1", "effects": [], "cursor": None}
+    assert empty.json("effect", "list") == {
+        "schema": "effectonce.effects/1",
+        "effects": [],
+        "cursor": None,
+    }
 
 
 def test_json_has_a_schema_and_every_field(desk):
@@ -163,7 +174,12 @@ def test_every_field_of_an_effect_is_in_the_reference():
         re.MULTILINE,
     )
 
-    assert {name for row in rows for name in row if name} == FIELDS | {"key", "arguments", "result", "audit"}
+    assert {name for row in rows for name in row if name} == FIELDS | {
+        "key",
+        "arguments",
+        "result",
+        "audit",
+    }
 
 
 # ---------------------------------------------------------------- one of them
@@ -228,7 +244,8 @@ def test_what_is_hidden_is_shown_when_asked_for_exactly(desk):
 
     assert shown["schema"] == "effectonce.effect/1"
     assert shown["arguments"] == {"payment_id": "pay_1", "amount_minor": 1400, "reason": "late"}
-    assert shown["result"] == {"receipt": 90071992547409931, "of": "pay_1"}  # more than a double holds
+    # more than a double holds
+    assert shown["result"] == {"receipt": 90071992547409931, "of": "pay_1"}
     assert shown["key"].endswith(ref.removeprefix("eff_"))
     assert '"receipt": 90071992547409931' in desk.run("effect", "show", ref, "--reveal").stdout
 
@@ -236,14 +253,18 @@ def test_what_is_hidden_is_shown_when_asked_for_exactly(desk):
 def test_a_failure_says_why(desk):
     ref = reference(desk, "chat-3")
 
-    assert "outcome    Rejected: the payment is refunded already" in desk.run("effect", "show", ref).stdout
+    assert (
+        "outcome    Rejected: the payment is refunded already"
+        in desk.run("effect", "show", ref).stdout
+    )
     assert desk.json("effect", "show", ref)["outcome"] == {
         "status": "error",
         "error": "Rejected: the payment is refunded already",
         "bytes": 181,
     }
-    assert "failed: attempt 1 failed with Rejected: the payment is refunded already (rejected)" in " ".join(
-        desk.run("effect", "show", ref).stdout.split()
+    assert (
+        "failed: attempt 1 failed with Rejected: the payment is refunded already (rejected)"
+        in " ".join(desk.run("effect", "show", ref).stdout.split())
     )
 
 
@@ -262,7 +283,8 @@ def test_evidence_stands_in_the_order_of_time(desk, guard):
     shown = desk.run("effect", "show", reference(desk, "chat-4")).stdout
 
     claimed, late, completed = (
-        shown.index(text) for text in ("claimed and sent", "the answer came late: a result", "completed, by ada")
+        shown.index(text)
+        for text in ("claimed and sent", "the answer came late: a result", "completed, by ada")
     )
     assert claimed < late < completed
     assert "It happened: ada says so." in shown
@@ -287,7 +309,9 @@ def test_a_key_is_shown_to_nobody_who_did_not_ask_for_it(desk, guard):
     assert not [key for key in keys for text in said if key in text]
 
 
-@pytest.mark.parametrize("cut", [lambda ref: ref, lambda ref: ref[:8], lambda ref: ref[4:], lambda ref: f"{ref[:9]}…"])
+@pytest.mark.parametrize(
+    "cut", [lambda ref: ref, lambda ref: ref[:8], lambda ref: ref[4:], lambda ref: f"{ref[:9]}…"]
+)
 def test_an_effect_is_found_by_its_reference_or_how_it_begins(desk, cut):
     ref = reference(desk, "chat-1")
 
@@ -359,7 +383,11 @@ def test_an_export_of_several_pages_misses_nothing(desk, monkeypatch):
 def test_a_reader_who_has_enough_is_no_error(desk):
     command = f"{sys.executable} -m effectonce.cli effect export | head -n 1"
     done = subprocess.run(
-        ["bash", "-c", command], env=environment(EFFECTONCE_STORE=desk.url), capture_output=True, text=True, check=False
+        ["bash", "-c", command],
+        env=environment(EFFECTONCE_STORE=desk.url),
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
     assert json.loads(done.stdout)["tool"] == "book"
@@ -377,7 +405,9 @@ def test_a_file_that_is_not_there_is_not_made_by_looking(tmp_path, empty):
     assert not (tmp_path / "typo.db").exists()
 
 
-@pytest.mark.parametrize("url", ["postgresql://app:hunter2@127.0.0.1:1/effects", "redis://app:hunter2@127.0.0.1:1"])
+@pytest.mark.parametrize(
+    "url", ["postgresql://app:hunter2@127.0.0.1:1/effects", "redis://app:hunter2@127.0.0.1:1"]
+)
 def test_a_store_that_does_not_answer_has_its_own_exit_code(empty, url):
     done = empty.run("effect", "list", EFFECTONCE_STORE=url)
 
@@ -396,7 +426,10 @@ def test_without_a_store_the_command_says_how_to_name_one(empty):
 
 
 def test_a_memory_store_has_nothing_to_see(empty):
-    assert "lives in its own process" in empty.run("effect", "list", EFFECTONCE_STORE="memory://").stderr
+    assert (
+        "lives in its own process"
+        in empty.run("effect", "list", EFFECTONCE_STORE="memory://").stderr
+    )
 
 
 def test_servers_are_looked_into_like_files(elsewhere):
@@ -425,9 +458,15 @@ def test_ones_own_guard_names_the_store(desk):
 
 
 @pytest.mark.parametrize(
-    ("basis", "shown"), [("witnessed", "(schema, rejected, witnessed)"), ("error", "(schema, rejected, by its error alone)")]
+    ("basis", "shown"),
+    [
+        ("witnessed", "(schema, rejected, witnessed)"),
+        ("error", "(schema, rejected, by its error alone)"),
+    ],
 )
 def test_an_attempt_says_what_its_verdict_rests_on(basis, shown):
-    attempt = FailedAttempt(1, "HTTPStatusError", "422", "schema", "rejected", "a field is wrong", basis=basis)
+    attempt = FailedAttempt(
+        1, "HTTPStatusError", "422", "schema", "rejected", "a field is wrong", basis=basis
+    )
 
     assert shown in describe_attempt(attempt, Screen())

@@ -33,7 +33,10 @@ def test_the_oldest_doubt_comes_first(desk):
 
     assert [line[1] for line in lines] == ["refund", "mail"]
     assert lines[0][5] == "it timed out (TimeoutError: the bank did not answer within 30 s)"
-    assert [line.split("\t")[1] for line in desk.run("indoubt", "list", "--tool", "mail").stdout.splitlines()] == ["mail"]
+    assert [
+        line.split("\t")[1]
+        for line in desk.run("indoubt", "list", "--tool", "mail").stdout.splitlines()
+    ] == ["mail"]
     assert len(desk.run("indoubt", "list", "--limit", "1").stdout.splitlines()) == 1
 
 
@@ -41,7 +44,10 @@ def test_the_table_of_doubts_fits_a_terminal(desk):
     code, screen = desk.terminal("indoubt", "list")
 
     assert code == 0
-    assert screen.splitlines()[0] == "EFFECT            TOOL    WHERE           SENDS  IN DOUBT FOR  REASON"
+    assert (
+        screen.splitlines()[0]
+        == "EFFECT            TOOL    WHERE           SENDS  IN DOUBT FOR  REASON"
+    )
     assert screen.splitlines()[1][16:] == (
         "  refund  chat-4/refund       1           2 h  it timed out (TimeoutError: the bank…"
     )
@@ -52,7 +58,10 @@ def test_no_doubt_is_good_news(empty):
     done = empty.run("indoubt", "list")
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "Nothing is in doubt.\n")
-    assert empty.run("indoubt", "list", "--tool", "refund").stderr == "Nothing of refund is in doubt.\n"
+    assert (
+        empty.run("indoubt", "list", "--tool", "refund").stderr
+        == "Nothing of refund is in doubt.\n"
+    )
 
 
 # ---------------------------------------------------------------- people
@@ -63,7 +72,9 @@ def test_what_a_person_confirms_is_what_later_calls_get(desk, guard, lost):
 
     assert done.returncode == 0, done.stderr
     assert "Written down: it happened, says ada." in done.stderr
-    assert shop.call(guard, "chat-4", "refund", "refund", payment_id="pay_lost", amount_minor=1700) == {"receipt": 17}
+    assert shop.call(
+        guard, "chat-4", "refund", "refund", payment_id="pay_lost", amount_minor=1700
+    ) == {"receipt": 17}
     assert states(desk)["in_doubt"] == 1
 
 
@@ -71,8 +82,15 @@ def test_a_result_may_come_from_a_file_or_a_pipe(desk, lost, tmp_path):
     (tmp_path / "result.json").write_text("null")
     other = reference(desk, "newsletter")
 
-    assert desk.run("indoubt", "confirm", lost, "--result-file", "result.json", *SAID).returncode == 0
-    assert desk.run("indoubt", "confirm", other, "--result-file", "-", *SAID, text='"mailed"').returncode == 0
+    assert (
+        desk.run("indoubt", "confirm", lost, "--result-file", "result.json", *SAID).returncode == 0
+    )
+    assert (
+        desk.run(
+            "indoubt", "confirm", other, "--result-file", "-", *SAID, text='"mailed"'
+        ).returncode
+        == 0
+    )
     assert states(desk) == {**states(desk), "in_doubt": 0, "completed": 4}
 
 
@@ -140,7 +158,11 @@ def test_a_dry_run_changes_nothing(desk, lost):
         (["--reason", "seen"], {}, "give --yes"),
         (["--yes"], {}, "Say why with --reason"),
         (["--yes", "--reason", " "], {}, "Say why with --reason"),
-        (["--yes", "--reason", "seen"], {"USER": "root", "LOGNAME": "root"}, "Say who decides: --by NAME"),
+        (
+            ["--yes", "--reason", "seen"],
+            {"USER": "root", "LOGNAME": "root"},
+            "Say who decides: --by NAME",
+        ),
     ],
 )
 def test_without_a_terminal_everything_has_to_be_said(desk, lost, options, environ, said):
@@ -163,7 +185,9 @@ def test_whose_decision_it_is_stays_on_the_record(desk, lost, options, environ, 
     assert desk.json("indoubt", "refute", lost, *SAID, *options, **environ)["settled_by"] == by
 
 
-@pytest.mark.parametrize("options", [[], ["--result", "1", "--result-file", "result.json"], ["--result", "done"]])
+@pytest.mark.parametrize(
+    "options", [[], ["--result", "1", "--result-file", "result.json"], ["--result", "done"]]
+)
 def test_a_result_is_one_piece_of_json(desk, lost, options, tmp_path):
     (tmp_path / "result.json").write_text("null")
 
@@ -171,7 +195,9 @@ def test_a_result_is_one_piece_of_json(desk, lost, options, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "result", ["NaN", '"\\ud800"', '{"receipt": 1, "receipt": 2}', "[" * 5000 + "]" * 5000], ids=lambda text: text[:12]
+    "result",
+    ["NaN", '"\\ud800"', '{"receipt": 1, "receipt": 2}', "[" * 5000 + "]" * 5000],
+    ids=lambda text: text[:12],
 )
 def test_a_result_that_readers_could_disagree_about_is_refused(desk, lost, result):
     refused = desk.run("indoubt", "confirm", lost, "--result", result, *SAID)
@@ -206,7 +232,9 @@ def test_what_a_downstream_said_does_not_command_the_terminal(empty):
     screens = [
         empty.terminal("indoubt", "list", NO_COLOR="1")[1],
         empty.terminal("effect", "show", ref, NO_COLOR="1")[1],
-        empty.terminal("indoubt", "refute", ref, "--reason", "seen", dialogue=dialogue, NO_COLOR="1")[1],
+        empty.terminal(
+            "indoubt", "refute", ref, "--reason", "seen", dialogue=dialogue, NO_COLOR="1"
+        )[1],
         empty.run("indoubt", "list").stdout,
     ]
     for screen in screens:
@@ -225,7 +253,9 @@ def test_a_person_is_shown_the_effect_and_asked(desk, lost):
 
 
 def test_who_declines_changes_nothing(desk, lost):
-    code, screen = desk.terminal("indoubt", "refute", lost, "--reason", "seen", dialogue=(("[y/N]:", "n"),))
+    code, screen = desk.terminal(
+        "indoubt", "refute", lost, "--reason", "seen", dialogue=(("[y/N]:", "n"),)
+    )
 
     assert code == 1
     assert "Nothing was changed." in screen
@@ -245,7 +275,15 @@ def test_what_changed_while_a_person_was_thinking_is_told(desk, guard, lost):
     def meanwhile():
         guard.confirm(record.request.key, result=1, by="bob", reason="faster")
 
-    code, screen = desk.terminal("indoubt", "refute", lost, "--reason", "seen", dialogue=(("[y/N]:", "y"),), between=meanwhile)
+    code, screen = desk.terminal(
+        "indoubt",
+        "refute",
+        lost,
+        "--reason",
+        "seen",
+        dialogue=(("[y/N]:", "y"),),
+        between=meanwhile,
+    )
 
     assert code == 6
     assert "the effect is completed" in screen
@@ -349,10 +387,17 @@ def test_with_its_keys_a_sealed_store_is_read_and_settled(sealed, how):
     with_keys = {
         "environment": {"EFFECTONCE_KEYS": sealed.keys},
         "file": {"EFFECTONCE_KEYS_FILE": "keys"},
-        "app": {"EFFECTONCE_APP": "tests.cli.shop:guard", "EFFECTONCE_STORE": "", "SHOP_KEYS": sealed.keys},
+        "app": {
+            "EFFECTONCE_APP": "tests.cli.shop:guard",
+            "EFFECTONCE_STORE": "",
+            "SHOP_KEYS": sealed.keys,
+        },
     }[how]
 
-    assert sealed.json("effect", "show", ref, "--reveal", **with_keys)["arguments"]["payment_id"] == "pay_lost"
+    assert (
+        sealed.json("effect", "show", ref, "--reveal", **with_keys)["arguments"]["payment_id"]
+        == "pay_lost"
+    )
     assert sealed.run("indoubt", "refute", ref, *SAID, **with_keys).returncode == 0
     assert sealed.json("effect", "show", ref, **with_keys)["reason"] == "ticket 812"
     assert "ticket 812" not in sealed.run("effect", "show", ref).stdout
@@ -366,7 +411,9 @@ def test_settling_by_hand_and_by_command_are_the_same(desk, guard, lost):
         guard.confirm(record.request.key, result=2, by="bob", reason="late")
 
 
-def test_without_its_keys_nothing_is_said_into_a_sealed_store_and_nothing_carried_out_of_it(sealed, tmp_path):
+def test_without_its_keys_nothing_is_said_into_a_sealed_store_and_nothing_carried_out_of_it(
+    sealed, tmp_path
+):
     ref = reference(sealed, "chat-4")
     (tmp_path / "letters.jsonl").write_text("")
     refused = [

@@ -17,7 +17,10 @@ def test_a_call_is_explained_and_has_the_reference_that_its_effect_has(desk):
     done = desk.run("key", "explain", "-", "--json", *APP, text=json.dumps(CALL))
     explained = json.loads(done.stdout)
 
-    assert explained["reference"] == desk.json("effect", "list", "--scope", "chat-1")["effects"][0]["reference"]
+    assert (
+        explained["reference"]
+        == desk.json("effect", "list", "--scope", "chat-1")["effects"][0]["reference"]
+    )
     assert explained["hashed"] == {"payment_id": "pay_1", "amount_minor": 1400}
     assert explained["stripped"] == {"reason": "late"}
     assert "key" not in explained
@@ -27,7 +30,10 @@ def test_an_explanation_for_people(desk, tmp_path):
     (tmp_path / "call.json").write_text(json.dumps(CALL))
     shown = desk.run("key", "explain", "call.json", "--reveal", *APP).stdout
 
-    assert "hashed    payment_id='pay_1', amount_minor=1400 (another value is another effect)\n" in shown
+    assert (
+        "hashed    payment_id='pay_1', amount_minor=1400 (another value is another effect)\n"
+        in shown
+    )
     assert "where     tenant main, scope chat-1, step refund" in shown
     assert "\nkey       " in shown
 
@@ -42,7 +48,10 @@ def test_two_calls_are_compared(desk, tmp_path):
     assert (same["same_effect"], same["same_request"]) == (True, True)
     differ = desk.run("key", "diff", "a", "c", "--check", *APP)
     assert differ.returncode == 3
-    assert differ.stdout == "Two effects.\n  payment_id differs: 'pay_1' and 'pay_2', so these are two effects\n"
+    assert (
+        differ.stdout
+        == "Two effects.\n  payment_id differs: 'pay_1' and 'pay_2', so these are two effects\n"
+    )
     assert desk.run("key", "diff", "a", "b", "--check", *APP).returncode == 0
 
 
@@ -52,14 +61,22 @@ def test_values_that_change_on_every_attempt_are_found(desk, tmp_path):
     found = desk.run("key", "check", "calls.jsonl", "--check", *APP)
 
     assert found.returncode == 3
-    assert found.stdout.split("\t") == ["refund", "payment_id", "2", "contains a time of day (2026-11-15T08:00:00)\n"]
+    assert found.stdout.split("\t") == [
+        "refund",
+        "payment_id",
+        "2",
+        "contains a time of day (2026-11-15T08:00:00)\n",
+    ]
     assert "volatile" in found.stderr
 
 
 def test_keys_that_are_stable_are_said_to_be(desk):
     done = desk.run("key", "check", "--check", *APP)
 
-    assert (done.returncode, done.stderr) == (0, "Every key would be the same on the next attempt.\n")
+    assert (done.returncode, done.stderr) == (
+        0,
+        "Every key would be the same on the next attempt.\n",
+    )
 
 
 def test_a_parameter_that_was_vouched_for_is_mentioned(desk, tmp_path):
@@ -73,18 +90,24 @@ def test_a_parameter_that_was_vouched_for_is_mentioned(desk, tmp_path):
 
 def test_a_field_of_a_model_that_changes_on_every_attempt_is_found(desk, tmp_path):
     (tmp_path / "orders.py").write_text(
-        "import dataclasses, os, uuid\nfrom effectonce import Guard\nguard = Guard(os.environ['SHOP_STORE'])\n"
-        "@dataclasses.dataclass\nclass Order:\n    number: int\n"
-        "    id: uuid.UUID = dataclasses.field(default_factory=uuid.uuid4)\n"
-        "@guard.tool(kind='write')\ndef pay(order: Order): ...\n"
+        "import dataclasses, os, uuid\nfrom effectonce import Guard\nguard ="
+        " Guard(os.environ['SHOP_STORE'])\n@dataclasses.dataclass\nclass Order:\n    number: int\n "
+        "   id: uuid.UUID ="
+        " dataclasses.field(default_factory=uuid.uuid4)\n@guard.tool(kind='write')\ndef pay(order:"
+        " Order): ...\n"
     )
 
     done = desk.run("key", "check", "--check", "--app", "orders")
 
-    assert (done.returncode, done.stdout) == (3, "pay\torder.id\t\ta field of a model that looks like a random value\n")
+    assert (done.returncode, done.stdout) == (
+        3,
+        "pay\torder.id\t\ta field of a model that looks like a random value\n",
+    )
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"tool": 1}', '{"tool": "refund", "arguments": 1}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"tool": 1}', '{"tool": "refund", "arguments": 1}']
+)
 def test_what_is_no_call_is_wrong_usage_with_an_example(desk, text):
     done = desk.run("key", "explain", "-", *APP, text=text)
 
@@ -93,7 +116,9 @@ def test_what_is_no_call_is_wrong_usage_with_an_example(desk, text):
 
 
 def test_a_call_outside_a_step_has_no_key(desk):
-    done = desk.run("key", "explain", "-", *APP, text='{"tool": "refund", "arguments": ["pay_1", 1]}')
+    done = desk.run(
+        "key", "explain", "-", *APP, text='{"tool": "refund", "arguments": ["pay_1", 1]}'
+    )
 
     assert done.returncode == 1
     assert "outside a step" in done.stderr
@@ -103,9 +128,15 @@ def test_a_tool_that_is_not_there_is_not_found(desk):
     assert desk.run("key", "explain", "-", *APP, text='{"tool": "refnud"}').returncode == 5
 
 
-def test_a_step_that_changes_is_a_finding_in_its_own_line_and_the_others_are_looked_at(desk, tmp_path):
-    odd = [{**CALL, "step": "call_Xk2dJ8aQ"}, {**CALL, "arguments": {"payment_id": "attempt 2", "amount_minor": 1}}]
-    (tmp_path / "calls.jsonl").write_text("\n\n".join(json.dumps(call) for call in odd))  # with an empty line between them
+def test_a_step_that_changes_is_a_finding_in_its_own_line_and_the_others_are_looked_at(
+    desk, tmp_path
+):
+    odd = [
+        {**CALL, "step": "call_Xk2dJ8aQ"},
+        {**CALL, "arguments": {"payment_id": "attempt 2", "amount_minor": 1}},
+    ]
+    # with an empty line between them
+    (tmp_path / "calls.jsonl").write_text("\n\n".join(json.dumps(call) for call in odd))
 
     done = desk.run("key", "check", "calls.jsonl", "--check", *APP)
 
@@ -116,7 +147,9 @@ def test_a_step_that_changes_is_a_finding_in_its_own_line_and_the_others_are_loo
     ]
 
 
-def test_a_scope_and_a_tenant_that_change_are_findings_and_are_explained_all_the_same(desk, tmp_path):
+def test_a_scope_and_a_tenant_that_change_are_findings_and_are_explained_all_the_same(
+    desk, tmp_path
+):
     odd = {**CALL, "scope": "toolu_01D7FLrfh4GYq7yT1ULFeyMV", "tenant": "ada@example.test"}
     (tmp_path / "calls.jsonl").write_text(json.dumps(odd))
 
@@ -127,7 +160,9 @@ def test_a_scope_and_a_tenant_that_change_are_findings_and_are_explained_all_the
 
 
 def test_a_recorded_call_that_cannot_be_made_is_told_with_its_line(desk, tmp_path):
-    (tmp_path / "calls.jsonl").write_text(f"{json.dumps(CALL)}\n{json.dumps({**CALL, 'arguments': {}})}")
+    (tmp_path / "calls.jsonl").write_text(
+        f"{json.dumps(CALL)}\n{json.dumps({**CALL, 'arguments': {}})}"
+    )
 
     done = desk.run("key", "check", "calls.jsonl", *APP)
 
@@ -139,4 +174,7 @@ def test_the_place_of_a_call_without_a_step_is_told_in_words(desk):
     call = {name: value for name, value in CALL.items() if name != "step"}
     shown = desk.run("key", "explain", "-", *APP, text=json.dumps(call)).stdout
 
-    assert "scope chat-1, no step: after 0 results of this call that the model was shown" in " ".join(shown.split())
+    assert (
+        "scope chat-1, no step: after 0 results of this call that the model was shown"
+        in " ".join(shown.split())
+    )

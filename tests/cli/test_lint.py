@@ -12,7 +12,9 @@ from tests.cli.desk import ROOT, Desk, environment
 from effectonce.cli.lint import markdown
 from effectonce.lint import CODES, page
 
-ENDLESS = "import tenacity\n\n\n@tenacity.retry(wait=tenacity.wait_fixed(1))\ndef get() -> None: ...\n"
+ENDLESS = (
+    "import tenacity\n\n\n@tenacity.retry(wait=tenacity.wait_fixed(1))\ndef get() -> None: ...\n"
+)
 
 
 @pytest.fixture
@@ -31,14 +33,19 @@ def test_a_pipe_gets_a_line_for_each(tree):
         ["shop/bank.py:4:2:", "EO303", "tenacity"],
         ["shop/bank.py:4:2:", "EO304", "tenacity"],
     ]
-    assert said.stderr == "2 findings in 1 of 2 files. More about one: effectonce lint --explain EO303\n"
+    assert (
+        said.stderr
+        == "2 findings in 1 of 2 files. More about one: effectonce lint --explain EO303\n"
+    )
 
 
 def test_a_terminal_gets_the_name_of_the_rule_and_whole_words(tree):
     code, screen = tree.terminal("lint", "shop", width=60)
 
     assert code == 3
-    assert "shop/bank.py:4:2: EO303 a retry without an end\n  tenacity never gives up here" in screen
+    assert (
+        "shop/bank.py:4:2: EO303 a retry without an end\n  tenacity never gives up here" in screen
+    )
     assert all(len(line) <= 60 for line in screen.splitlines())
 
 
@@ -50,7 +57,13 @@ def test_a_program_gets_json(tree):
     assert (document["schema"], document["files"]) == ("effectonce.lint/1", 2)
     (finding,) = document["findings"]
     assert finding.pop("message").startswith("tenacity never gives up")
-    assert finding == {"path": "shop/bank.py", "line": 4, "column": 2, "code": "EO303", "name": "a retry without an end"}
+    assert finding == {
+        "path": "shop/bank.py",
+        "line": 4,
+        "column": 2,
+        "code": "EO303",
+        "name": "a retry without an end",
+    }
     lines = [json.loads(line) for line in tree.run("lint", "-o", "jsonl").stdout.splitlines()]
     assert [(line["schema"], line["code"]) for line in lines] == [
         ("effectonce.lint-finding/1", code) for code in ("EO303", "EO304")
@@ -98,8 +111,14 @@ def test_a_rule_is_explained(tree):
 
     assert said.returncode == 0
     assert said.stdout == page("EO101").markdown + "\n"
-    assert json.loads(tree.run("lint", "--explain", "EO101", "--json").stdout)["bad"] == page("EO101").bad
-    assert [rule["code"] for rule in json.loads(tree.run("lint", "--explain", "all", "--json").stdout)["rules"]] == list(CODES)
+    assert (
+        json.loads(tree.run("lint", "--explain", "EO101", "--json").stdout)["bad"]
+        == page("EO101").bad
+    )
+    assert [
+        rule["code"]
+        for rule in json.loads(tree.run("lint", "--explain", "all", "--json").stdout)["rules"]
+    ] == list(CODES)
 
 
 def test_what_a_file_is_called_does_not_command_the_terminal(tree):
@@ -111,9 +130,17 @@ def test_what_a_file_is_called_does_not_command_the_terminal(tree):
 
 def test_nothing_of_the_engine_is_imported(tree):
     code = "import sys; from effectonce.cli import main; main(['lint'], standalone_mode=False)"
-    probe = f"import atexit, sys; atexit.register(lambda: print('msgspec' in sys.modules, 'effectonce._core' in sys.modules)); {code}"
+    probe = (
+        "import atexit, sys; atexit.register(lambda: print('msgspec' in sys.modules,"
+        f" 'effectonce._core' in sys.modules)); {code}"
+    )
     done = subprocess.run(
-        [sys.executable, "-c", probe], capture_output=True, text=True, cwd=tree.folder, env=environment(), check=False
+        [sys.executable, "-c", probe],
+        capture_output=True,
+        text=True,
+        cwd=tree.folder,
+        env=environment(),
+        check=False,
     )
 
     assert done.stdout.splitlines()[-1] == "False False"
@@ -123,7 +150,9 @@ def test_the_page_of_rules_is_what_the_code_has():
     """After a change: `effectonce lint --explain all`, between the two marks."""
     shown = (ROOT / "docs" / "reference" / "lint.md").read_text()
 
-    assert re.search(r"<!-- rules -->\n(.*?)<!-- /rules -->", shown, re.DOTALL)[1] == markdown() + "\n"
+    assert (
+        re.search(r"<!-- rules -->\n(.*?)<!-- /rules -->", shown, re.DOTALL)[1] == markdown() + "\n"
+    )
 
 
 def test_the_hook_is_a_command_that_runs(tree):

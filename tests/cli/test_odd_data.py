@@ -1,4 +1,6 @@
-"""What others wrote, of any length, in any script and of any type, leaves every screen readable and no command with a traceback."""
+"""What others wrote, of any length, in any script and of any type, leaves every screen readable
+and no command with a traceback.
+"""
 
 import dataclasses
 import enum
@@ -15,19 +17,33 @@ from effectonce.workflows import Run
 
 ONCE = Retry(attempts=1)
 TURNED = "\N{RIGHT-TO-LEFT OVERRIDE}dekcohs"
-RESULTS = {"inf": float("inf"), "nan": float("nan"), "keys": {(1, 2): "a", 3: "b"}, "set": {1}, "bytes": b"\x00"}
+RESULTS = {
+    "inf": float("inf"),
+    "nan": float("nan"),
+    "keys": {(1, 2): "a", 3: "b"},
+    "set": {1},
+    "bytes": b"\x00",
+}
 
 
 def tools(guard):
     @guard.tool(kind="write", retry=ONCE)
     def notify(what: str) -> None:
         raise TimeoutError(
-            {"long": "x" * 5000, "colour": f"\x1b[31mred\x07 {TURNED}", "wide": "銀行が応答しませんでした" * 20}[what]
+            {
+                "long": "x" * 5000,
+                "colour": f"\x1b[31mred\x07 {TURNED}",
+                "wide": "銀行が応答しませんでした" * 20,
+            }[what]
         )
 
     @guard.tool(kind="write", retry=ONCE)
     def rent(rooms: int) -> None:
-        raise PartialSuccess("one of two rooms", corrective_action="rent the other room by telephone", done=["room 7"])
+        raise PartialSuccess(
+            "one of two rooms",
+            corrective_action="rent the other room by telephone",
+            done=["room 7"],
+        )
 
     @guard.tool(kind="write", retry=ONCE)
     def fetch(what: str) -> object:
@@ -56,7 +72,8 @@ def odd(tmp_path):
     """A desk at a store with odd things in it; `refs` has them by what they are."""
     desk = Desk(tmp_path, f"sqlite:///{tmp_path / 'effects.db'}")
     (tmp_path / "odd_app.py").write_text(
-        f"from tests.cli.test_odd_data import tools\nfrom effectonce import Guard\nguard = tools(Guard({desk.url!r}))\n"
+        "from tests.cli.test_odd_data import tools\nfrom effectonce import Guard\nguard ="
+        f" tools(Guard({desk.url!r}))\n"
     )
     guard, desk.refs = tools(Guard(desk.url)), {}
     calls = [
@@ -88,15 +105,23 @@ def test_what_happened_in_part_is_not_told_as_done(odd):
 
     assert shown.startswith("! completed in part rent")
     assert "Some of it happened, and the rest did not." in shown
-    assert "outcome some of it happened: one of two rooms done a part (hidden: --reveal shows it)" in shown
+    assert (
+        "outcome some of it happened: one of two rooms done a part (hidden: --reveal shows it)"
+        in shown
+    )
     assert shown.endswith("put it right rent the other room by telephone")
-    assert 'done ["room 7"]' in one_line(odd.run("effect", "show", odd.refs["rent 2"], "--reveal").stdout)
+    assert 'done ["room 7"]' in one_line(
+        odd.run("effect", "show", odd.refs["rent 2"], "--reveal").stdout
+    )
 
 
 def test_who_gave_up_is_not_told_as_gone(odd):
     shown = one_line(odd.run("effect", "show", odd.refs["book 12A"]).stdout)
 
-    assert "It may have happened, and its owner gave up. The next call sends the same request again" in shown
+    assert (
+        "It may have happened, and its owner gave up. The next call sends the same request again"
+        in shown
+    )
     assert "and was not renewed" not in shown
 
 
@@ -105,17 +130,25 @@ def test_a_long_error_leaves_the_story_on_one_screen(odd):
 
     assert len(shown.splitlines()) <= 35
     assert "more characters: --json)" in one_line(shown)
-    assert one_line(shown).count("(no answer, ambiguous); gave up: it may have happened, and nobody can know") == 1
+    assert (
+        one_line(shown).count(
+            "(no answer, ambiguous); gave up: it may have happened, and nobody can know"
+        )
+        == 1
+    )
     assert "x" * 5000 in odd.json("effect", "show", odd.refs["notify long"])["reason"]
 
 
 def test_an_effect_that_is_known_by_its_content_says_so(odd):
-    assert "where anywhere: the same tool and arguments" in one_line(odd.run("effect", "show", odd.refs["ping a"]).stdout)
+    assert "where anywhere: the same tool and arguments" in one_line(
+        odd.run("effect", "show", odd.refs["ping a"]).stdout
+    )
 
 
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize(
-    "command", [("effect", "list"), ("indoubt", "list"), ("dlq", "list"), ("status",), ("workflow", "show")]
+    "command",
+    [("effect", "list"), ("indoubt", "list"), ("dlq", "list"), ("status",), ("workflow", "show")],
 )
 def test_columns_stay_straight_whatever_is_in_them(odd, command, width):
     named = (odd.refs["run"],) if command == ("workflow", "show") else ()
@@ -146,8 +179,19 @@ def test_a_long_name_does_not_hide_what_became_of_a_step(odd):
 def test_every_result_can_be_revealed(odd, what):
     shown = odd.json("effect", "show", odd.refs[f"fetch {what}"], "--reveal")["result"]
 
-    assert shown == {"inf": "inf", "nan": "nan", "keys": {"[1, 2]": "a", "3": "b"}, "set": [1], "bytes": "AA=="}[what]
-    assert f"outcome {json.dumps(shown)}" in one_line(odd.run("effect", "show", odd.refs[f"fetch {what}"], "--reveal").stdout)
+    assert (
+        shown
+        == {
+            "inf": "inf",
+            "nan": "nan",
+            "keys": {"[1, 2]": "a", "3": "b"},
+            "set": [1],
+            "bytes": "AA==",
+        }[what]
+    )
+    assert f"outcome {json.dumps(shown)}" in one_line(
+        odd.run("effect", "show", odd.refs[f"fetch {what}"], "--reveal").stdout
+    )
 
 
 def test_an_export_with_odd_results_comes_to_its_end(odd):
@@ -166,7 +210,9 @@ def test_a_workflow_among_the_tools_is_told_as_one(odd):
     assert listed["deliver"]["is_workflow"]
     assert listed["deliver"]["deadline_s"] is None
     assert not listed["rent"]["is_workflow"]
-    assert "deliver\tworkflow\t-\torder\teach step by its own" in odd.run("tool", "list", *app).stdout
+    assert (
+        "deliver\tworkflow\t-\torder\teach step by its own" in odd.run("tool", "list", *app).stdout
+    )
     shown = odd.run("tool", "show", "deliver", *app).stdout
     assert "contract      workflow: each step by its own" in shown
     assert "retries       1 attempt\n" in shown
@@ -174,7 +220,9 @@ def test_a_workflow_among_the_tools_is_told_as_one(odd):
 
 def test_a_path_with_brackets_is_told_as_it_is(tmp_path):
     (tmp_path / "[red]").mkdir()
-    (tmp_path / "[red]" / "[dim]x.db").write_text("no database, and longer than the header of one " * 10)
+    (tmp_path / "[red]" / "[dim]x.db").write_text(
+        "no database, and longer than the header of one " * 10
+    )
 
     done = Desk(tmp_path, f"sqlite:///{tmp_path}/[red]/[dim]x.db").run("doctor")
 
@@ -183,19 +231,27 @@ def test_a_path_with_brackets_is_told_as_it_is(tmp_path):
 
 
 def test_states_are_in_one_order_everywhere(odd):
-    counted = [one_line(odd.run(command).stdout).partition("effects ")[2].split() for command in ("status", "doctor")]
+    counted = [
+        one_line(odd.run(command).stdout).partition("effects ")[2].split()
+        for command in ("status", "doctor")
+    ]
 
     assert counted[0][:9] == counted[1][:9]
 
 
 def test_a_sweep_tells_what_it_cannot_read(odd):
     with sqlite3.connect(odd.folder / "effects.db") as somebody:
-        somebody.execute("""UPDATE effects SET due_at = 0, terms = replace(terms, '"write"', '"wrote"') WHERE tool = 'rent'""")
+        somebody.execute(
+            """UPDATE effects SET due_at = 0, terms = replace(terms, '"write"', '"wrote"') WHERE tool = 'rent'"""
+        )
     somebody.close()
 
     told = odd.run("store", "gc")
 
-    assert f"1 due records cannot be read by this release, such as {odd.refs['rent 2']}. They were left" in told.stdout
+    assert (
+        f"1 due records cannot be read by this release, such as {odd.refs['rent 2']}. They were"
+        " left" in told.stdout
+    )
     assert odd.json("store", "gc")["unreadable"] == [odd.refs["rent 2"]]
 
 
@@ -215,7 +271,9 @@ class Session:
 
 @pytest.fixture
 def office(tmp_path):
-    """A desk at a store whose tool takes models, Enums and objects. The desk knows nothing of their classes."""
+    """A desk at a store whose tool takes models, Enums and objects. The desk knows nothing of
+    their classes.
+    """
     desk = Desk(tmp_path, f"sqlite:///{tmp_path / 'effects.db'}")
     guard = Guard(desk.url)
 
@@ -229,7 +287,11 @@ def office(tmp_path):
     for payment, session in (("lost", None), ("paid", None), ("lost", Session())):
         step = f"{payment} {type(session).__name__}"
         with guard.step("chat", step):
-            arguments = {"session": session, "payment": payment, "amount": Amount(1400, Currency.EUR)}
+            arguments = {
+                "session": session,
+                "payment": payment,
+                "amount": Amount(1400, Currency.EUR),
+            }
             desk.refs[step] = guard.call(refund, arguments).effect.reference
     guard.close()
     return desk
@@ -239,7 +301,11 @@ def office(tmp_path):
 def test_models_and_enums_are_shown_to_who_has_not_their_classes(office, command):
     shown = office.json(command, "show", office.refs["lost NoneType"], "--reveal")
 
-    assert shown["arguments"] == {"session": None, "payment": "lost", "amount": {"minor": 1400, "currency": "EUR"}}
+    assert shown["arguments"] == {
+        "session": None,
+        "payment": "lost",
+        "amount": {"minor": 1400, "currency": "EUR"},
+    }
 
 
 def test_a_model_that_was_returned_is_shown_as_its_fields(office):

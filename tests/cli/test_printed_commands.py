@@ -42,7 +42,9 @@ def give(desk, command):
     return desk.run(*("null" if word == "JSON" else word for word in words))
 
 
-@pytest.mark.parametrize("command", [("status",), ("effect", "list", "--tool", "none"), ("effect", "show", "eff_0000")])
+@pytest.mark.parametrize(
+    "command", [("status",), ("effect", "list", "--tool", "none"), ("effect", "show", "eff_0000")]
+)
 def test_commands_name_the_store_that_was_given(stranger, command):
     done = stranger.run(*command, "--store", stranger.url)
 
@@ -59,7 +61,9 @@ def test_the_commands_below_each_effect_run_as_they_are_printed(stranger):
 
     ran = []
     for effect in listed:
-        shown = stranger.run("effect", "show", effect["reference"], "--store", stranger.url, width=60)
+        shown = stranger.run(
+            "effect", "show", effect["reference"], "--store", stranger.url, width=60
+        )
         for each in printed(shown.stdout):
             if "MODULE:GUARD" not in each:
                 done = give(stranger, each)
@@ -71,7 +75,10 @@ def test_the_commands_below_each_effect_run_as_they_are_printed(stranger):
 
 def test_a_command_that_needs_an_app_gets_the_one_that_was_given(desk):
     app = ("--app", "tests.cli.shop:guard")
-    shown = [desk.run("effect", "show", effect["reference"], *app).stdout for effect in desk.json("effect", "list")["effects"]]
+    shown = [
+        desk.run("effect", "show", effect["reference"], *app).stdout
+        for effect in desk.json("effect", "list")["effects"]
+    ]
 
     commands = [command for screen in shown for command in printed(screen)]
     assert commands

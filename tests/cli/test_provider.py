@@ -54,11 +54,25 @@ def test_programs_get_everything(anywhere):
     listed = anywhere.json("provider", "list")
     shown = anywhere.json("provider", "show", "razorpay.payouts")
 
-    assert (listed["schema"], shown["schema"]) == ("effectonce.providers/1", "effectonce.provider/1")
+    assert (listed["schema"], shown["schema"]) == (
+        "effectonce.providers/1",
+        "effectonce.provider/1",
+    )
     assert [each["name"] for each in listed["providers"]] == providers()
-    assert {"schema": "effectonce.provider/1", **listed["providers"][providers().index("razorpay.payouts")]} == shown
-    assert (shown["key"]["length_min"], shown["key"]["length_max"], shown["key"]["required"]) == (4, 36, True)
-    assert (shown["window_s"], shown["mismatch"], shown["facts"]["window_s"]["unverified"]) == (None, 400, True)
+    assert {
+        "schema": "effectonce.provider/1",
+        **listed["providers"][providers().index("razorpay.payouts")],
+    } == shown
+    assert (shown["key"]["length_min"], shown["key"]["length_max"], shown["key"]["required"]) == (
+        4,
+        36,
+        True,
+    )
+    assert (shown["window_s"], shown["mismatch"], shown["facts"]["window_s"]["unverified"]) == (
+        None,
+        400,
+        True,
+    )
     assert shown["facts"]["key"]["link"].startswith("https://razorpay.com/")
 
 
@@ -74,9 +88,18 @@ def test_one_provider_fits_the_screen(anywhere, width, name):
 def test_one_provider_is_shown_with_its_sources(anywhere):
     shown = on_one_line(anywhere.run("provider", "show", "mangopay").stdout)
 
-    assert shown.startswith("provider mangopay: Mangopay summary A repeat is refused with 409; the first answer can be fetched")
-    assert "key header Idempotency-Key: 16 to 36 characters, [A-Za-z0-9-]{16,36}, a UUID fits, optional window 24 h" in shown
-    assert "stored unknown (unverified) a repeat gets a refusal another request 409 (every repeat gets it)" in shown
+    assert shown.startswith(
+        "provider mangopay: Mangopay summary A repeat is refused with 409; the first answer can be"
+        " fetched"
+    )
+    assert (
+        "key header Idempotency-Key: 16 to 36 characters, [A-Za-z0-9-]{16,36}, a UUID fits,"
+        " optional window 24 h" in shown
+    )
+    assert (
+        "stored unknown (unverified) a repeat gets a refusal another request 409 (every repeat"
+        " gets it)" in shown
+    )
     assert "error 409: the key was used before" in shown
     assert shown.endswith(
         "source https://docs.mangopay.com/guide/idempotency-support "
@@ -88,7 +111,10 @@ def test_what_no_page_says_is_marked(anywhere):
     shown = on_one_line(anywhere.run("provider", "show", "shopify").stdout)
 
     assert "window 24 h (unverified: 24 h in what others wrote)" in shown
-    assert "ask by the refunds of the order (unverified) not found is no proof that it did not happen" in shown
+    assert (
+        "ask by the refunds of the order (unverified) not found is no proof that it did not happen"
+        in shown
+    )
 
 
 def test_how_far_an_answer_lags_behind_is_shown(anywhere):

@@ -18,7 +18,9 @@ GONE, HELD = {"lease_until": NOW - 10}, {"lease_until": NOW + 10}
 
 def record(state, *, on=None, **changes):
     fields = {"token": "t", "lease_until": NOW - 10, "created_at": NOW - 100, **changes}
-    return replace(Record(request("0" * 28 + "abcdef123456", on=on), state, 1, "t", 0.0, 0.0), **fields)
+    return replace(
+        Record(request("0" * 28 + "abcdef123456", on=on), state, 1, "t", 0.0, 0.0), **fields
+    )
 
 
 @pytest.mark.parametrize(
@@ -27,7 +29,10 @@ def record(state, *, on=None, **changes):
         (record(State.COMPLETED, **SENT), "It happened. Every later call gets the stored result."),
         (
             record(State.COMPLETED, sends=3),
-            "It happened. It was sent 3 times under one key. Every later call gets the stored result.",
+            (
+                "It happened. It was sent 3 times under one key. Every later call gets the stored"
+                " result."
+            ),
         ),
         (
             record(State.COMPLETED, settled_by="probe"),
@@ -37,28 +42,55 @@ def record(state, *, on=None, **changes):
             record(State.COMPLETED, settled_by="late evidence"),
             "It happened: its answer came late. Every later call gets the stored result.",
         ),
-        (record(State.COMPLETED, settled_by="ada"), "It happened: ada says so. Every later call gets the stored result."),
-        (record(State.FAILED), "It did not happen: the downstream refused it. Every later call gets this failure."),
-        (record(State.FAILED, settled_by="ada"), "It did not happen: ada says so. Every later call gets this failure."),
-        (record(State.IN_DOUBT, **SENT), "It is unknown whether it happened. It is not sent again until that is settled."),
+        (
+            record(State.COMPLETED, settled_by="ada"),
+            "It happened: ada says so. Every later call gets the stored result.",
+        ),
+        (
+            record(State.FAILED),
+            "It did not happen: the downstream refused it. Every later call gets this failure.",
+        ),
+        (
+            record(State.FAILED, settled_by="ada"),
+            "It did not happen: ada says so. Every later call gets this failure.",
+        ),
+        (
+            record(State.IN_DOUBT, **SENT),
+            "It is unknown whether it happened. It is not sent again until that is settled.",
+        ),
         (record(State.DISPATCHED, **SENT, **HELD), "It is being done right now."),
         (record(State.CLAIMED, **HELD), "It is claimed; nothing was sent yet."),
-        (record(State.CLAIMED, **GONE), "Nothing was sent, and its owner is gone. The next call does it."),
+        (
+            record(State.CLAIMED, **GONE),
+            "Nothing was sent, and its owner is gone. The next call does it.",
+        ),
         (
             record(State.DISPATCHED, **SENT, **GONE),
-            "It may have happened, and its owner is gone. The next call, or the next sweep, puts it in doubt.",
+            (
+                "It may have happened, and its owner is gone. The next call, or the next sweep,"
+                " puts it in doubt."
+            ),
         ),
         (
             record(State.DISPATCHED, on=KEYED, **SENT, **GONE),
-            "It may have happened, and its owner is gone. The next call sends the same request again under the same key.",
+            (
+                "It may have happened, and its owner is gone. The next call sends the same request"
+                " again under the same key."
+            ),
         ),
         (
             record(State.CLAIMED, on=KEYED, settled_by="ada", **SENT, **GONE),
-            "ada asked for another attempt. The next call sends the same request again under the same key.",
+            (
+                "ada asked for another attempt. The next call sends the same request again under"
+                " the same key."
+            ),
         ),
         (
             record(State.TOMBSTONE),
-            "It had an outcome, which is forgotten since its window ended. Its key is refused, and never run again.",
+            (
+                "It had an outcome, which is forgotten since its window ended. Its key is refused,"
+                " and never run again."
+            ),
         ),
     ],
     ids=lambda value: None if isinstance(value, str) else f"{value.state} {value.settled_by}",
@@ -71,7 +103,10 @@ def test_a_verdict_for_every_way_to_stand(stands, said):
     ("stands", "steps"),
     [
         (record(State.IN_DOUBT, **SENT), ["it happened", "it did not"]),
-        (record(State.IN_DOUBT, on=PROBED, **SENT), ["ask the downstream", "it happened", "it did not"]),
+        (
+            record(State.IN_DOUBT, on=PROBED, **SENT),
+            ["ask the downstream", "it happened", "it did not"],
+        ),
         (record(State.IN_DOUBT, on=KEYED, **SENT), ["it happened", "it did not", "send it again"]),
         (record(State.DISPATCHED, **SENT, **GONE), ["put it in doubt"]),
         (record(State.DISPATCHED, on=KEYED, **SENT, **GONE), []),
@@ -80,7 +115,10 @@ def test_a_verdict_for_every_way_to_stand(stands, said):
 )
 def test_what_can_be_done_is_what_the_store_would_allow(stands, steps):
     assert [what for what, _ in next_steps(stands, NOW)] == steps
-    assert all("eff_abcdef123456" in command or "store gc" in command for _, command in next_steps(stands, NOW))
+    assert all(
+        "eff_abcdef123456" in command or "store gc" in command
+        for _, command in next_steps(stands, NOW)
+    )
 
 
 def test_only_what_was_sent_is_abandoned():
@@ -91,7 +129,9 @@ def test_only_what_was_sent_is_abandoned():
 
 def test_a_step_that_is_another_effect_is_named_by_its_reference():
     nested = record(State.COMPLETED)
-    nested = replace(nested, request=replace(nested.request, step="inside " + "f" * 28 + "123456abcdef"))
+    nested = replace(
+        nested, request=replace(nested.request, step="inside " + "f" * 28 + "123456abcdef")
+    )
 
     assert step_of(nested) == "inside eff_123456abcdef"
 

@@ -1,4 +1,6 @@
-"""Settings: the stronger wins, every bad one is named with its place, and no secret is an option."""
+"""Settings: the stronger wins, every bad one is named with its place, and no secret is an
+option.
+"""
 
 import re
 from pathlib import Path
@@ -28,15 +30,22 @@ def test_the_stronger_wins(home):
     work = home / "project" / "deep" / "er"
     work.mkdir(parents=True)
     user = written(
-        home / "home" / "effectonce" / "effectonce.toml", 'store = "sqlite:///user.db"\ntenant = "user"\nlimit = 7\nby = "u"'
+        home / "home" / "effectonce" / "effectonce.toml",
+        'store = "sqlite:///user.db"\ntenant = "user"\nlimit = 7\nby = "u"',
     )
     project = written(
-        home / "project" / "pyproject.toml", '[tool.effectonce]\nstore = "sqlite:///py.db"\ntenant = "py"\nby = "py"'
+        home / "project" / "pyproject.toml",
+        '[tool.effectonce]\nstore = "sqlite:///py.db"\ntenant = "py"\nby = "py"',
     )
-    own = written(home / "project" / "deep" / "effectonce.toml", 'store = "sqlite:///own.db"\ntenant = "own"')
+    own = written(
+        home / "project" / "deep" / "effectonce.toml", 'store = "sqlite:///own.db"\ntenant = "own"'
+    )
     found = resolve({"store": "sqlite:///flag.db"}, {"EFFECTONCE_TENANT": "env"}, work)
 
-    assert {name: (found[name].value, found[name].origin) for name in ("store", "tenant", "by", "limit", "output")} == {
+    assert {
+        name: (found[name].value, found[name].origin)
+        for name in ("store", "tenant", "by", "limit", "output")
+    } == {
         "store": ("sqlite:///flag.db", "--store"),
         "tenant": ("env", "EFFECTONCE_TENANT"),
         "by": ("py", str(project)),
@@ -61,9 +70,15 @@ def test_a_file_that_is_named_stands_for_those_that_would_be_found(home):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('store = "x"\nstroe = "y"', r"effectonce.toml, line 2: there is no setting 'stroe'; did you mean 'store'\?"),
+        (
+            'store = "x"\nstroe = "y"',
+            r"effectonce.toml, line 2: there is no setting 'stroe'; did you mean 'store'\?",
+        ),
         ("xyzzy = 1", r"line 1: there is no setting 'xyzzy'$"),
-        ('tenant = "a"\n\noutput = "xml"', "line 3: output is one of auto, table, json, jsonl, not 'xml'"),
+        (
+            'tenant = "a"\n\noutput = "xml"',
+            "line 3: output is one of auto, table, json, jsonl, not 'xml'",
+        ),
         ('limit = "many"', "line 1: limit is a number from 1, not 'many'"),
         ("limit = 0", "limit is a number from 1"),
         ("no_input = 2", "no_input is true or false, not 2"),
@@ -83,7 +98,9 @@ def test_a_bad_file_is_named_with_its_line(home, text, said):
 
 
 def test_a_bad_variable_is_named(home):
-    with pytest.raises(BadSettings, match="EFFECTONCE_COLOR: color is one of auto, always, never, not 'blue'"):
+    with pytest.raises(
+        BadSettings, match="EFFECTONCE_COLOR: color is one of auto, always, never, not 'blue'"
+    ):
         resolve({}, {"EFFECTONCE_COLOR": "blue"}, home)
 
 
@@ -116,16 +133,25 @@ def test_a_store_may_be_named_in_a_file_of_its_own(desk):
 
 
 def test_an_option_may_stand_before_or_after_the_command(desk):
-    before = desk.run("--store", desk.url, "--json", "effect", "list", EFFECTONCE_STORE="sqlite:///typo.db")
-    after = desk.run("effect", "list", "--store", desk.url, "--json", EFFECTONCE_STORE="sqlite:///typo.db")
+    before = desk.run(
+        "--store", desk.url, "--json", "effect", "list", EFFECTONCE_STORE="sqlite:///typo.db"
+    )
+    after = desk.run(
+        "effect", "list", "--store", desk.url, "--json", EFFECTONCE_STORE="sqlite:///typo.db"
+    )
 
     assert before.returncode == 0
     assert before.stdout.splitlines()[:2] == after.stdout.splitlines()[:2]
-    assert desk.run("-o", "json", "effect", "list", "-o", "jsonl", "--limit", "1").stdout.count("\n") == 1
+    assert (
+        desk.run("-o", "json", "effect", "list", "-o", "jsonl", "--limit", "1").stdout.count("\n")
+        == 1
+    )
 
 
 def test_settings_are_shown_with_their_origin_and_without_a_password(empty):
-    done = empty.run("config", "show", "--origin", EFFECTONCE_STORE="postgresql://app:hunter2@db/effects")
+    done = empty.run(
+        "config", "show", "--origin", EFFECTONCE_STORE="postgresql://app:hunter2@db/effects"
+    )
     lines = [line.split("\t") for line in done.stdout.splitlines()]
 
     assert [line[0] for line in lines] == [setting.name for setting in SETTINGS]
@@ -145,7 +171,10 @@ def test_the_settings_files_are_named_whether_they_are_there_or_not(empty):
 
 
 def test_a_setting_does_what_it_says(desk):
-    written(desk.folder / "effectonce.toml", 'output = "jsonl"\nlimit = 2\ntenant = "main"\ncolor = "always"')
+    written(
+        desk.folder / "effectonce.toml",
+        'output = "jsonl"\nlimit = 2\ntenant = "main"\ncolor = "always"',
+    )
 
     assert len(desk.run("effect", "list").stdout.splitlines()) == 2
     assert "\x1b[" in desk.run("-o", "table", "effect", "list").stdout
@@ -158,12 +187,22 @@ def test_every_setting_is_in_the_reference():
     assert [row[0] for row in rows] == [setting.name for setting in SETTINGS]
     for row, setting in zip(rows, SETTINGS, strict=True):
         default = "" if setting.default == "" else f"`{str(setting.default).lower()}`"
-        assert row[1:] == (setting.variable, f"`{setting.option}`" if setting.option else "", default, setting.about)
+        assert row[1:] == (
+            setting.variable,
+            f"`{setting.option}`" if setting.option else "",
+            default,
+            setting.about,
+        )
 
 
 def test_the_settings_file_of_this_repository_is_not_in_the_way():
     assert not [
-        path for path in (ROOT / "effectonce.toml", Path.home() / ".config" / "effectonce" / "effectonce.toml") if path.exists()
+        path
+        for path in (
+            ROOT / "effectonce.toml",
+            Path.home() / ".config" / "effectonce" / "effectonce.toml",
+        )
+        if path.exists()
     ]
 
 
@@ -180,7 +219,10 @@ def test_a_folder_that_is_closed_to_this_user_or_gone_has_no_settings(home, monk
     assert resolve({}, {}, here())["store"].origin == "default"
 
 
-@pytest.mark.parametrize(("text", "said"), [("[tool]\neffectonce = 5", "line 2: .* is a table, not 5"), ("tool = 5", None)])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("[tool]\neffectonce = 5", "line 2: .* is a table, not 5"), ("tool = 5", None)],
+)
 def test_a_pyproject_that_is_odd_is_told_or_left_alone(home, text, said):
     written(home / "pyproject.toml", text)
 
@@ -196,8 +238,17 @@ def test_a_variable_that_nothing_reads_is_reported_and_the_command_goes_on(empty
     done = empty.run(*command, EFFECTONCE_TENNANT="acme", EFFECTONCE_SPEED="9")
 
     assert done.returncode == 0
-    assert done.stderr.count("EFFECTONCE_TENNANT, which nothing reads: it has no effect. Did you mean EFFECTONCE_TENANT?") == 1
-    assert "EFFECTONCE_SPEED, which nothing reads: it has no effect. There are EFFECTONCE_APP, " in done.stderr
+    assert (
+        done.stderr.count(
+            "EFFECTONCE_TENNANT, which nothing reads: it has no effect. Did you mean"
+            " EFFECTONCE_TENANT?"
+        )
+        == 1
+    )
+    assert (
+        "EFFECTONCE_SPEED, which nothing reads: it has no effect. There are EFFECTONCE_APP, "
+        in done.stderr
+    )
 
 
 def test_every_setting_is_a_variable_that_is_known():

@@ -17,7 +17,16 @@ SMALL = {
 }
 POLICIES = {
     "jitter": ["none", "exponential", "equal", "full", "decorrelated"],
-    "storm": ["no retries", "naive", "naive + keys", "jitter", "one layer", "budget", "breaker", "whole"],
+    "storm": [
+        "no retries",
+        "naive",
+        "naive + keys",
+        "jitter",
+        "one layer",
+        "budget",
+        "breaker",
+        "whole",
+    ],
     "budget": ["none", "effectonce", "gRPC A6"],
     "turns": ["naive", "fixed", "jitter", "whole"],
 }
@@ -37,7 +46,10 @@ def test_a_chart_fits_the_terminal_and_shows_every_policy(name, columns):
 
     assert (said.returncode, said.stderr) == (0, "")
     assert max(len(line) for line in said.stdout.splitlines()) <= columns
-    assert all(any(line.startswith(f"{policy} ") for line in said.stdout.splitlines()) for policy in POLICIES[name])
+    assert all(
+        any(line.startswith(f"{policy} ") for line in said.stdout.splitlines())
+        for policy in POLICIES[name]
+    )
     assert "\x1b" not in said.stdout
     assert "…" not in said.stdout, "something was cut off"
 
@@ -52,7 +64,10 @@ def test_scripts_get_json_and_nothing_else(name):
 
 @pytest.mark.parametrize("name", SMALL)
 def test_a_seed_gives_the_same_json_in_another_process(name):
-    ones = [effectonce("simulate", name, *SMALL[name], "--seed", seed, "--json").stdout for seed in ("3", "3", "4")]
+    ones = [
+        effectonce("simulate", name, *SMALL[name], "--seed", seed, "--json").stdout
+        for seed in ("3", "3", "4")
+    ]
 
     assert ones[0] == ones[1] != ones[2]
 
@@ -88,7 +103,11 @@ def test_the_figures_drawn_are_the_figures_printed(name, shown, tmp_path):
 def test_a_moved_assumption_is_told_and_moves_the_result():
     said, calm, crowded = (
         effectonce("simulate", "turns", "--turns", "2000", *options)
-        for options in (("--set", "headroom=1"), ("--set", "headroom=50", "--json"), ("--set", "headroom=1", "--json"))
+        for options in (
+            ("--set", "headroom=1"),
+            ("--set", "headroom=50", "--json"),
+            ("--set", "headroom=1", "--json"),
+        )
     )
 
     assert "headroom=1" in said.stdout
@@ -116,7 +135,12 @@ def test_a_wrong_assumption_is_explained(given, told):
 
 @pytest.mark.parametrize(
     "command",
-    [("simulate", "storm", "--rate"), ("dlq", "redrive", "--rps"), ("audit", "scan", "--within"), ("tail", "--interval")],
+    [
+        ("simulate", "storm", "--rate"),
+        ("dlq", "redrive", "--rps"),
+        ("audit", "scan", "--within"),
+        ("tail", "--interval"),
+    ],
 )
 def test_what_is_not_a_number_is_no_number(command):
     said = effectonce(*command, "nan")

@@ -1,4 +1,6 @@
-"""The whole tree of commands: help with an example, reference page, exit codes, and what a look at the help does not import."""
+"""The whole tree of commands: help with an example, reference page, exit codes, and what a look
+at the help does not import.
+"""
 
 import re
 import subprocess
@@ -14,11 +16,15 @@ from effectonce.cli._reference import markdown, walk
 
 TREE = [(ctx.command_path, ctx, command) for ctx, command in walk()]
 PAGE = (ROOT / "docs" / "reference" / "cli.md").read_text()
-LEAVES = [(path, ctx, command) for path, ctx, command in TREE if not isinstance(command, click.Group)]
+LEAVES = [
+    (path, ctx, command) for path, ctx, command in TREE if not isinstance(command, click.Group)
+]
 
 
 def named(tree):
-    return pytest.mark.parametrize(("path", "ctx", "command"), tree, ids=[path for path, _, _ in tree])
+    return pytest.mark.parametrize(
+        ("path", "ctx", "command"), tree, ids=[path for path, _, _ in tree]
+    )
 
 
 def test_the_tree_is_whole():
@@ -31,22 +37,32 @@ def test_every_command_has_a_help_with_an_example_of_itself(path, ctx, command):
     help_text = command.get_help(ctx)
 
     assert "\n  Examples:\n" in help_text
-    assert re.search(rf"^    .*{re.escape(path)}", help_text, re.MULTILINE), "an example stands on a line of its own"
+    assert re.search(rf"^    .*{re.escape(path)}", help_text, re.MULTILINE), (
+        "an example stands on a line of its own"
+    )
     assert "\\b" not in help_text
     assert (command.help or "").strip().splitlines()[0].endswith((".", "?"))
 
 
 @named(TREE)
 def test_every_option_has_a_help(path, ctx, command):
-    assert [p.name for p in command.get_params(ctx) if isinstance(p, click.Option) and not p.help] == []
+    assert [
+        p.name for p in command.get_params(ctx) if isinstance(p, click.Option) and not p.help
+    ] == []
 
 
 @named(TREE)
 def test_every_command_and_option_is_in_the_reference(path, ctx, command):
-    section = re.search(rf"^##+ `{re.escape(path)}(?: [^`]*)?`\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    section = re.search(
+        rf"^##+ `{re.escape(path)}(?: [^`]*)?`\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL
+    )
 
     assert section is not None
-    assert [p.opts[0] for p in command.params if isinstance(p, click.Option) and p.opts[-1] not in section[1]] == []
+    assert [
+        p.opts[0]
+        for p in command.params
+        if isinstance(p, click.Option) and p.opts[-1] not in section[1]
+    ] == []
 
 
 def test_the_reference_is_current():
@@ -67,7 +83,18 @@ def test_every_exit_code_is_in_the_help():
         leaf
         for leaf in LEAVES
         if leaf[0].split()[1]
-        not in ("demo", "gateway", "mcp", "simulate", "classify", "completion", "config", "metrics", "lint", "provider")
+        not in (
+            "demo",
+            "gateway",
+            "mcp",
+            "simulate",
+            "classify",
+            "completion",
+            "config",
+            "metrics",
+            "lint",
+            "provider",
+        )
     ]
 )
 def test_every_command_takes_the_same_options(path, ctx, command):
@@ -85,9 +112,16 @@ def test_every_command_takes_the_same_options(path, ctx, command):
 
 
 def modules(*arguments):
-    code = "import sys; from effectonce.cli import main; main(sys.argv[1:], standalone_mode=False); print(*sys.modules, file=sys.stderr)"
+    code = (
+        "import sys; from effectonce.cli import main; main(sys.argv[1:], standalone_mode=False);"
+        " print(*sys.modules, file=sys.stderr)"
+    )
     done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=environment(), check=True
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=True,
     )
     return set(done.stderr.split())
 
@@ -127,7 +161,8 @@ def test_help_imports_nothing_of_the_engine(arguments):
     assert not {
         m
         for m in seen
-        if m.startswith("effectonce.") and not m.startswith(("effectonce.cli", "effectonce.views", "effectonce._text"))
+        if m.startswith("effectonce.")
+        and not m.startswith(("effectonce.cli", "effectonce.views", "effectonce._text"))
     }
     assert not seen & HEAVY
 
@@ -137,7 +172,9 @@ def test_the_help_of_all_imports_no_command():
 
 
 def test_completing_a_name_imports_no_command():
-    environ = environment(_EFFECTONCE_COMPLETE="bash_complete", COMP_WORDS="effectonce s", COMP_CWORD="1")
+    environ = environment(
+        _EFFECTONCE_COMPLETE="bash_complete", COMP_WORDS="effectonce s", COMP_CWORD="1"
+    )
     command = [sys.executable, "-X", "importtime", "-m", "effectonce.cli"]
     done = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)
 
@@ -148,7 +185,9 @@ def test_completing_a_name_imports_no_command():
 def test_a_command_that_is_misspelt_has_a_guess():
     def said(*arguments):
         command = [sys.executable, "-m", "effectonce.cli", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, env=environment(), check=False)
+        return subprocess.run(
+            command, capture_output=True, text=True, env=environment(), check=False
+        )
 
     assert "Did you mean 'effect'?" in said("efect").stderr
     assert "Did you mean 'show'?" in said("effect", "shwo").stderr

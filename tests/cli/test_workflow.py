@@ -42,12 +42,17 @@ def test_open_runs_are_listed_with_their_state_and_how_often_they_were_begun(dep
         ("deliver", "waiting", 1),
         ("apologise", "waiting", 1),
     ]
-    lines = [line.split("\t") for line in depot.run("workflow", "list", "--workflow", "apologise").stdout.splitlines()]
+    lines = [
+        line.split("\t")
+        for line in depot.run("workflow", "list", "--workflow", "apologise").stdout.splitlines()
+    ]
     assert [(line[1], line[2], line[3]) for line in lines] == [("apologise", "waiting", "1")]
     assert lines[0][5].startswith("GaveUp: call_back eff_")
 
 
-@pytest.mark.parametrize(("state", "count"), [("open", 3), ("completed", 0), ("failed", 1), ("all", 4)])
+@pytest.mark.parametrize(
+    ("state", "count"), [("open", 3), ("completed", 0), ("failed", 1), ("all", 4)]
+)
 def test_runs_are_listed_by_their_state(depot, state, count):
     assert len(runs(depot, "--state", state)) == count
     assert len(runs(depot, "--state", state, "--limit", "1")) == min(1, count)
@@ -64,7 +69,10 @@ def test_a_table_of_runs_fits_a_terminal(depot):
 
 def test_no_open_run_is_good_news(empty):
     assert empty.run("workflow", "list").stderr == "No run is open.\n"
-    assert empty.run("workflow", "list", "--workflow", "deliver").stderr == "No run of deliver is open.\n"
+    assert (
+        empty.run("workflow", "list", "--workflow", "deliver").stderr
+        == "No run of deliver is open.\n"
+    )
     assert "@guard.workflow" in empty.run("workflow", "list", "--state", "all").stderr
 
 
@@ -111,12 +119,17 @@ Nothing to do.
 def test_compensations_are_shown_below_the_steps(depot, failed):
     shown = re.sub("eff_[0-9a-f]{12}", "REF", depot.run("workflow", "show", failed).stdout)
 
-    assert shown.startswith("✗ failed  deliver  REF\nThis run of a workflow failed for good, and was compensated.")
+    assert shown.startswith(
+        "✗ failed  deliver  REF\nThis run of a workflow failed for good, and was compensated."
+    )
     assert shown.endswith(FAILED)
 
 
 def test_a_run_as_json_hides_its_arguments(depot, failed):
-    shown, revealed = depot.json("workflow", "show", failed), depot.json("workflow", "show", failed, "--reveal")
+    shown, revealed = (
+        depot.json("workflow", "show", failed),
+        depot.json("workflow", "show", failed, "--reveal"),
+    )
 
     assert shown["schema"] == "effectonce.run/1"
     assert [(s["position"], s["name"], s["state"], s["sends"]) for s in shown["compensations"]] == [
@@ -171,7 +184,9 @@ def test_a_run_goes_on_where_it_stopped(depot, waiting):
 def test_async_runs_go_on_too(depot):
     (run,) = runs(depot, "--workflow", "apologise")
 
-    (resumed,) = depot.json("workflow", "resume", run["reference"], "--yes", *APP, **OPEN)["resumed"]
+    (resumed,) = depot.json("workflow", "resume", run["reference"], "--yes", *APP, **OPEN)[
+        "resumed"
+    ]
     assert (resumed["state"], resumed["runs"]) == ("completed", 2)
     assert depot.done()[-1] == "call back ada"
 
@@ -199,7 +214,9 @@ def test_all_of_them_go_on_at_once(depot):
 
 
 def test_runs_of_workflows_that_an_app_does_not_have_are_told(depot, tmp_path):
-    (tmp_path / "other.py").write_text("import os\nfrom effectonce import Guard\nguard = Guard(os.environ['DEPOT_STORE'])\n")
+    (tmp_path / "other.py").write_text(
+        "import os\nfrom effectonce import Guard\nguard = Guard(os.environ['DEPOT_STORE'])\n"
+    )
     done = depot.run("workflow", "resume", "--all", "--yes", "--app", "other")
 
     assert done.returncode == 0
@@ -234,13 +251,18 @@ def test_a_cancelled_run_does_nothing_new_and_compensates_what_was_done(depot, w
 
     assert cancelled.returncode == 0
     assert f"It is to end, says ada. Then: effectonce workflow resume {waiting}" in cancelled.stderr
-    assert "waits to be ended: ada wants it to end: the customer has withdrawn." in " ".join(told.split())
+    assert "waits to be ended: ada wants it to end: the customer has withdrawn." in " ".join(
+        told.split()
+    )
     assert f"end it  effectonce workflow resume {waiting}" in told
     assert resumed.returncode == 1
     assert resumed.stdout.split("\t")[2] == "failed"
     assert depot.done()[-1] == "unship parcel of o-1"
     assert "ship parcel of o-1" not in depot.done()
-    assert depot.json("workflow", "show", waiting)["cancelled"] == {"by": "ada", "reason": "the customer has withdrawn"}
+    assert depot.json("workflow", "show", waiting)["cancelled"] == {
+        "by": "ada",
+        "reason": "the customer has withdrawn",
+    }
 
 
 def test_who_ends_a_run_says_why_and_that_it_is_meant(depot, waiting, failed):
@@ -249,7 +271,9 @@ def test_who_ends_a_run_says_why_and_that_it_is_meant(depot, waiting, failed):
     assert "It would be ended, by ada: seen. Nothing was changed." in dry.stderr
     assert "Say why with --reason" in depot.run("workflow", "cancel", waiting, "--yes").stderr
     assert "give --yes" in depot.run("workflow", "cancel", waiting, "--reason", "seen").stderr
-    code, _ = depot.terminal("workflow", "cancel", waiting, "--reason", "seen", dialogue=(("[y/N]:", "n"),))
+    code, _ = depot.terminal(
+        "workflow", "cancel", waiting, "--reason", "seen", dialogue=(("[y/N]:", "n"),)
+    )
     assert code == 1
     assert depot.json("workflow", "show", waiting)["cancelled"] is None
     ended = depot.run("workflow", "cancel", failed, *SAID)
@@ -257,7 +281,9 @@ def test_who_ends_a_run_says_why_and_that_it_is_meant(depot, waiting, failed):
     assert "has ended already" in ended.stderr
 
 
-def test_a_run_in_a_sealed_store_is_seen_without_the_keys_and_ended_with_them(tmp_path, monkeypatch):
+def test_a_run_in_a_sealed_store_is_seen_without_the_keys_and_ended_with_them(
+    tmp_path, monkeypatch
+):
     desk = Desk(tmp_path, f"sqlite:///{tmp_path / 'effects.db'}")
     keys = Keyring.generate("2026-11")
     monkeypatch.setenv("TEST_KEYS", keys)
@@ -274,7 +300,10 @@ def test_a_run_in_a_sealed_store_is_seen_without_the_keys_and_ended_with_them(tm
     (run,) = runs(desk)
 
     assert desk.run("workflow", "cancel", run["reference"], *SAID).returncode == 4
-    assert desk.run("workflow", "cancel", run["reference"], *SAID, EFFECTONCE_KEYS=keys).returncode == 0
+    assert (
+        desk.run("workflow", "cancel", run["reference"], *SAID, EFFECTONCE_KEYS=keys).returncode
+        == 0
+    )
     shown = desk.json("workflow", "show", run["reference"])
     assert [step["name"] for step in shown["steps"]] == ["first"]
     assert shown["cancelled"] == {"by": "", "reason": "what it said cannot be read"}

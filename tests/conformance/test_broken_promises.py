@@ -1,4 +1,6 @@
-"""Stores that break what holds a store together, not a rule of the protocol: nothing is atomic, or it is less than it says."""
+"""Stores that break what holds a store together, not a rule of the protocol: nothing is atomic,
+or it is less than it says.
+"""
 
 import asyncio
 import contextlib
@@ -79,13 +81,25 @@ BROKEN = [
     (NoLock, "sync", claims.of_many_racers_one_holds),
     (ReadsBeforeItWaits, "async", claims.of_many_racers_one_holds),
     (GivesUp, "sync", claims.of_many_that_take_over_one_holds),
-    *((CallsItselfDurable, mode, promises.a_durable_store_knows_everything_when_it_is_opened_again) for mode in MODES),
-    *((CallsItselfTransactional, mode, promises.a_store_with_transactions_can_begin_one) for mode in MODES),
+    *(
+        (
+            CallsItselfDurable,
+            mode,
+            promises.a_durable_store_knows_everything_when_it_is_opened_again,
+        )
+        for mode in MODES
+    ),
+    *(
+        (CallsItselfTransactional, mode, promises.a_store_with_transactions_can_begin_one)
+        for mode in MODES
+    ),
     *((CommitsAnyway, mode, promises.what_is_not_committed_does_not_stay) for mode in MODES),
 ]
 
 
-@pytest.mark.parametrize(("store", "mode", "check"), BROKEN, ids=lambda value: getattr(value, "__name__", value))
+@pytest.mark.parametrize(
+    ("store", "mode", "check"), BROKEN, ids=lambda value: getattr(value, "__name__", value)
+)
 def test_the_suite_catches(store, mode, check, tmp_path):
     place = (tmp_path / "effects.db",) if issubclass(store, SqliteStore) else ()
 
@@ -106,7 +120,9 @@ def test_a_store_that_says_little_is_held_to_no_more():
 
 
 def test_a_thread_that_ends_before_the_race_is_reported(monkeypatch):
-    """A tracer that a thread may not install ends it there; the others would wait for it until the run is killed."""
+    """A tracer that a thread may not install ends it there; the others would wait for it until
+    the run is killed.
+    """
     monkeypatch.setattr(bench_room, "GATE_S", 0.01)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     ends = iter([True])
@@ -119,5 +135,8 @@ def test_a_thread_that_ends_before_the_race_is_reported(monkeypatch):
 
     monkeypatch.setattr(threading, "Thread", Ending)
 
-    with Bench(lambda clock: MemoryStore(clock=clock), "sync") as bench, pytest.raises(threading.BrokenBarrierError):
+    with (
+        Bench(lambda clock: MemoryStore(clock=clock), "sync") as bench,
+        pytest.raises(threading.BrokenBarrierError),
+    ):
         bench.race([Find("k"), Find("k")])

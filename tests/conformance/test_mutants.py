@@ -1,4 +1,6 @@
-"""The suite catches every store that is broken on purpose; the kill tests catch every flow that is."""
+"""The suite catches every store that is broken on purpose; the kill tests catch every flow that
+is.
+"""
 
 import pytest
 

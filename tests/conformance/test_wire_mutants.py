@@ -1,4 +1,6 @@
-"""What a store does in one statement of its own is sabotaged, one part at a time: the suite must notice each."""
+"""What a store does in one statement of its own is sabotaged, one part at a time: the suite must
+notice each.
+"""
 
 from itertools import count
 
@@ -18,7 +20,11 @@ POSTGRES = {  # statement, what is taken out of it, what stands there instead
     "a completion is not fenced by its token": ("FINISH", " AND token = $3", " AND $3 <> ''"),
     "a completion is not fenced by its epoch": ("FINISH", " AND epoch = $4", " AND $4 > 0"),
     "a completion takes any state": ("FINISH", " AND state = 'dispatched'", ""),
-    "a completion forgets its window": ("FINISH", "dedup_until = {now} + window_s", "dedup_until = {now}"),
+    "a completion forgets its window": (
+        "FINISH",
+        "dedup_until = {now} + window_s",
+        "dedup_until = {now}",
+    ),
     "a completion does not say who": ("FINISH", "settled_by = $6", "settled_by = left($6, 0)"),
     "a swap does not look at the revision": ("UPDATE", " AND revision = ", " AND 0 < "),
     "a swap makes no new revision": ("UPDATE", "revision = revision + 1", "revision = revision"),
@@ -32,23 +38,51 @@ POSTGRES = {  # statement, what is taken out of it, what stands there instead
     "a birth with its end has no time": ("ENTER", "{now} + $11", "$11"),
     "a birth with its end forgets its window": ("ENTER", "{now} + $25", "{now}"),
     "a birth with its end is never swept": ("ENTER", "{now} + $22", "'infinity'"),
-    "a replay comes from any request": ("BEAR", "SELECT fingerprint, state", "SELECT $3 AS fingerprint, state"),
-    "a look sees nothing but outcomes that are over": ("LOOK", "dedup_until, settled_by", "'infinity'::float8, settled_by"),
+    "a replay comes from any request": (
+        "BEAR",
+        "SELECT fingerprint, state",
+        "SELECT $3 AS fingerprint, state",
+    ),
+    "a look sees nothing but outcomes that are over": (
+        "LOOK",
+        "dedup_until, settled_by",
+        "'infinity'::float8, settled_by",
+    ),
     "what is due is not seen": ("DUE", "due_at <= {now}", "due_at <= 0"),
     "a rival is not seen": ("SEE", "key <> $2", "false"),
     "a predecessor is not seen": ("SEE", "key = $4", "false"),
-    "a cell that is gone is replaced": ("WRITE_CELL", "coalesce((SELECT revision FROM stands), 0) = $3", "$3 >= 0"),
+    "a cell that is gone is replaced": (
+        "WRITE_CELL",
+        "coalesce((SELECT revision FROM stands), 0) = $3",
+        "$3 >= 0",
+    ),
     "a cell is not forgotten when it is read": ("CELL", " AND forget_at > {now}", ""),
     "a cell is not forgotten when it is written": ("WRITE_CELL", "$2 AND forget_at > {now}", "$2"),
-    "a write does not keep a cell any longer": ("WRITE_CELL", ", forget_at = excluded.forget_at", ""),
-    "a write to a cell makes no new revision": ("WRITE_CELL", "revision = cell.revision + 1", "revision = cell.revision"),
+    "a write does not keep a cell any longer": (
+        "WRITE_CELL",
+        ", forget_at = excluded.forget_at",
+        "",
+    ),
+    "a write to a cell makes no new revision": (
+        "WRITE_CELL",
+        "revision = cell.revision + 1",
+        "revision = cell.revision",
+    ),
     "a sweep forgets every cell": ("FORGET", "forget_at <= {now}", "true"),
 }
 REDIS = {
-    "a completion is not fenced by its token": ("FINISH", "record:sub(103, 102 + token) ~= ARGV[3] or ", ""),
+    "a completion is not fenced by its token": (
+        "FINISH",
+        "record:sub(103, 102 + token) ~= ARGV[3] or ",
+        "",
+    ),
     "a completion is not fenced by its epoch": ("FINISH", " or epoch ~= tonumber(ARGV[4])", ""),
     "a completion takes any state": ("FINISH", " or record:byte(2) ~= DISPATCHED", ""),
-    "a completion keeps its latch": ("FINISH", "'DEL', latch > 0 and base .. 'l:'", "'DEL', latch > 0 and base .. 'none:'"),
+    "a completion keeps its latch": (
+        "FINISH",
+        "'DEL', latch > 0 and base .. 'l:'",
+        "'DEL', latch > 0 and base .. 'none:'",
+    ),
     "a completion is due when it was claimed": ("FINISH", "redis.call('ZADD'", "tostring('ZADD'"),
     "a swap does not look at the revision": ("SWAP", "~= seen then", "== -1 then"),
     "a swap does not look at its step": ("SWAP", "if rival then return 0 end", ""),
@@ -58,31 +92,67 @@ REDIS = {
         "'MSETNX', base .. 'r:' .. key, record, base .. 'l:' .. latch, key) == 1",
         "'MSET', base .. 'r:' .. key, record)",
     ),
-    "a birth is not in its index": ("BEAR", "redis.call('ZADD', base .. 's', DISPATCHED", "tostring(DISPATCHED"),
+    "a birth is not in its index": (
+        "BEAR",
+        "redis.call('ZADD', base .. 's', DISPATCHED",
+        "tostring(DISPATCHED",
+    ),
     "a birth has no time": ("BEAR", "lease_until + now", "lease_until"),
-    "a birth with its end writes over what is there": ("ENTER", "key) then return 0 end", "key) then end"),
+    "a birth with its end writes over what is there": (
+        "ENTER",
+        "key) then return 0 end",
+        "key) then end",
+    ),
     "a birth with its end has no time": ("ENTER", "created_at + now", "created_at"),
     "a birth with its end forgets its window": ("ENTER", "dedup_until + now", "now"),
     "a birth with its end is never swept": ("ENTER", "due + now", "math.huge"),
     "what is due is not seen": ("DUE", "from, from + math.floor(now * TICKS),", "from, from,"),
-    "a rival is not seen": ("SEE", "local holder, rival = rival_of(latch, key)", "local holder, rival = false, false"),
+    "a rival is not seen": (
+        "SEE",
+        "local holder, rival = rival_of(latch, key)",
+        "local holder, rival = false, false",
+    ),
     "a predecessor is not seen": ("SEE", "after ~= '' and ", "false and "),
-    "an effect that leaves is not taken from its index": ("SWAP", "if old then forget(old, key) end", ""),
+    "an effect that leaves is not taken from its index": (
+        "SWAP",
+        "if old then forget(old, key) end",
+        "",
+    ),
     "a cell is replaced by who did not see it": ("SWAP_CELL", "~= seen then", "== -1 then"),
-    "a cell is not forgotten when it is read": ("SEE_CELL", "struct.unpack('<d', cell, 9) > now and cell", "cell"),
-    "a cell is not forgotten when it is written": ("SWAP_CELL", "struct.unpack('<d', cell, 9) > now and cell", "cell"),
+    "a cell is not forgotten when it is read": (
+        "SEE_CELL",
+        "struct.unpack('<d', cell, 9) > now and cell",
+        "cell",
+    ),
+    "a cell is not forgotten when it is written": (
+        "SWAP_CELL",
+        "struct.unpack('<d', cell, 9) > now and cell",
+        "cell",
+    ),
     "a write does not keep a cell any longer": (
         "SWAP_CELL",
         "struct.pack('<d', now + keep)",
         "(cell and cell:sub(9, 16) or struct.pack('<d', now + keep))",
     ),
-    "a write to a cell makes no new revision": ("SWAP_CELL", "ARGV[4] ..", "(cell and cell:sub(1, 8) or ARGV[4]) .."),
+    "a write to a cell makes no new revision": (
+        "SWAP_CELL",
+        "ARGV[4] ..",
+        "(cell and cell:sub(1, 8) or ARGV[4]) ..",
+    ),
 }
 SQLITE = {
-    "a cell is replaced by who did not see it": ("WRITE_CELL", "WHERE ?2 = coalesce(", "WHERE ?2 >= 0 OR 0 = coalesce("),
+    "a cell is replaced by who did not see it": (
+        "WRITE_CELL",
+        "WHERE ?2 = coalesce(",
+        "WHERE ?2 >= 0 OR 0 = coalesce(",
+    ),
     "a cell is not forgotten when it is read": ("CELL", "forget_at > ?", "? > 0"),
     "a cell is not forgotten when it is written": ("WRITE_CELL", "forget_at > ?5", "?5 > 0"),
-    "a write does not keep a cell any longer": ("WRITE_CELL", ", forget_at = excluded.forget_at", ""),
+    "a write does not keep a cell any longer": (
+        "WRITE_CELL",
+        ", forget_at = excluded.forget_at",
+        "",
+    ),
     "a write to a cell makes no new revision": ("WRITE_CELL", ", revision = revision + 1", ""),
     "a cell's revision comes back": ("WRITE_CELL", "1 + abs(random() % 1000000000000000)", "1"),
     "a sweep forgets every cell": ("FORGET_CELLS", "forget_at <= ?", "? > 0"),
@@ -95,7 +165,8 @@ def caught(open_store, mode="sync"):
         with Bench(open_store, mode) as bench:
             try:
                 check(bench)
-            except StoreUnavailable as error:  # a decision that can never be written is one that is wrong
+            except StoreUnavailable as error:
+                # a decision that can never be written is one that is wrong
                 assert "changed 100 times" in str(error), error  # noqa: PT017
                 return check.__name__
             except (AssertionError, KeyError, TypeError, ValueError):
@@ -132,7 +203,9 @@ def test_the_suite_catches_on_postgres(fault, postgres, monkeypatch):
     right = getattr(sql, name)
     part, instead = (text.replace("{now}", sql.NOW) for text in (part, instead))
     assert part in right.sql.decode(), "the statement has changed: sabotage it anew"
-    monkeypatch.setattr(sql, name, sql.statement(right.sql.decode().replace(part, instead), *right.types))
+    monkeypatch.setattr(
+        sql, name, sql.statement(right.sql.decode().replace(part, instead), *right.types)
+    )
 
     assert caught(lambda clock: PostgresStore(postgres.emptied(), clock=clock))
 
@@ -143,6 +216,8 @@ def test_the_suite_catches_on_redis(fault, monkeypatch):
     right = getattr(scripts, name)
     assert part in right.source.decode(), "the script has changed: sabotage it anew"
     monkeypatch.setattr(right, "source", right.source.decode().replace(part, instead).encode())
-    monkeypatch.setattr(right, "sha", scripts.sha1(right.source, usedforsecurity=False).hexdigest().encode())
+    monkeypatch.setattr(
+        right, "sha", scripts.sha1(right.source, usedforsecurity=False).hexdigest().encode()
+    )
 
     assert caught(lambda clock: RedisStore(redis.emptied(redis.server()).url, clock=clock))

@@ -1,4 +1,6 @@
-"""What the facts share: a store with a hand-cranked clock, a ledger with a script, and values that are hard to store."""
+"""What the facts share: a store with a hand-cranked clock, a ledger with a script, and values
+that are hard to store.
+"""
 
 import dataclasses
 import enum
@@ -76,7 +78,9 @@ class Struct(msgspec.Struct):
     when: date | None = None
 
 
-RECEIPT = Receipt(UUID(int=7), datetime(2025, 3, 1, tzinfo=UTC), [Line("a", Decimal("1.10"))], Colour.RED)
+RECEIPT = Receipt(
+    UUID(int=7), datetime(2025, 3, 1, tzinfo=UTC), [Line("a", Decimal("1.10"))], Colour.RED
+)
 
 
 def guarded(store, body, **contract):

@@ -1,4 +1,6 @@
-"""A tool gets another parameter while calls are under way: what was asked for before the deploy, and is asked for again after it."""
+"""A tool gets another parameter while calls are under way: what was asked for before the deploy,
+and is asked for again after it.
+"""
 
 import pytest
 
@@ -17,7 +19,9 @@ def before(store, paid):
     """The old release: it knows one currency, and does not speak of it."""
 
     def make(**contract):
-        return Guard(store).tool(kind="write", **contract)(named("pay", lambda invoice: paid.append((invoice, "EUR"))))
+        return Guard(store).tool(kind="write", **contract)(
+            named("pay", lambda invoice: paid.append((invoice, "EUR")))
+        )
 
     return make
 

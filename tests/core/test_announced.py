@@ -1,4 +1,6 @@
-"""A tool with `separate_dispatch` whose record says *dispatched* from the entry of `sending()` on, and not before."""
+"""A tool with `separate_dispatch` whose record says *dispatched* from the entry of `sending()`
+on, and not before.
+"""
 
 import asyncio
 import inspect
@@ -7,7 +9,16 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from effectonce import ContractViolation, EffectOnceError, Guard, InDoubt, NotSent, Retry, StoreUnavailable, current_effect
+from effectonce import (
+    ContractViolation,
+    EffectOnceError,
+    Guard,
+    InDoubt,
+    NotSent,
+    Retry,
+    StoreUnavailable,
+    current_effect,
+)
 from effectonce._core import ops
 from effectonce.http.client import protect
 from tests.flaky import FlakyStore
@@ -20,10 +31,24 @@ each_colour = pytest.mark.parametrize("colour", COLOURS)
 class Pays:
     """A tool that does something *before* `sending()`, and pays inside of it."""
 
-    def __init__(self, colour, *, before=lambda: None, inside=lambda: None, skips=False, store=None, **contract):
+    def __init__(
+        self,
+        colour,
+        *,
+        before=lambda: None,
+        inside=lambda: None,
+        skips=False,
+        store=None,
+        **contract,
+    ):
         self.store, self.paid, self.states = store or FlakyStore(), 0, []
         self.guard, self.colour = Guard(self.store, cache=0), colour
-        declared = {"kind": "write", "separate_dispatch": True, "retry": ONCE, "wait_s": 0} | contract
+        declared = {
+            "kind": "write",
+            "separate_dispatch": True,
+            "retry": ONCE,
+            "wait_s": 0,
+        } | contract
 
         def pay(order: int) -> str:
             self.look()
@@ -216,7 +241,11 @@ def test_a_protected_client_outside_of_it_is_a_dispatch_too(colour):
         return httpx.Response(200, text="in")
 
     keys, transport = [], httpx.MockTransport(answer)
-    made = httpx.Client(transport=transport) if colour == "sync" else httpx.AsyncClient(transport=transport)
+    made = (
+        httpx.Client(transport=transport)
+        if colour == "sync"
+        else httpx.AsyncClient(transport=transport)
+    )
     client = protect(made, retry=ONCE)
 
     def before():

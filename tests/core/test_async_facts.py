@@ -207,12 +207,16 @@ def test_a_cancelled_caller_is_not_answered(tmp_path):
         store = SqliteStore(tmp_path / "effects.db")
         await store.aapply(ops.Tally())
         with store._lock:
-            task = asyncio.create_task(store.aapply(ops.Claim(request("k"), "t", 30, dispatch=True)))
+            task = asyncio.create_task(
+                store.aapply(ops.Claim(request("k"), "t", 30, dispatch=True))
+            )
             await asyncio.sleep(0)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-        assert isinstance(await store.aapply(ops.Claim(request("k2"), "t", 30, dispatch=True)), ops.Held)
+        assert isinstance(
+            await store.aapply(ops.Claim(request("k2"), "t", 30, dispatch=True)), ops.Held
+        )
         store.close()
 
     asyncio.run(main())

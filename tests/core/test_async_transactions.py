@@ -84,7 +84,8 @@ def test_a_transaction_cancelled_while_it_waits_for_the_lock_gives_it_back(tmp_p
     async def main():
         with store.transaction():
             waiting = asyncio.create_task(enter())
-            await asyncio.sleep(0)  # its thread is started; whether it polls already does not matter
+            # its thread is started; whether it polls already does not matter
+            await asyncio.sleep(0)
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiting

@@ -21,7 +21,13 @@ from effectonce import (
     current_effect,
 )
 from effectonce._core import ops
-from effectonce._core.attempt_log import FailedAttempt, RedriveRequest, asked_again, read_entry, read_failure
+from effectonce._core.attempt_log import (
+    FailedAttempt,
+    RedriveRequest,
+    asked_again,
+    read_entry,
+    read_failure,
+)
 from effectonce._core.codec import decode, encode_error
 from effectonce._core.record import GAVE_UP, REDRIVEN, TRIED
 from effectonce.stores.sqlite import SqliteStore
@@ -64,10 +70,23 @@ def test_every_attempt_says_how_it_ended_and_the_last_one_that_the_call_gave_up(
 
     said = "the tool says nothing was sent"
     assert tried(guard) == [
-        FailedAttempt(1, "NotSent", "refused 1", "unknown", "not_sent", said, None, None, clock(), "declared"),
-        FailedAttempt(2, "NotSent", "refused 2", "unknown", "not_sent", said, None, None, clock(), "declared"),
         FailedAttempt(
-            3, "NotSent", "refused 3", "unknown", "not_sent", said, None, "it was tried 3 times", clock(), "declared"
+            1, "NotSent", "refused 1", "unknown", "not_sent", said, None, None, clock(), "declared"
+        ),
+        FailedAttempt(
+            2, "NotSent", "refused 2", "unknown", "not_sent", said, None, None, clock(), "declared"
+        ),
+        FailedAttempt(
+            3,
+            "NotSent",
+            "refused 3",
+            "unknown",
+            "not_sent",
+            said,
+            None,
+            "it was tried 3 times",
+            clock(),
+            "declared",
         ),
     ]
 
@@ -99,7 +118,10 @@ def test_a_failed_attempt_costs_one_write(clock):
     pay = failing(guard, *NEVER_SENT[:1], ("after", TimeoutError()), downstream=KEYED)
 
     with pytest.raises(GaveUp):
-        call(guard, tool(guard, pay.__wrapped__, downstream=KEYED, retry=Retry(attempts=1), name="pay"))
+        call(
+            guard,
+            tool(guard, pay.__wrapped__, downstream=KEYED, retry=Retry(attempts=1), name="pay"),
+        )
     assert store.log == ["Claim", "Unsend", "Attest"]
 
     store.log.clear()
@@ -137,13 +159,22 @@ def test_a_definite_failure_says_in_its_outcome_what_it_was_taken_for(guard, clo
     (record,) = guard.store.apply(ops.Browse(State.FAILED))
     said = read_failure(record.decided_at, decode(record.outcome).content)
     assert said == FailedAttempt(
-        2, "Rejected", "no such account", "unknown", "rejected", "the tool says it was refused", at=clock(), basis="declared"
+        2,
+        "Rejected",
+        "no such account",
+        "unknown",
+        "rejected",
+        "the tool says it was refused",
+        at=clock(),
+        basis="declared",
     )
     assert [entry.number for entry in tried(guard)] == [1]
 
 
 def test_a_failure_of_an_older_release_has_no_verdict():
-    assert read_failure(7.0, decode(encode_error(ValueError("no"))).content) == FailedAttempt(0, "ValueError", "no", at=7.0)
+    assert read_failure(7.0, decode(encode_error(ValueError("no"))).content) == FailedAttempt(
+        0, "ValueError", "no", at=7.0
+    )
 
 
 def test_a_doubt_says_which_error_it_came_from(guard):
@@ -206,7 +237,9 @@ def test_an_error_that_is_worth_no_other_attempt_ends_the_call(guard):
     with pytest.raises(NotSent):
         call(guard, pay)
 
-    assert [(e.number, e.gave_up) for e in tried(guard)] == [(1, "nothing says that another attempt would go better")]
+    assert [(e.number, e.gave_up) for e in tried(guard)] == [
+        (1, "nothing says that another attempt would go better")
+    ]
 
 
 @pytest.mark.parametrize("lost", [False, True])
@@ -220,7 +253,12 @@ def test_a_breaker_that_opens_between_attempts_is_the_last_word(guard, lost):
 
     first, last = tried(guard)
     assert (first.number, first.gave_up) == (1, None)
-    assert (last.number, last.error, last.bucket, last.gave_up) == (0, "CircuitOpen", "circuit_open", "its breaker is open now")
+    assert (last.number, last.error, last.bucket, last.gave_up) == (
+        0,
+        "CircuitOpen",
+        "circuit_open",
+        "its breaker is open now",
+    )
     assert last.retry_after_s is not None
 
 
@@ -230,7 +268,9 @@ def take_over_at_the_next_dispatch(guard, store, clock, *, lease_s, dispatch):
     def steal(op):
         if isinstance(op, ops.Dispatch) and not taken:
             clock.advance(31)
-            taken.append(apply(ops.Claim(guard.find(op.key).request, "another", lease_s, dispatch=dispatch)))
+            taken.append(
+                apply(ops.Claim(guard.find(op.key).request, "another", lease_s, dispatch=dispatch))
+            )
         return apply(op)
 
     store.apply = steal
@@ -249,7 +289,9 @@ def test_a_call_that_meets_somebody_else_after_an_unanswered_send_gives_up(guard
     ]
 
 
-def test_a_turn_that_refuses_to_go_on_after_an_unanswered_send_does_not_say_that_nothing_was_sent(guard, store, clock):
+def test_a_turn_that_refuses_to_go_on_after_an_unanswered_send_does_not_say_that_nothing_was_sent(
+    guard, store, clock
+):
     """Somebody else took the record and let it go again; to go on would be a third attempt."""
     pay = failing(guard, ("after", TimeoutError("no answer")), downstream=KEYED)
     take_over_at_the_next_dispatch(guard, store, clock, lease_s=0.0, dispatch=False)
@@ -287,7 +329,8 @@ def test_what_an_error_said_is_sealed_and_opened(tmp_path, clock):
 
     assert [entry.message for entry in tried(guard)] == ["card 4111 refused"] * 3
     bare = Guard(store, cache=0)
-    assert [entry.gave_up is None for entry in tried(bare)] == [True, True, False]  # that much is in the clear
+    # that much is in the clear
+    assert [entry.gave_up is None for entry in tried(bare)] == [True, True, False]
     assert {entry.message for entry in tried(bare)} == {"what it said cannot be read"}
     store.close()
     assert b"4111".hex().encode() not in (tmp_path / "effects.db").read_bytes()

@@ -22,8 +22,14 @@ def test_the_ceiling_doubles_from_the_base_up_to_the_cap():
 
 @pytest.mark.parametrize("jitter", [Jitter.FULL, Jitter.EQUAL])
 def test_the_ceiling_grows_by_the_multiplier(jitter):
-    ceilings = [delay(jitter, attempt, 0.0, 0.5, 20.0, lambda: 1.0, multiplier=3.0) for attempt in (1, 2, 3, 4, 5, 5000)]
-    still = [delay(jitter, attempt, 0.0, 0.5, 20.0, lambda: 1.0, multiplier=1.0) for attempt in (1, 2, 5000)]
+    ceilings = [
+        delay(jitter, attempt, 0.0, 0.5, 20.0, lambda: 1.0, multiplier=3.0)
+        for attempt in (1, 2, 3, 4, 5, 5000)
+    ]
+    still = [
+        delay(jitter, attempt, 0.0, 0.5, 20.0, lambda: 1.0, multiplier=1.0)
+        for attempt in (1, 2, 5000)
+    ]
 
     assert ceilings == [0.5, 1.5, 4.5, 13.5, 20.0, 20.0]
     assert still == [0.5, 0.5, 0.5]
@@ -32,7 +38,9 @@ def test_the_ceiling_grows_by_the_multiplier(jitter):
 def test_a_tool_waits_as_its_multiplier_says():
     clock = VirtualTime()
 
-    flow = plain_call(patience(clock, base_s=0.25, multiplier=4.0, attempts=4), TimeoutError(), repeatable=True)
+    flow = plain_call(
+        patience(clock, base_s=0.25, multiplier=4.0, attempts=4), TimeoutError(), repeatable=True
+    )
     _, delays = clock.run(flow, iter(lambda: Raised(TimeoutError()), None))
 
     assert delays == [0.25, 1.0, 4.0]
@@ -40,7 +48,8 @@ def test_a_tool_waits_as_its_multiplier_says():
 
 
 @pytest.mark.parametrize(
-    ("bucket", "delay_s"), [("rate_limit", 4.0), ("overloaded", 4.0), ("server_error", 0.5), ("unreachable", 0.5)]
+    ("bucket", "delay_s"),
+    [("rate_limit", 4.0), ("overloaded", 4.0), ("server_error", 0.5), ("unreachable", 0.5)],
 )
 def test_who_was_told_to_slow_down_begins_with_a_longer_pause(bucket, delay_s):
     verdict = Verdict(Bucket(bucket), Certainty.NOT_SENT)
@@ -93,7 +102,9 @@ def test_certainty_and_retryability_are_two_questions(error, certainty, retryabl
 
 
 def test_only_a_tool_itself_can_say_that_nothing_was_sent():
-    """A refused connection may be the second request of the tool, or an inner retry after a time-out."""
+    """A refused connection may be the second request of the tool, or an inner retry after a
+    time-out.
+    """
     import socket
 
     for error in (socket.gaierror(), ConnectionRefusedError()):

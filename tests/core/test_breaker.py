@@ -1,11 +1,22 @@
-"""The breaker's machine and its policy, without time, threads or chance. What peers do wrong is in tests/policy/test_peers_flaws.py."""
+"""The breaker's machine and its policy, without time, threads or chance. What peers do wrong is
+in tests/policy/test_peers_flaws.py.
+"""
 
 from math import inf
 
 import pytest
 
 from effectonce import Breaker, Bucket, Certainty, ContractViolation, Scope, Verdict
-from effectonce._core.breaker.machine import FREE, MOVES, UNHEALTHY, BreakerEvent, Machine, Phase, Sign, sign_of
+from effectonce._core.breaker.machine import (
+    FREE,
+    MOVES,
+    UNHEALTHY,
+    BreakerEvent,
+    Machine,
+    Phase,
+    Sign,
+    sign_of,
+)
 from effectonce._core.classification.classify import classifier
 from effectonce.errors import CircuitOpen
 
@@ -108,7 +119,13 @@ def test_failures_in_a_row_open_it_however_long_ago_they_were():
 
 
 def test_a_condition_that_is_given_is_the_only_one():
-    alone = [Breaker(failures=9), Breaker(rate=0.5), Breaker(slow_rate=0.5, slow_s=1), Breaker(consecutive=9), Breaker()]
+    alone = [
+        Breaker(failures=9),
+        Breaker(rate=0.5),
+        Breaker(slow_rate=0.5, slow_s=1),
+        Breaker(consecutive=9),
+        Breaker(),
+    ]
 
     assert [policy.limits.consecutive for policy in alone] == [None, None, None, 9, 5]
 
@@ -345,7 +362,8 @@ def test_the_dependency_may_ask_for_a_longer_open_time_and_gets_it():
 
     fail(subject, 2, retry_after_s=100.0)
 
-    assert subject.until == pytest.approx(125.0)  # never earlier than it asked, and spread over its callers
+    # never earlier than it asked, and spread over its callers
+    assert subject.until == pytest.approx(125.0)
 
 
 def test_a_shorter_retry_after_does_not_shorten_the_open_time():
@@ -390,7 +408,12 @@ def test_a_dependency_that_was_well_for_long_starts_from_the_first_open_time():
 @pytest.mark.parametrize("phase", Phase)
 def test_a_hand_moves_it_from_anywhere(phase):
     assert {
-        MOVES[phase, event] for event in (BreakerEvent.OPEN_BY_HAND, BreakerEvent.CLOSE_BY_HAND, BreakerEvent.DISABLE_BY_HAND)
+        MOVES[phase, event]
+        for event in (
+            BreakerEvent.OPEN_BY_HAND,
+            BreakerEvent.CLOSE_BY_HAND,
+            BreakerEvent.DISABLE_BY_HAND,
+        )
     } == {
         Phase.FORCED_OPEN,
         Phase.CLOSED,
@@ -495,13 +518,22 @@ def test_what_is_counted_too_late_goes_nowhere_but_into_the_statistics():
 
 @pytest.mark.parametrize("bucket", Bucket)
 def test_only_what_says_something_about_the_dependency_counts(bucket):
-    expected = Sign.FAILURE if bucket in UNHEALTHY else Sign.SUCCESS if bucket is Bucket.OK else Sign.NEUTRAL
+    expected = (
+        Sign.FAILURE
+        if bucket in UNHEALTHY
+        else Sign.SUCCESS
+        if bucket is Bucket.OK
+        else Sign.NEUTRAL
+    )
 
     assert sign_of(Verdict(bucket, Certainty.AMBIGUOUS)) is expected
 
 
 def test_an_error_of_our_own_process_is_not_the_dependencys():
-    assert sign_of(Verdict(Bucket.UNREACHABLE, Certainty.NOT_SENT, scope=Scope.PROCESS)) is Sign.NEUTRAL
+    assert (
+        sign_of(Verdict(Bucket.UNREACHABLE, Certainty.NOT_SENT, scope=Scope.PROCESS))
+        is Sign.NEUTRAL
+    )
 
 
 def test_an_error_of_a_whole_host_counts_whatever_its_bucket():
@@ -511,7 +543,10 @@ def test_an_error_of_a_whole_host_counts_whatever_its_bucket():
 def test_rate_limits_count_if_the_policy_says_so():
     policy = Breaker(counts_as_failure=UNHEALTHY | {Bucket.RATE_LIMIT})
 
-    assert sign_of(Verdict(Bucket.RATE_LIMIT, Certainty.REJECTED), policy.counts_as_failure) is Sign.FAILURE
+    assert (
+        sign_of(Verdict(Bucket.RATE_LIMIT, Certainty.REJECTED), policy.counts_as_failure)
+        is Sign.FAILURE
+    )
 
 
 def test_a_business_no_is_a_success_if_the_policy_says_so():
@@ -570,7 +605,9 @@ def test_a_refusal_says_that_nothing_was_sent_and_is_not_retried_in_this_step():
 
 
 def test_a_refusal_inside_a_tool_says_that_nothing_was_sent_only_if_the_tool_makes_one_request():
-    """Another request may have left before: a refusal of the second one would make a retry look harmless."""
+    """Another request may have left before: a refusal of the second one would make a retry look
+    harmless.
+    """
     refusal = CircuitOpen("refused")
 
     assert classifier((), (), one_request=True)(refusal).certainty is Certainty.NOT_SENT

@@ -128,7 +128,9 @@ def test_what_was_earned_is_shared_though_the_retry_that_tells_it_is_refused():
 
 
 def test_to_look_at_a_shared_budget_changes_nothing():
-    """A metric that is read every few seconds would otherwise keep the successes from all other processes."""
+    """A metric that is read every few seconds would otherwise keep the successes from all other
+    processes.
+    """
     budget = RetryBudget("stripe", capacity=14, shared=True)
     empty = Cell(0.0, b"\xcb\x00\x00\x00\x00\x00\x00\x00\x00", 2)
     assert answered(budget.charge(DOWN), empty)[0] is False
@@ -261,7 +263,11 @@ def test_a_store_that_cannot_be_asked_stops_nobody():
 
 def test_while_the_store_cannot_be_asked_a_turn_counts_for_itself():
     turn = TurnState("turn", Budget(repairs=2, attempts=2).limits, "turn 7")
-    gone, repair, again = Unavailable(StoreUnavailable("gone")), Purchase(repair=True), Purchase("a", again=True)
+    gone, repair, again = (
+        Unavailable(StoreUnavailable("gone")),
+        Purchase(repair=True),
+        Purchase("a", again=True),
+    )
 
     assert answered(turn.spend(repair), Cell(0.0), None)[0] == ""  # the store knows of this one
     assert answered(turn.spend(repair), gone)[0] == ""
@@ -272,7 +278,14 @@ def test_while_the_store_cannot_be_asked_a_turn_counts_for_itself():
 
 @pytest.mark.parametrize(
     "limits",
-    [{"attempts": 0}, {"steps": 0}, {"wall_s": 0}, {"wall_s": float("inf")}, {"repairs": -1}, {"by_bucket": {"often": 1}}],
+    [
+        {"attempts": 0},
+        {"steps": 0},
+        {"wall_s": 0},
+        {"wall_s": float("inf")},
+        {"repairs": -1},
+        {"by_bucket": {"often": 1}},
+    ],
 )
 def test_limits_that_make_no_sense_are_refused(limits):
     with pytest.raises(ContractViolation):

@@ -1,4 +1,6 @@
-"""Cancelled at every await, once, twice and at the end of the loop: what is known is written down first."""
+"""Cancelled at every await, once, twice and at the end of the loop: what is known is written
+down first.
+"""
 
 import asyncio
 import contextlib
@@ -21,7 +23,9 @@ from tests.flaky import FlakyStore
 
 
 class GatedStore:
-    """A memory store that lets each async op through only when the test says so, so that a test can cancel at every await."""
+    """A memory store that lets each async op through only when the test says so, so that a test
+    can cancel at every await.
+    """
 
     def __init__(self, clock=None):
         self.inner = MemoryStore(clock=clock or FakeClock())
@@ -169,7 +173,12 @@ def test_cancelled_between_attempts_the_claim_is_let_go():
                 asyncio.current_task().cancel()
                 raise ConnectionRefusedError
 
-        _, _, call = guarded(store, body, not_sent=[ConnectionRefusedError], retry=Retry(attempts=3, base_s=0.01, cap_s=0.01))
+        _, _, call = guarded(
+            store,
+            body,
+            not_sent=[ConnectionRefusedError],
+            retry=Retry(attempts=3, base_s=0.01, cap_s=0.01),
+        )
         with pytest.raises(asyncio.CancelledError):
             await asyncio.create_task(call())
         await call()
@@ -189,7 +198,9 @@ def test_cancelled_between_attempts_under_a_key_the_claim_is_let_go():
                 asyncio.current_task().cancel()
                 raise TimeoutError
 
-        _, _, call = guarded(store, body, downstream="key", retry=Retry(attempts=3, base_s=0.01, cap_s=0.01))
+        _, _, call = guarded(
+            store, body, downstream="key", retry=Retry(attempts=3, base_s=0.01, cap_s=0.01)
+        )
         with pytest.raises(asyncio.CancelledError):
             await asyncio.create_task(call())
         await call()

@@ -1,4 +1,6 @@
-"""Canonical form: RFC 8785 where JSON is exact, lossless beyond, refused where nothing is stable."""
+"""Canonical form: RFC 8785 where JSON is exact, lossless beyond, refused where nothing is
+stable.
+"""
 
 import collections
 import enum
@@ -80,11 +82,24 @@ def test_the_sample_of_rfc_8785_section_3_2_2():
 def test_keys_are_sorted_by_utf_16_unit_as_in_section_3_2_3():
     keys = {"\u20ac": 1, "\r": 2, "\ufb33": 3, "1": 4, "\U0001f600": 5, "\u0080": 6, "\u00f6": 7}
     assert canonical(keys) == rfc8785.dumps(keys)
-    assert canonical(keys).decode().split(":")[1:] == ['2,"1"', '4,"\x80"', '6,"ö"', '7,"€"', '1,"😀"', '5,"\ufb33"', "3}"]
+    assert canonical(keys).decode().split(":")[1:] == [
+        '2,"1"',
+        '4,"\x80"',
+        '6,"ö"',
+        '7,"€"',
+        '1,"😀"',
+        '5,"\ufb33"',
+        "3}",
+    ]
 
 
 @pytest.mark.parametrize(
-    ("text", "written"), [("\b\t\n\f\r", r"\b\t\n\f\r"), ("\x00\x1f\x7f", "\\u0000\\u001f\x7f"), ("\u2028/<é", "\u2028/<é")]
+    ("text", "written"),
+    [
+        ("\b\t\n\f\r", r"\b\t\n\f\r"),
+        ("\x00\x1f\x7f", "\\u0000\\u001f\x7f"),
+        ("\u2028/<é", "\u2028/<é"),
+    ],
 )
 def test_strings_are_escaped_as_rfc_8785_does(text, written):
     assert canonical(text).decode() == f'"{written}"'
@@ -96,7 +111,9 @@ JSON = st.recursive(
     | st.integers(-(2**53) + 1, 2**53 - 1)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(exclude_categories=["Cs"])),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner),
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner)
+    ),
     max_leaves=30,
 )
 
@@ -137,7 +154,10 @@ class Struct(msgspec.Struct):
         (Decimal("1.10"), "#decimal:11e-1"),
         (Decimal("110E-2"), "#decimal:11e-1"),
         (Decimal("-0.00"), "#decimal:0e0"),
-        (Decimal("1234567890123456789012345678901.5"), "#decimal:12345678901234567890123456789015e-1"),
+        (
+            Decimal("1234567890123456789012345678901.5"),
+            "#decimal:12345678901234567890123456789015e-1",
+        ),
         (datetime(2025, 3, 1, 12, tzinfo=UTC), '#datetime:"2025-03-01T12:00:00+00:00"'),
         (date(2025, 3, 1), '#date:"2025-03-01"'),
         (time(12, 30), '#time:"12:30:00"'),
@@ -205,7 +225,9 @@ def test_null_is_not_absence_and_arrays_are_ordered():
 
 
 @pytest.mark.parametrize(
-    "value", [object(), lambda: 0, "\ud800", {"\ud800": 1}, 1j], ids=["object", "function", "string", "key", "complex"]
+    "value",
+    [object(), lambda: 0, "\ud800", {"\ud800": 1}, 1j],
+    ids=["object", "function", "string", "key", "complex"],
 )
 def test_what_has_no_stable_identity_is_refused(value):
     with pytest.raises(NotCanonical):
@@ -231,18 +253,29 @@ def test_a_fingerprint_names_its_version():
 
 @given(
     st.lists(
-        st.integers(-(10**30), 10**30) | st.decimals(allow_nan=False, allow_infinity=False) | st.text(max_size=5), max_size=4
+        st.integers(-(10**30), 10**30)
+        | st.decimals(allow_nan=False, allow_infinity=False)
+        | st.text(max_size=5),
+        max_size=4,
     )
 )
 def test_equal_values_are_equal_bytes(values):
     try:
         assert canonical(values) == canonical(list(values)) == canonical(tuple(values))
     except NotCanonical:
-        assert any(isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value) for value in values)
+        assert any(
+            isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value)
+            for value in values
+        )
 
 
 def test_a_content_key_covers_everything_that_changes_the_answer():
-    base = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "system": "s", "temperature": 0.0}
+    base = {
+        "model": "m",
+        "messages": [{"role": "user", "content": "hi"}],
+        "system": "s",
+        "temperature": 0.0,
+    }
     same = content_key(**{**base, "messages": [{"content": "hi", "role": "user"}]})
     others = [
         content_key(**{**base, "model": "n"}),
@@ -339,7 +372,10 @@ OWN = [
 
 @pytest.mark.parametrize("own", OWN, ids=lambda own: type(own).__mro__[1].__name__)
 def test_what_would_be_left_out_of_the_request_is_refused(own):
-    with pytest.raises(NotCanonical, match=r"holds \w+ beside its \w+, so two that differ only in that would be one request"):
+    with pytest.raises(
+        NotCanonical,
+        match=r"holds \w+ beside its \w+, so two that differ only in that would be one request",
+    ):
         canonical(own)
 
 
@@ -355,7 +391,9 @@ class Coin(int, enum.Enum):
 
 
 def test_members_of_an_enum_that_hold_the_same_number_are_refused():
-    with pytest.raises(NotCanonical, match=r"Coin\.EURO is the same int as another member; pass its name"):
+    with pytest.raises(
+        NotCanonical, match=r"Coin\.EURO is the same int as another member; pass its name"
+    ):
         canonical(Coin.EURO)
     assert canonical(Coin.POUND) == b"2"
 

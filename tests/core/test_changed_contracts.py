@@ -1,4 +1,6 @@
-"""A contract that changed while a record was open: what was sent is judged by the terms under which it was sent."""
+"""A contract that changed while a record was open: what was sent is judged by the terms under
+which it was sent.
+"""
 
 import pytest
 
@@ -8,7 +10,10 @@ from effectonce.stores.sqlite import SqliteStore
 from tests.core.helpers import QUICK
 
 CONTRACTS = {
-    f"{kind}/{downstream}": {"kind": kind, "downstream": Downstream.probe(delay=0) if downstream == "probe" else downstream}
+    f"{kind}/{downstream}": {
+        "kind": kind,
+        "downstream": Downstream.probe(delay=0) if downstream == "probe" else downstream,
+    }
     for kind in ("idempotent_write", "write", "irreversible")
     for downstream in ("none", "key", "probe", "transaction")
 }
@@ -91,7 +96,9 @@ def test_no_change_of_a_contract_makes_a_second_effect_or_a_loop(sqlite, clock, 
             current_effect().connection.execute("CREATE TABLE IF NOT EXISTS paid (one)")
             current_effect().connection.execute("INSERT INTO paid VALUES (1)")
         else:
-            world.sent.append(current_effect().downstream_key if contract["downstream"] == "key" else None)
+            world.sent.append(
+                current_effect().downstream_key if contract["downstream"] == "key" else None
+            )
         return "paid"
 
     guard, pay = deployed(sqlite, contract, body)
@@ -109,7 +116,9 @@ def test_no_change_of_a_contract_makes_a_second_effect_or_a_loop(sqlite, clock, 
 def test_a_key_that_the_first_send_did_not_carry_is_no_help(sqlite, clock):
     world = Downstreams()
     abandoned(sqlite, clock, CONTRACTS["idempotent_write/none"], world)
-    guard, pay = deployed(sqlite, CONTRACTS["write/key"], lambda: world.sent.append(current_effect().downstream_key))
+    guard, pay = deployed(
+        sqlite, CONTRACTS["write/key"], lambda: world.sent.append(current_effect().downstream_key)
+    )
 
     for _ in range(2):
         with pytest.raises(InDoubt, match="the contract has changed since"):
@@ -121,7 +130,9 @@ def test_a_key_that_the_first_send_did_not_carry_is_no_help(sqlite, clock):
 def test_what_was_sent_under_a_key_is_not_run_again_in_a_transaction(sqlite, clock):
     world = Downstreams()
     abandoned(sqlite, clock, CONTRACTS["write/key"], world)
-    guard, pay = deployed(sqlite, CONTRACTS["write/transaction"], lambda: pytest.fail("it was sent before"))
+    guard, pay = deployed(
+        sqlite, CONTRACTS["write/transaction"], lambda: pytest.fail("it was sent before")
+    )
 
     with pytest.raises(InDoubt):
         called(guard, pay)

@@ -1,4 +1,6 @@
-"""What an error means: by precedence, along what it wraps, for any object at all. The vendors themselves are in tests/vendors."""
+"""What an error means: by precedence, along what it wraps, for any object at all. The vendors
+themselves are in tests/vendors.
+"""
 
 import errno
 from subprocess import CalledProcessError
@@ -35,13 +37,19 @@ def test_a_code_counts_more_than_a_class_and_a_class_more_than_a_status():
     by_class = foreign("stripe.CardError", http_status=429)
     by_status = foreign("somewhere.Oops", status_code=429)
 
-    assert [classify(e).bucket for e in (by_code, by_class, by_status)] == ["quota", "declined", "rate_limit"]
+    assert [classify(e).bucket for e in (by_code, by_class, by_status)] == [
+        "quota",
+        "declined",
+        "rate_limit",
+    ]
 
 
 @pytest.mark.parametrize("status", [408, 499, 500, 502, 504, 520, 524, 599])
 @pytest.mark.parametrize("code", ["card_error", "NOT_FOUND", "23505", "53300", "-32602"])
 def test_a_code_proves_nothing_under_a_status_which_says_that_nobody_knows(status, code):
-    response = SimpleNamespace(status_code=status, _content=b'{"error": {"code": "%s"}}' % code.encode())
+    response = SimpleNamespace(
+        status_code=status, _content=b'{"error": {"code": "%s"}}' % code.encode()
+    )
     refused = SimpleNamespace(status_code=400, _content=response._content)
 
     assert classify(response).certainty is Certainty.AMBIGUOUS
@@ -51,24 +59,34 @@ def test_a_code_proves_nothing_under_a_status_which_says_that_nobody_knows(statu
 
 def test_a_code_of_a_known_service_counts_under_any_status():
     response = SimpleNamespace(
-        status_code=500, url="https://api.anthropic.com/v1", _content=b'{"error": {"type": "overloaded_error"}}'
+        status_code=500,
+        url="https://api.anthropic.com/v1",
+        _content=b'{"error": {"type": "overloaded_error"}}',
     )
 
     assert classify(response).certainty is Certainty.REJECTED
 
 
 @pytest.mark.parametrize("status", [200, 202, 302])
-def test_a_code_under_a_status_that_is_no_refusal_proves_nothing_not_even_of_a_known_service(status):
+def test_a_code_under_a_status_that_is_no_refusal_proves_nothing_not_even_of_a_known_service(
+    status,
+):
     response = SimpleNamespace(
-        status_code=status, url="https://api.anthropic.com/v1", _content=b'{"error": {"type": "overloaded_error"}}'
+        status_code=status,
+        url="https://api.anthropic.com/v1",
+        _content=b'{"error": {"type": "overloaded_error"}}',
     )
 
     assert (classify(response).bucket, classify(response).certainty) == ("overloaded", "ambiguous")
 
 
-@pytest.mark.parametrize(("status", "code"), [(503, "SlowDown"), (409, "ABORTED"), (429, "insufficient_quota")])
+@pytest.mark.parametrize(
+    ("status", "code"), [(503, "SlowDown"), (409, "ABORTED"), (429, "insufficient_quota")]
+)
 def test_a_code_says_what_its_status_leaves_open(status, code):
-    response = SimpleNamespace(status_code=status, _content=b'{"error": {"code": "%s"}}' % code.encode())
+    response = SimpleNamespace(
+        status_code=status, _content=b'{"error": {"code": "%s"}}' % code.encode()
+    )
 
     assert classify(response).certainty is Certainty.REJECTED
 
@@ -86,7 +104,10 @@ def test_a_code_says_what_its_status_leaves_open(status, code):
 )
 def test_a_status_that_somebody_made_of_a_lost_answer_is_no_refusal(cause, certainty):
     """As web frameworks do: `raise HTTPException(400) from error`."""
-    error = caused(foreign("somewhere.HTTPException", status_code=400), caused(RuntimeError("wrapped"), cause()))
+    error = caused(
+        foreign("somewhere.HTTPException", status_code=400),
+        caused(RuntimeError("wrapped"), cause()),
+    )
 
     assert classify(error).certainty is certainty
     assert classify(error).bucket is Bucket.SCHEMA
@@ -103,7 +124,8 @@ def test_of_several_errors_in_one_none_speaks_for_all():
 
 def test_the_row_that_decided_is_named():
     assert (
-        classify(foreign("openai.X", status_code=429, code="insufficient_quota")).matched == "openai: code insufficient_quota"
+        classify(foreign("openai.X", status_code=429, code="insufficient_quota")).matched
+        == "openai: code insufficient_quota"
     )
     assert classify(TimeoutError()).matched == "os: class builtins.TimeoutError"
     assert classify(OSError(errno.EMFILE, "x")).matched == f"os: errno {errno.EMFILE}"
@@ -166,7 +188,9 @@ def test_a_409_without_a_code_is_not_retried_and_a_503_with_a_delay_is_a_refusal
 
 
 def test_headers_that_are_none_are_passed_over():
-    told = classify({"status": 503, "headers": [("X-Nothing", None), "no pair", ("Retry-After", 7)]})
+    told = classify(
+        {"status": 503, "headers": [("X-Nothing", None), "no pair", ("Retry-After", 7)]}
+    )
     assert told.retry_after_s == 7
 
 
@@ -229,18 +253,27 @@ def test_a_code_without_an_answer_is_no_refusal():
     assert classify({"status": 200, "body": body}).certainty == "ambiguous"
     assert classify({"status": 429, "body": body}).certainty == "rejected"
     assert classify(foreign("mine.Error", code="insufficient_quota")).certainty == "ambiguous"
-    assert classify(foreign("openai.RateLimitError", code="insufficient_quota")).certainty == "rejected"
+    assert (
+        classify(foreign("openai.RateLimitError", code="insufficient_quota")).certainty
+        == "rejected"
+    )
     assert classify(foreign("openai.APIError", code="insufficient_quota")).certainty == "ambiguous"
 
 
 def test_words_never_make_anything_certain():
     verdict = classify(ValueError("Rate limit reached, please try again in 6m0s"))
-    assert (verdict.bucket, verdict.certainty, verdict.retry_after_s) == ("rate_limit", "ambiguous", 360)
+    assert (verdict.bucket, verdict.certainty, verdict.retry_after_s) == (
+        "rate_limit",
+        "ambiguous",
+        360,
+    )
 
 
 def test_a_message_that_is_too_large_may_be_the_answer():
     refused = SimpleNamespace(status_code=429, text="slow down")
-    answered = SimpleNamespace(status_code=429, text="Received message larger than max (5000000 vs. 4194304)")
+    answered = SimpleNamespace(
+        status_code=429, text="Received message larger than max (5000000 vs. 4194304)"
+    )
 
     assert (classify(refused).bucket, classify(refused).certainty) == ("rate_limit", "rejected")
     assert (classify(answered).bucket, classify(answered).certainty) == ("schema", "ambiguous")
@@ -248,7 +281,12 @@ def test_a_message_that_is_too_large_may_be_the_answer():
 
 def test_a_server_may_forbid_and_may_allow_only_under_a_key():
     def told(status, **headers):
-        return classify({"status": status, "headers": {name.replace("_", "-"): value for name, value in headers.items()}})
+        return classify(
+            {
+                "status": status,
+                "headers": {name.replace("_", "-"): value for name, value in headers.items()},
+            }
+        )
 
     assert not told(503, x_should_retry="false").retryable
     assert told(503, x_should_retry="true").retryable
@@ -312,19 +350,33 @@ def test_nobody_waits_for_a_body():
 
 
 def test_a_host_tells_whose_code_it_is():
-    response = SimpleNamespace(status_code=500, url="https://api.stripe.com/v1", _content=b'{"error": {"type": "api_error"}}')
+    response = SimpleNamespace(
+        status_code=500,
+        url="https://api.stripe.com/v1",
+        _content=b'{"error": {"type": "api_error"}}',
+    )
     assert classify(response).matched == "stripe: code api_error"
 
 
 def test_why_a_model_stopped_is_read_from_plain_data():
     assert classify({"choices": [{"finish_reason": "length"}]}).bucket == "parse"
-    assert classify({"choices": [{"finish_reason": "stop", "message": {"content": "rate limit"}}]}).bucket == "ok"
+    assert (
+        classify(
+            {"choices": [{"finish_reason": "stop", "message": {"content": "rate limit"}}]}
+        ).bucket
+        == "ok"
+    )
     assert classify({"status": 200, "stop_reason": "refusal"}).bucket == "content_policy"
     assert classify({"stopReason": "guardrail_intervened"}).certainty == "acted"
 
 
 def test_a_model_that_refuses_a_prompt_that_is_blocked_and_a_tool_that_reports_an_error():
-    assert classify({"choices": [{"finish_reason": "stop", "message": {"refusal": "I cannot"}}]}).bucket == "content_policy"
+    assert (
+        classify(
+            {"choices": [{"finish_reason": "stop", "message": {"refusal": "I cannot"}}]}
+        ).bucket
+        == "content_policy"
+    )
     assert classify({"promptFeedback": {"blockReason": "OTHER"}}).bucket == "content_policy"
     assert classify({"isError": True, "content": []}).bucket == "tool_error"
 
@@ -338,13 +390,21 @@ def test_a_model_that_refuses_a_prompt_that_is_blocked_and_a_tool_that_reports_a
         ([{"retry_delay": {}}], ("rate_limit", None)),
         ([{"violations": [{"quotaValue": "0"}]}, {"retryDelay": "3s"}], ("quota", 3)),
         ([{"violations": [{"quotaId": "RequestsPerDay"}]}], ("quota", None)),
-        ([{"violations": [{"quotaId": "RequestsPerDay"}]}, {"retryDelay": "36s"}], ("rate_limit", 36)),
+        (
+            [{"violations": [{"quotaId": "RequestsPerDay"}]}, {"retryDelay": "36s"}],
+            ("rate_limit", 36),
+        ),
         ([{"retryDelay": "7200s"}], ("quota", 7200)),
-        ([{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}], ("auth", None)),
+        (
+            [{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}],
+            ("auth", None),
+        ),
     ],
 )
 def test_the_delay_is_believed_before_the_name_of_the_quota(details, expected):
-    verdict = classify({"status": 429, "body": {"error": {"status": "RESOURCE_EXHAUSTED", "details": details}}})
+    verdict = classify(
+        {"status": 429, "body": {"error": {"status": "RESOURCE_EXHAUSTED", "details": details}}}
+    )
     assert (verdict.bucket, verdict.retry_after_s) == expected
 
 
@@ -357,18 +417,26 @@ def test_a_quota_per_minute_is_a_rate_limit_whatever_the_message_calls_it():
     }
     per_day = {**told, "details": [{"violations": [*violations, {"quotaId": "RequestsPerDay"}]}]}
 
-    assert [classify({"status": 429, "error": each}).bucket for each in (told, per_day)] == ["rate_limit", "quota"]
+    assert [classify({"status": 429, "error": each}).bucket for each in (told, per_day)] == [
+        "rate_limit",
+        "quota",
+    ]
 
 
 def test_a_code_that_is_a_number_counts_only_if_its_service_answered():
-    answers = [{"status": 429, "url": f"https://{host}/v4", "code": "1310"} for host in ("api.z.ai", "example.com")]
+    answers = [
+        {"status": 429, "url": f"https://{host}/v4", "code": "1310"}
+        for host in ("api.z.ai", "example.com")
+    ]
 
     assert [classify(answer).bucket for answer in answers] == ["quota", "rate_limit"]
 
 
 def test_a_gateways_answer_in_the_place_of_stripe_is_told_from_stripes_own_by_the_error_inside():
     gateway = foreign("stripe.APIError", http_status=503, json_body={"server": "gateway"})
-    stored = foreign("stripe.APIError", http_status=503, json_body={"error": {"type": "unknown_type"}})
+    stored = foreign(
+        "stripe.APIError", http_status=503, json_body={"error": {"type": "unknown_type"}}
+    )
 
     assert [(classify(each).bucket, classify(each).retryable) for each in (gateway, stored)] == [
         ("no_answer", True),
@@ -391,18 +459,31 @@ def test_a_fallback_waits_for_something_better_further_in():
     outer = foreign("openai.APIConnectionError")
     assert classify(outer).bucket == "no_answer"
     assert classify(caused(outer, foreign("httpx.ConnectTimeout"))).certainty == "not_sent"
-    assert classify(caused(foreign("openai.APITimeoutError"), foreign("httpx.TransportError"))).matched.startswith("openai")
-    not_found = foreign("stripe.InvalidRequestError", http_status=404, code="resource_missing", type="invalid_request_error")
+    assert classify(
+        caused(foreign("openai.APITimeoutError"), foreign("httpx.TransportError"))
+    ).matched.startswith("openai")
+    not_found = foreign(
+        "stripe.InvalidRequestError",
+        http_status=404,
+        code="resource_missing",
+        type="invalid_request_error",
+    )
     assert classify(not_found).bucket == "not_found"
 
 
 def test_libraries_hand_delays_and_phases_on_as_attributes():
     from datetime import timedelta
 
-    assert classify(foreign("pydantic_ai.ModelConnectionError", phase="connect")).certainty == "not_sent"
+    assert (
+        classify(foreign("pydantic_ai.ModelConnectionError", phase="connect")).certainty
+        == "not_sent"
+    )
     assert classify(foreign("mine.Busy", retry_after=7)).retry_after_s == 7
     stopped = caused(
-        foreign("temporalio.ApplicationError", next_retry_delay=timedelta(minutes=1), non_retryable=True), TimeoutError()
+        foreign(
+            "temporalio.ApplicationError", next_retry_delay=timedelta(minutes=1), non_retryable=True
+        ),
+        TimeoutError(),
     )
     assert (classify(stopped).retry_after_s, classify(stopped).retryable) == (60, False)
 
@@ -414,19 +495,34 @@ def test_a_remote_call_is_asked_for_its_code():
     codes = enum.Enum("codes", "UNAVAILABLE RESOURCE_EXHAUSTED")
 
     def failed(code, details, metadata=()):
-        answers = {"code": lambda: code, "details": lambda: details, "trailing_metadata": lambda: metadata}
+        answers = {
+            "code": lambda: code,
+            "details": lambda: details,
+            "trailing_metadata": lambda: metadata,
+        }
         return foreign("grpc.RpcError", **answers)
 
     assert classify(failed(codes.UNAVAILABLE, "no")).bucket == "no_answer"
-    assert classify(failed(codes.RESOURCE_EXHAUSTED, "Received message larger than max")).bucket == "schema"
+    assert (
+        classify(failed(codes.RESOURCE_EXHAUSTED, "Received message larger than max")).bucket
+        == "schema"
+    )
     assert classify(failed(None, None)).matched == "grpc: class grpc.RpcError"
-    assert classify(failed(codes.UNAVAILABLE, "no", (("grpc-retry-pushback-ms", b"1500"),))).retry_after_s == 1.5
+    assert (
+        classify(
+            failed(codes.UNAVAILABLE, "no", (("grpc-retry-pushback-ms", b"1500"),))
+        ).retry_after_s
+        == 1.5
+    )
     assert classify(socket.gaierror(-2, "Name or service not known")).bucket == "config"
 
 
 def test_a_refusal_inside_a_stream_came_too_late_to_be_one():
     assert classify(foreign("pydantic_ai.ModelOverloadedError")).certainty == "rejected"
-    assert classify(foreign("pydantic_ai.ModelOverloadedError", in_stream=True)).certainty == "ambiguous"
+    assert (
+        classify(foreign("pydantic_ai.ModelOverloadedError", in_stream=True)).certainty
+        == "ambiguous"
+    )
 
 
 # ---------------------------------------------------------------- rules
@@ -438,7 +534,14 @@ class CardDeclined(Exception):
 
 @pytest.mark.parametrize(
     "when",
-    [CardDeclined, "test_classify.CardDeclined", ("test_classify", "CardDeclined"), "E17", 418, lambda e: e.code == "E17"],
+    [
+        CardDeclined,
+        "test_classify.CardDeclined",
+        ("test_classify", "CardDeclined"),
+        "E17",
+        418,
+        lambda e: e.code == "E17",
+    ],
 )
 def test_a_rule_is_found_by_type_name_code_status_or_function(when):
     error = CardDeclined("no")
@@ -447,13 +550,21 @@ def test_a_rule_is_found_by_type_name_code_status_or_function(when):
 
     verdict = classify(error, rules=[Rule(when, Verdict(Bucket.DECLINED, Certainty.REJECTED))])
 
-    assert (verdict.bucket, verdict.certainty, verdict.why) == ("declined", "rejected", "a rule says so")
+    assert (verdict.bucket, verdict.certainty, verdict.why) == (
+        "declined",
+        "rejected",
+        "a rule says so",
+    )
     assert verdict.matched.startswith("rule: ")
     assert classify(error, rules={when: Bucket.QUOTA}).bucket == "quota"
 
 
 def test_the_first_rule_that_matches_wins_and_a_broken_one_does_not_match():
-    rules = {lambda error: 1 / 0: Bucket.QUOTA, TimeoutError: Bucket.OVERLOADED, OSError: Bucket.AUTH}
+    rules = {
+        lambda error: 1 / 0: Bucket.QUOTA,
+        TimeoutError: Bucket.OVERLOADED,
+        OSError: Bucket.AUTH,
+    }
 
     assert classify(TimeoutError(), rules=rules).bucket == "overloaded"
     assert classify(ValueError(), rules=rules) is UNKNOWN
@@ -484,16 +595,23 @@ def test_nothing_is_inferred_to_be_harmless_unless_the_tool_makes_one_request():
 
 
 def test_what_a_tool_declares_is_taken_at_its_word():
-    says = classifier((KeyError,), (LookupError,), rules=(Rule(TimeoutError, Verdict(Bucket.DECLINED, Certainty.REJECTED)),))
+    says = classifier(
+        (KeyError,),
+        (LookupError,),
+        rules=(Rule(TimeoutError, Verdict(Bucket.DECLINED, Certainty.REJECTED)),),
+    )
 
     assert says(TimeoutError()).certainty == "rejected"
     assert says(NotSent("x")).why == "the tool says nothing was sent"
     assert says(KeyError()).certainty == "not_sent"
-    assert says(foreign("google.ResourceExhausted", LookupError)).final  # also where the tables know it as an account's limit
+    # also where the tables know it as an account's limit
+    assert says(foreign("google.ResourceExhausted", LookupError)).final
 
 
 def test_dates_are_measured_from_the_clock_that_is_handed_in():
-    error = foreign("mine.Busy", status_code=429, headers={"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"})
+    error = foreign(
+        "mine.Busy", status_code=429, headers={"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}
+    )
     assert classifier((), (), wall_clock=lambda: 1445412470.0)(error).retry_after_s == 10
 
 
@@ -529,7 +647,8 @@ NONSENSE = st.recursive(
     | st.binary(max_size=20)
     | st.just(ValueError("x")),
     lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["error", "code", "status", "details", "body"]), inner)
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["error", "code", "status", "details", "body"]), inner)
     ),
     max_leaves=8,
 )
@@ -538,7 +657,11 @@ NONSENSE = st.recursive(
 @settings(max_examples=100)
 @given(NONSENSE, st.data())
 def test_no_object_makes_it_fail(thing, data):
-    for hostile in (thing, Hostile(lambda name: data.draw(NONSENSE)), HostileError(lambda name: data.draw(NONSENSE))):
+    for hostile in (
+        thing,
+        Hostile(lambda name: data.draw(NONSENSE)),
+        HostileError(lambda name: data.draw(NONSENSE)),
+    ):
         verdict = classify(hostile, now=0.0)
         assert isinstance(verdict, Verdict)
         assert verdict.retry_after_s is None or verdict.retry_after_s >= 0
@@ -548,7 +671,19 @@ def test_no_object_makes_it_fail(thing, data):
 @given(
     st.dictionaries(
         st.sampled_from(
-            ["status", "headers", "body", "error", "code", "type", "details", "choices", "candidates", "url", "stop_reason"]
+            [
+                "status",
+                "headers",
+                "body",
+                "error",
+                "code",
+                "type",
+                "details",
+                "choices",
+                "candidates",
+                "url",
+                "stop_reason",
+            ]
         ),
         NONSENSE,
     )
@@ -601,5 +736,13 @@ def test_importing_effectonce_reads_no_table():
     import subprocess
     import sys
 
-    code = "import sys, effectonce; print([m for m in sys.modules if 'tables' in m or 'signals' in m or 'email' in m])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    code = (
+        "import sys, effectonce; print([m for m in sys.modules if 'tables' in m or 'signals' in m"
+        " or 'email' in m])"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        == "[]\n"
+    )

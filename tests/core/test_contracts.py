@@ -8,7 +8,16 @@ from math import inf
 
 import pytest
 
-from effectonce import ContractViolation, Downstream, Guard, InDoubt, NotFound, Retry, State, TimeWindow
+from effectonce import (
+    ContractViolation,
+    Downstream,
+    Guard,
+    InDoubt,
+    NotFound,
+    Retry,
+    State,
+    TimeWindow,
+)
 from effectonce._core.guarantees import Capability, Kind, resend_window_s
 from effectonce.workflows import Run
 from tests.core.helpers import RECEIPT, Colour, Model, Receipt, Struct, named, tool
@@ -36,7 +45,15 @@ def test_a_call_that_does_not_fit_claims_nothing(guard, arguments, reason):
 
 def test_enums_and_models_fit_their_hints(guard):
     @guard.tool(kind="write")
-    def pay(colour: Colour, receipt: Receipt, struct: Struct, model: Model, many: list[Colour], *rest: int, **more: str):
+    def pay(
+        colour: Colour,
+        receipt: Receipt,
+        struct: Struct,
+        model: Model,
+        many: list[Colour],
+        *rest: int,
+        **more: str,
+    ):
         return len(rest)
 
     with guard.step("chat", "pay"):
@@ -67,7 +84,9 @@ def test_a_thread_of_a_pool_is_told_how_it_gets_the_step_of_who_started_it(guard
     pay = tool(guard, named("pay", lambda: 1))
 
     with guard.step("chat", "pay"), ThreadPoolExecutor() as threads:
-        with pytest.raises(ContractViolation, match=r"outside a step.* contextvars\.copy_context\(\)\.run"):
+        with pytest.raises(
+            ContractViolation, match=r"outside a step.* contextvars\.copy_context\(\)\.run"
+        ):
             threads.submit(pay).result()
         assert threads.submit(contextvars.copy_context().run, pay).result() == 1
 
@@ -97,7 +116,10 @@ def test_a_tool_that_moved_on_refuses_an_older_caller(guard):
         ({"downstream": "transaction"}, "no transactions"),
         ({"kind": "irreversible"}, "it can forget"),
         ({"kind": "irreversible", "downstream": "probe"}, "it can forget"),
-        ({"kind": "irreversible", "downstream": "key", "dedup": TimeWindow(seconds=5)}, "cannot guard an irreversible"),
+        (
+            {"kind": "irreversible", "downstream": "key", "dedup": TimeWindow(seconds=5)},
+            "cannot guard an irreversible",
+        ),
         ({"identity": ["nobody"]}, "no parameter 'nobody'"),
         ({"volatile": ["nobody"]}, "no parameter 'nobody'"),
         ({"window": -1}, "window must be positive"),
@@ -126,7 +148,8 @@ def test_a_retry_policy_is_checked(bad):
 def test_policies_that_make_no_sense_are_refused():
     with pytest.raises(ContractViolation, match="downstream='none'"):
         Downstream.key(window=0)
-    for delay in (-1, float("nan"), timedelta(seconds=-1)):  # a negative one would let a tool run again beside its own request
+    # a negative one would let a tool run again beside its own request
+    for delay in (-1, float("nan"), timedelta(seconds=-1)):
         with pytest.raises(ContractViolation, match="before it is sent"):
             Downstream.probe(delay=delay)
     with pytest.raises(ContractViolation, match="must be positive"):
@@ -136,7 +159,9 @@ def test_policies_that_make_no_sense_are_refused():
     assert Downstream.key(window=timedelta(hours=1)).window_s == 3600
 
 
-@pytest.mark.parametrize("url", ["", "effects.db", "sqlite:effects.db", "mongodb://x", "memory://x", "sqlite:///"])
+@pytest.mark.parametrize(
+    "url", ["", "effects.db", "sqlite:effects.db", "mongodb://x", "memory://x", "sqlite:///"]
+)
 def test_a_url_that_names_no_store_is_refused(url):
     with pytest.raises(ContractViolation, match="is not the URL of a store"):
         Guard(url)
@@ -176,7 +201,11 @@ def test_settling_needs_a_name_and_a_reason(guard):
 
 
 def test_tenant_and_scope_say_something(guard):
-    for bad in (lambda: Guard("memory://", tenant=""), lambda: guard.step(""), lambda: guard.step("a", tenant="")):
+    for bad in (
+        lambda: Guard("memory://", tenant=""),
+        lambda: guard.step(""),
+        lambda: guard.step("a", tenant=""),
+    ):
         with pytest.raises(ContractViolation, match="must be a text that says something"):
             bad()
 
@@ -196,7 +225,9 @@ def test_a_step_that_is_left_elsewhere_says_so_and_hides_no_error(guard):
 
     step = dependency()
     contextvars.copy_context().run(next, step)
-    with pytest.raises(RuntimeError, match=r"this step was entered in another task or thread.* in one function"):
+    with pytest.raises(
+        RuntimeError, match=r"this step was entered in another task or thread.* in one function"
+    ):
         next(step)
 
     step = dependency()
@@ -218,7 +249,10 @@ def test_steps_of_generators_that_take_turns_are_told_of(guard):
     next(first)
     next(second)
 
-    with pytest.raises(RuntimeError, match=r"another step was entered in this one and not left.* Yield nothing inside a step"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"another step was entered in this one and not left.* Yield nothing inside a step",
+    ):
         next(first)
     assert places == ["chat-2"], "Python has one context for both: nobody can tell before"
     for _ in range(2):
@@ -307,11 +341,16 @@ def test_what_somebody_put_around_a_tool_is_never_skipped(guard):
 
     with guard.step("chat", "pay"):
         cents(5)
-    with pytest.raises(ContractViolation, match="decorated once more above the guard, and that decorator would be skipped"):
+    with pytest.raises(
+        ContractViolation,
+        match="decorated once more above the guard, and that decorator would be skipped",
+    ):
         guard.call(cents, {"object": 5}, key="ord_17")
     with pytest.raises(ContractViolation, match="pay is decorated once more"):
         shop(5)
-    with pytest.raises(ContractViolation, match="give is a method here, and its object would be left out"):
+    with pytest.raises(
+        ContractViolation, match="give is a method here, and its object would be left out"
+    ):
         sell()
     assert paid == [500]
 
@@ -333,7 +372,9 @@ def test_a_scope_that_is_no_text_is_refused(guard):
 
 @pytest.mark.parametrize("kind", Kind)
 def test_how_long_a_lost_request_may_be_sent_again(kind):
-    """A key is not used in the last moments of its window: the downstream looks at its own clock, a little later."""
+    """A key is not used in the last moments of its window: the downstream looks at its own
+    clock, a little later.
+    """
     unbounded = kind in (Kind.READ, Kind.IDEMPOTENT_WRITE)
     for downstream, window_s, resend_s in (
         (Capability.TRANSACTION, 3600.0, inf),

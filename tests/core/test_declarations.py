@@ -1,4 +1,6 @@
-"""What is written wrongly is said where it is written, by name: not when an effect is under way, and never not at all."""
+"""What is written wrongly is said where it is written, by name: not when an effect is under way,
+and never not at all.
+"""
 
 import math
 from datetime import timedelta
@@ -32,9 +34,13 @@ def pay(invoice: str, cents: int = 5, note: str = "") -> int:
 @pytest.mark.parametrize(
     ("declared", "said"),
     [
-        ({"dedup": timedelta(days=1)}, r"dedup=.*: give dedup=TimeWindow\(seconds=300\)"),  # its .seconds is 0
+        # its .seconds is 0
+        ({"dedup": timedelta(days=1)}, r"dedup=.*: give dedup=TimeWindow\(seconds=300\)"),
         ({"dedup": 300}, r"dedup=300: give dedup=TimeWindow\(seconds=300\)"),
-        ({"not_sent": ["ValueError"]}, r"not_sent=\['ValueError'\]: give a list of exception classes"),
+        (
+            {"not_sent": ["ValueError"]},
+            r"not_sent=\['ValueError'\]: give a list of exception classes",
+        ),
         ({"not_sent": ValueError}, "not_sent=.*: give a list of exception classes"),
         ({"not_sent": [ValueError()]}, "not_sent=.*: give a list of exception classes"),
         ({"not_sent": [int]}, "not_sent=.*: give a list of exception classes"),
@@ -59,7 +65,10 @@ def pay(invoice: str, cents: int = 5, note: str = "") -> int:
         ({"retry": 3}, r"retry=3: give a policy, such as retry=Retry\(attempts=3\)"),
         ({"retry": 0}, "retry=0: give a policy"),
         ({"breaker": "bank"}, r'breaker=.bank.: give a circuit: breaker=breaker\("bank"\)'),
-        ({"budget": Budget()}, r'budget=.*: give a budget of retries: budget=RetryBudget\("bank"\)'),
+        (
+            {"budget": Budget()},
+            r'budget=.*: give a budget of retries: budget=RetryBudget\("bank"\)',
+        ),
     ],
 )
 def test_a_tool_that_is_declared_wrongly_is_refused_by_name(guard, declared, said):
@@ -86,7 +95,10 @@ def test_rules_that_are_none_say_how_rules_are_written(guard, rules):
         (lambda: Budget(steps=None), "steps=None: give a whole number"),
         (lambda: Budget(wall_s="9"), "wall_s='9': give a number of seconds"),
         (lambda: Budget(by_bucket=None), "by_bucket=None: give buckets"),
-        (lambda: Budget(by_bucket={Bucket.RATE_LIMIT: "2"}), r"by_bucket\[.*\]='2': give a whole number"),
+        (
+            lambda: Budget(by_bucket={Bucket.RATE_LIMIT: "2"}),
+            r"by_bucket\[.*\]='2': give a whole number",
+        ),
         (lambda: breaker("bank", failures="5"), "failures='5': give a whole number"),
         (lambda: breaker("bank", open_s="x"), "open_s='x': give a number of seconds"),
         (lambda: breaker("bank", open_s=None), "open_s=None: give a number of seconds"),
@@ -99,9 +111,18 @@ def test_rules_that_are_none_say_how_rules_are_written(guard, rules):
         (lambda: RetryBudget("bank", shared="no"), "shared='no': give True or False"),
         (lambda: RetryBudget("bank", costs={"rate_limt": 2}), "costs has rate_limt: choose among"),
         (lambda: RetryBudget("bank", costs=5), "costs=5: give buckets"),
-        (lambda: Downstream.key(window="x"), "window='x': give a number of seconds, or a timedelta"),
-        (lambda: Downstream.key(stores_rejections="no"), "stores_rejections='no': give True or False"),
-        (lambda: Downstream.probe(delay="x"), "delay='x': give a number of seconds, or a timedelta"),
+        (
+            lambda: Downstream.key(window="x"),
+            "window='x': give a number of seconds, or a timedelta",
+        ),
+        (
+            lambda: Downstream.key(stores_rejections="no"),
+            "stores_rejections='no': give True or False",
+        ),
+        (
+            lambda: Downstream.probe(delay="x"),
+            "delay='x': give a number of seconds, or a timedelta",
+        ),
         (lambda: TimeWindow(seconds=timedelta(days=1)), "seconds=.*: give a number"),
         (lambda: Guard(Path("effects.db")), "is no store: give a URL"),
         (lambda: Guard(None), "None is no store: give a URL"),
@@ -109,7 +130,10 @@ def test_rules_that_are_none_say_how_rules_are_written(guard, rules):
         (lambda: Guard("memory://", keyring="x", secret=b"s"), "keyring='x': give a keyring"),
         (lambda: Guard("memory://", cache="x"), "cache='x': give a whole number"),
         (lambda: Guard("memory://", observers=[5]), "5 cannot be called with events"),
-        (lambda: Guard("memory://", observers=[Audit]), r"is a class: give an object of it, Audit\(...\)"),
+        (
+            lambda: Guard("memory://", observers=[Audit]),
+            r"is a class: give an object of it, Audit\(...\)",
+        ),
         (lambda: Audit(5), "5 can keep no audit: give a guard, or a store"),
         (lambda: Guard("sqlite:///:memory:"), "Use memory://, or name a file"),
         (lambda: Guard("sqlite:///effects.db?mode=ro"), "has no parameters, only a file"),
@@ -133,17 +157,36 @@ def test_a_breaker_without_a_count_of_failures_is_still_one():
 @pytest.mark.parametrize(
     ("place", "said"),
     [
-        (lambda guard: guard.step("chat", "pay", permissions="refund"), r"give a list, permissions=\['refund'\]"),
+        (
+            lambda guard: guard.step("chat", "pay", permissions="refund"),
+            r"give a list, permissions=\['refund'\]",
+        ),
         (lambda guard: guard.step("chat", "pay", latch="no"), "latch='no': give True or False"),
-        (lambda guard: guard.step("chat", delivered=[("pay", {})]), r"delivered has .*: give Delivered\(tool, arguments\)"),
-        (lambda guard: guard.step("chat", delivered=[Delivered("pay", None)]), "delivered has .*: give Delivered"),
+        (
+            lambda guard: guard.step("chat", delivered=[("pay", {})]),
+            r"delivered has .*: give Delivered\(tool, arguments\)",
+        ),
+        (
+            lambda guard: guard.step("chat", delivered=[Delivered("pay", None)]),
+            "delivered has .*: give Delivered",
+        ),
         (lambda guard: guard.step("chat", 1.5), "not float. Nothing was sent"),
-        (lambda guard: guard.step("chat\ud800", "pay"), "scope is 'chat.*cannot be written as UTF-8. Nothing was sent"),
-        (lambda guard: guard.step("chat", "pay\ud800"), "the step id is 'pay.*cannot be written as UTF-8. Nothing was sent"),
+        (
+            lambda guard: guard.step("chat\ud800", "pay"),
+            "scope is 'chat.*cannot be written as UTF-8. Nothing was sent",
+        ),
+        (
+            lambda guard: guard.step("chat", "pay\ud800"),
+            "the step id is 'pay.*cannot be written as UTF-8. Nothing was sent",
+        ),
         (lambda guard: guard.sequence("account", "7"), "number='7': give a whole number"),
         (lambda guard: guard.sequence("account", 1.5), "number=1.5: give a whole number"),
-        (lambda guard: guard.turn("chat", "turn-7", budget=3), "budget=3: give what the turn may spend"),
-        (lambda guard: guard.sweeper(batch=0), "batch=0, .*: a batch has a record"),  # it would sweep for ever
+        (
+            lambda guard: guard.turn("chat", "turn-7", budget=3),
+            "budget=3: give what the turn may spend",
+        ),
+        # it would sweep for ever
+        (lambda guard: guard.sweeper(batch=0), "batch=0, .*: a batch has a record"),
         (lambda guard: guard.sweeper(every_s="x"), "every_s='x': give a number of seconds"),
         (lambda guard: guard.reconciler(per_s=0), "per_s=0 and every_s=60.0"),
         (lambda guard: guard.reconciler(every_s="x"), "every_s='x': give a number of seconds"),
@@ -163,13 +206,18 @@ def test_arguments_are_given_by_name(guard, arguments):
 
 def test_a_function_that_does_not_tell_its_parameters_is_no_tool_and_no_workflow(guard):
     for declare in (guard.tool(kind="write"), guard.workflow):
-        with pytest.raises(ContractViolation, match=r"does not tell its parameters.* in a function of your own"):
+        with pytest.raises(
+            ContractViolation, match=r"does not tell its parameters.* in a function of your own"
+        ):
             declare(int)
 
 
 def test_what_has_no_identity_is_explained_as_it_is_refused(guard):
     tool = guard.tool(kind="write")(pay)
-    with guard.step("chat", "pay"), pytest.raises(ContractViolation, match=r"pay: .* has no stable identity"):
+    with (
+        guard.step("chat", "pay"),
+        pytest.raises(ContractViolation, match=r"pay: .* has no stable identity"),
+    ):
         tool.explain(object())
 
 

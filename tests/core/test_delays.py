@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from effectonce._core.classification.retry_after import LONGEST_S, duration, from_headers, number, spoken
+from effectonce._core.classification.retry_after import (
+    LONGEST_S,
+    duration,
+    from_headers,
+    number,
+    spoken,
+)
 
 DATE, AT = "Wed, 21 Oct 2015 07:28:00 GMT", 1445412480.0
 
@@ -78,7 +84,10 @@ def test_durations_of_google():
     assert duration("999999999999d") == LONGEST_S
 
 
-@given(st.dictionaries(st.sampled_from(["retry-after", "retry-after-ms", "date"]), st.text()), st.none() | st.floats(0, 4e9))
+@given(
+    st.dictionaries(st.sampled_from(["retry-after", "retry-after-ms", "date"]), st.text()),
+    st.none() | st.floats(0, 4e9),
+)
 def test_no_header_makes_it_fail_or_wait_for_ever(headers, now):
     delay_s = from_headers(headers, now)
     assert delay_s is None or (0 <= delay_s <= LONGEST_S and math.isfinite(delay_s))

@@ -5,7 +5,16 @@ import itertools
 
 import pytest
 
-from effectonce import CannotTell, ContractViolation, Found, Guard, InDoubt, Reconciled, State, StoreUnavailable
+from effectonce import (
+    CannotTell,
+    ContractViolation,
+    Found,
+    Guard,
+    InDoubt,
+    Reconciled,
+    State,
+    StoreUnavailable,
+)
 from effectonce._core import ops
 from effectonce.recovery.in_doubt import InDoubtFilter
 from effectonce.recovery.reconciler import Reconciler
@@ -50,7 +59,9 @@ def test_one_tool_is_found_behind_many_effects_of_another(guard, clock):
     clock.advance(1)
     doubt(guard, "ship", 1)
 
-    assert [record.request.terms.tool for record in guard.in_doubt(tool="ship", limit=1)] == ["ship"]
+    assert [record.request.terms.tool for record in guard.in_doubt(tool="ship", limit=1)] == [
+        "ship"
+    ]
 
 
 def test_one_effect_is_reconciled_by_its_key(guard):
@@ -100,12 +111,18 @@ def test_async_tools_are_reconciled_in_their_colour(guard, clock):
     assert asyncio.run(main()) == (Reconciled(1, 0, 0), Reconciled(20, 0, 0), Reconciled(109, 0, 0))
 
 
-@pytest.mark.parametrize("nameless", [{"by": " ", "reason": "x"}, {"by": "ada", "reason": ""}, {"by": None, "reason": "x"}])
+@pytest.mark.parametrize(
+    "nameless",
+    [{"by": " ", "reason": "x"}, {"by": "ada", "reason": ""}, {"by": None, "reason": "x"}],
+)
 def test_every_decision_needs_a_name_and_a_reason(guard, nameless):
     doubt(guard)
     key = guard.in_doubt()[0].request.key
 
-    for decide in (lambda: guard.confirm(key, result=1, **nameless), lambda: guard.refute(key, **nameless)):
+    for decide in (
+        lambda: guard.confirm(key, result=1, **nameless),
+        lambda: guard.refute(key, **nameless),
+    ):
         with pytest.raises(ContractViolation, match="needs a name"):
             decide()
     with pytest.raises(ContractViolation, match="needs a name"):
@@ -114,7 +131,9 @@ def test_every_decision_needs_a_name_and_a_reason(guard, nameless):
 
 
 @pytest.mark.parametrize(
-    "said", [{"by": "ad\udce4", "reason": "x"}, {"by": "ada", "reason": "caf\udce9"}], ids=["by", "reason"]
+    "said",
+    [{"by": "ad\udce4", "reason": "x"}, {"by": "ada", "reason": "caf\udce9"}],
+    ids=["by", "reason"],
 )
 def test_what_a_person_says_has_to_be_text(guard, said):
     doubt(guard)
@@ -153,7 +172,9 @@ def test_a_decision_leaves_its_name_its_reason_and_what_was_known(guard):
 
 
 def reconciler(guard, clock=None, **settings):
-    return Reconciler(guard._desk, InDoubtFilter(), per_s=1e9, clock=clock or FakeClock(), **settings)
+    return Reconciler(
+        guard._desk, InDoubtFilter(), per_s=1e9, clock=clock or FakeClock(), **settings
+    )
 
 
 def test_a_round_asks_about_everything_once(guard):
@@ -228,7 +249,9 @@ def test_a_reconciler_outlives_a_store_that_does_not_answer(clock):
     assert (background.reconciled, background.failure) == (Reconciled(1, 0, 0), None)
 
 
-def test_what_a_person_settles_while_its_probe_is_asked_stays_settled_and_the_others_are_asked(guard):
+def test_what_a_person_settles_while_its_probe_is_asked_stays_settled_and_the_others_are_asked(
+    guard,
+):
     key = []
 
     def asked(n: int):
@@ -242,7 +265,9 @@ def test_what_a_person_settles_while_its_probe_is_asked_stays_settled_and_the_ot
 
     assert guard.reconcile() == Reconciled(2, 1, 0)
     assert guard.find(refuted).state is State.FAILED
-    assert [entry.note for entry in guard.find(refuted).evidence][-1] == "an owner that had lost its lease reports success"
+    assert [entry.note for entry in guard.find(refuted).evidence][
+        -1
+    ] == "an owner that had lost its lease reports success"
 
 
 def test_a_reconciler_outlives_a_mistake_and_tells_it(clock, caplog):

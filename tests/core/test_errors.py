@@ -32,7 +32,13 @@ ROOT = Path(__file__).parent.parent.parent
 
 @pytest.mark.parametrize(
     "error",
-    [TimeoutError("slow"), ConnectionResetError("reset"), BrokenPipeError(), OSError("disk"), ValueError("bad JSON in a 200")],
+    [
+        TimeoutError("slow"),
+        ConnectionResetError("reset"),
+        BrokenPipeError(),
+        OSError("disk"),
+        ValueError("bad JSON in a 200"),
+    ],
 )
 def test_an_ambiguous_error_after_the_effect_is_never_repeated(guard, error):
     ledger = Ledger(("after", error))
@@ -50,7 +56,9 @@ def test_an_ambiguous_error_after_the_effect_is_never_repeated(guard, error):
 
 
 @pytest.mark.parametrize(
-    "error", [KeyboardInterrupt(), SystemExit(1), MemoryError(), GeneratorExit()], ids=lambda e: type(e).__name__
+    "error",
+    [KeyboardInterrupt(), SystemExit(1), MemoryError(), GeneratorExit()],
+    ids=lambda e: type(e).__name__,
 )
 def test_an_interruption_after_the_effect_is_ambiguous(guard, error):
     ledger = Ledger(("after", error))
@@ -68,7 +76,10 @@ def test_an_interruption_after_the_effect_is_ambiguous(guard, error):
     assert ledger.effects == 1
 
 
-@pytest.mark.parametrize("error", [NotSent("no template", retryable=False), ConnectionRefusedError(), KeyError("declared")])
+@pytest.mark.parametrize(
+    "error",
+    [NotSent("no template", retryable=False), ConnectionRefusedError(), KeyError("declared")],
+)
 def test_an_error_before_the_effect_does_not_wedge_the_key(guard, error):
     ledger = Ledger(("before", error))
 
@@ -103,7 +114,9 @@ def test_attempts_are_bounded_and_the_last_error_is_told(guard):
 
     with (
         guard.step("chat", "pay"),
-        pytest.raises(GaveUp, match=r"attempt 3 ended with NotSent: no route\. It was tried 3 times") as caught,
+        pytest.raises(
+            GaveUp, match=r"attempt 3 ended with NotSent: no route\. It was tried 3 times"
+        ) as caught,
     ):
         pay()
     assert len(ledger.script) == 6
@@ -168,7 +181,8 @@ def test_an_exhausted_call_under_a_key_may_simply_be_repeated(guard):
         with pytest.raises(GaveUp, match="Calling again is safe") as caught:
             pay()
         assert caught.value.retriable
-        assert pay() == {"receipt": 4}  # this downstream counts repeats: a real one would honour the key
+        # this downstream counts repeats: a real one would honour the key
+        assert pay() == {"receipt": 4}
 
 
 def test_a_partial_success_keeps_its_corrective_action(guard):
@@ -177,7 +191,11 @@ def test_a_partial_success_keeps_its_corrective_action(guard):
     @guard.tool(kind="write")
     def transfer():
         calls.append(1)
-        raise PartialSuccess("debited, not credited", done={"debited": True}, corrective_action="call credit(account) next")
+        raise PartialSuccess(
+            "debited, not credited",
+            done={"debited": True},
+            corrective_action="call credit(account) next",
+        )
 
     with guard.step("chat", "transfer"):
         for _ in range(2):
@@ -252,7 +270,10 @@ def test_what_an_inner_call_says_about_its_effect_says_nothing_about_the_outer_o
 
     @guard.tool(kind="write", retry=Retry(attempts=1))
     def mail(how: str):
-        raise {"not sent": NotSent("no template", retryable=False), "refused": Rejected("no such customer")}[how]
+        raise {
+            "not sent": NotSent("no template", retryable=False),
+            "refused": Rejected("no such customer"),
+        }[how]
 
     @guard.tool(kind="write", retry=QUICK)
     def pay(invoice: str, how: str):
@@ -327,7 +348,8 @@ def test_a_traceback_says_what_to_do(guard):
     told = "".join(traceback.format_exception(doubt.value))
     assert doubt.value.corrective_action in told
     assert f"effectonce effect show {doubt.value.effect.reference}" in told
-    assert "effectonce effect show" not in str(doubt.value.as_model_error())  # a model has no terminal
+    # a model has no terminal
+    assert "effectonce effect show" not in str(doubt.value.as_model_error())
 
 
 def test_a_corrective_action_of_its_own_is_the_one_that_is_told():
@@ -375,7 +397,10 @@ def test_a_partial_success_that_is_too_large_keeps_what_can_be_read(guard):
     assert len(raised.value.done) == 10_000
 
 
-@pytest.mark.parametrize(("downstream", "code", "retriable"), [("key", "GAVE_UP", True), ("none", "OUTCOME_UNKNOWN", False)])
+@pytest.mark.parametrize(
+    ("downstream", "code", "retriable"),
+    [("key", "GAVE_UP", True), ("none", "OUTCOME_UNKNOWN", False)],
+)
 def test_what_became_of_upstream_timeout_is_in_the_reference(downstream, code, retriable):
     guard = Guard("memory://")
 

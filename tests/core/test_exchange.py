@@ -1,4 +1,6 @@
-"""What every store behind a wire shares: decide by the table, swap, and start again if somebody was faster."""
+"""What every store behind a wire shares: decide by the table, swap, and start again if somebody
+was faster.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""A declaration is checked, not believed: a tool that says it sends its key, and does not read it, is not sent again."""
+"""A declaration is checked, not believed: a tool that says it sends its key, and does not read
+it, is not sent again.
+"""
 
 import asyncio
 import functools
@@ -7,7 +9,18 @@ import threading
 
 import pytest
 
-from effectonce import ContractViolation, Downstream, Found, GaveUp, Guard, InDoubt, NotSent, Rejected, State, current_effect
+from effectonce import (
+    ContractViolation,
+    Downstream,
+    Found,
+    GaveUp,
+    Guard,
+    InDoubt,
+    NotSent,
+    Rejected,
+    State,
+    current_effect,
+)
 from effectonce._core.guarantees import Capability
 from tests.core.helpers import QUICK, named, tool
 
@@ -18,7 +31,9 @@ def mode(request):
 
 
 def read_the_key():
-    """In a function that only the tool of this file calls through a list: its code does not show it."""
+    """In a function that only the tool of this file calls through a list: its code does not show
+    it.
+    """
     return current_effect().downstream_key
 
 
@@ -26,10 +41,19 @@ READ = [read_the_key]
 
 
 class Bank:
-    """A tool that pays, reads its key in those attempts that say so, and loses the answers of the first ones."""
+    """A tool that pays, reads its key in those attempts that say so, and loses the answers of
+    the first ones.
+    """
 
     def __init__(self, guard, mode, *, reads=(), lost=2, error=TimeoutError, **contract):
-        self.guard, self.mode, self.reads, self.lost, self.error, self.paid = guard, mode, set(reads), lost, error, 0
+        self.guard, self.mode, self.reads, self.lost, self.error, self.paid = (
+            guard,
+            mode,
+            set(reads),
+            lost,
+            error,
+            0,
+        )
 
         def pay():
             self.paid += 1
@@ -42,7 +66,11 @@ class Bank:
         async def apay():
             return pay()
 
-        settings = {"kind": "irreversible", "downstream": "key", "accept_store_loss": True} | contract
+        settings = {
+            "kind": "irreversible",
+            "downstream": "key",
+            "accept_store_loss": True,
+        } | contract
         self.tool = tool(guard, named("pay", apay if mode == "async" else pay), **settings)
 
     def call(self, step="pay"):
@@ -91,7 +119,9 @@ def look_up(calls):
     return current_effect().downstream_key
 
 
-@pytest.mark.parametrize("where", ["in its own code", "in a helper of its module", "below a decorator"])
+@pytest.mark.parametrize(
+    "where", ["in its own code", "in a helper of its module", "below a decorator"]
+)
 def test_a_tool_whose_code_reads_its_key_may_look_something_up_first(guard, where):
     calls = []
 
@@ -108,7 +138,11 @@ def test_a_tool_whose_code_reads_its_key_may_look_something_up_first(guard, wher
     def decorated(*args):
         return own(*args)
 
-    pay = {"in its own code": own, "in a helper of its module": functools.partial(helped), "below a decorator": decorated}
+    pay = {
+        "in its own code": own,
+        "in a helper of its module": functools.partial(helped),
+        "below a decorator": decorated,
+    }
 
     with guard.step("chat", "pay"):
         assert tool(guard, pay[where], name="pay", downstream="key")().startswith("eo_")
@@ -157,7 +191,10 @@ def test_the_first_success_without_it_says_so_once(guard, mode, caplog):
         bank.call("one")
         bank.call("two")
 
-    assert [r.getMessage().count("pay declares downstream='key' and never read its key") for r in caplog.records] == [1]
+    assert [
+        r.getMessage().count("pay declares downstream='key' and never read its key")
+        for r in caplog.records
+    ] == [1]
 
 
 def test_from_then_on_new_calls_rely_on_no_key_until_one_is_read(guard, mode):
@@ -178,7 +215,9 @@ def test_a_key_is_read_in_a_thread_that_was_given_the_context(guard):
 
     def pay():
         context = contextvars.copy_context()
-        reader = threading.Thread(target=context.run, args=(lambda: calls.append(current_effect().downstream_key),))
+        reader = threading.Thread(
+            target=context.run, args=(lambda: calls.append(current_effect().downstream_key),)
+        )
         reader.start()
         reader.join()
         if len(calls) < 3:
@@ -270,11 +309,15 @@ def test_the_first_success_outside_of_its_transaction_says_so(sqlite, mode, capl
     assert "never used its connection" in caplog.text
 
 
-def test_a_store_that_takes_the_record_away_meanwhile_leaves_the_doubt_with_the_caller(sqlite, monkeypatch):
+def test_a_store_that_takes_the_record_away_meanwhile_leaves_the_doubt_with_the_caller(
+    sqlite, monkeypatch
+):
     from effectonce._core.ops import Dispatch, Refused
 
     booking, apply = Booking(sqlite, "sync"), sqlite.store.apply
-    monkeypatch.setattr(sqlite.store, "apply", lambda op: Refused(None) if isinstance(op, Dispatch) else apply(op))
+    monkeypatch.setattr(
+        sqlite.store, "apply", lambda op: Refused(None) if isinstance(op, Dispatch) else apply(op)
+    )
 
     with pytest.raises(InDoubt):
         booking.call()

@@ -1,4 +1,6 @@
-"""A process that forks while its threads are at work: the child waits for none of them, because they are not there."""
+"""A process that forks while its threads are at work: the child waits for none of them, because
+they are not there.
+"""
 
 import os
 import signal
@@ -24,7 +26,9 @@ def calls(guard, circuit, budget):
     """Two calls that take every lock there is on their way."""
     attempts = []
 
-    @guard.tool(kind="write", breaker=circuit, budget=budget, retry=Retry(attempts=3, base_s=0, cap_s=0))
+    @guard.tool(
+        kind="write", breaker=circuit, budget=budget, retry=Retry(attempts=3, base_s=0, cap_s=0)
+    )
     def pay(step: int):
         attempts.append(step)
         if len(attempts) == 1:

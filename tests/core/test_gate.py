@@ -11,7 +11,11 @@ from effectonce._core.classification.verdicts import RETRYABLE
 from effectonce._core.decisions import GATE, GOES_ON, NEVER, gate
 
 CERTAIN = (Certainty.NOT_SENT, Certainty.REJECTED)
-EVERY = list(itertools.product(Bucket, Certainty, (None, True, False), (None, 3.0), (False, True), (False, True)))
+EVERY = list(
+    itertools.product(
+        Bucket, Certainty, (None, True, False), (None, 3.0), (False, True), (False, True)
+    )
+)
 
 
 def decided(bucket, certainty, retry, retry_after_s, repeatable, probe):
@@ -33,7 +37,9 @@ def test_nothing_goes_on_that_may_have_happened_and_must_not_be_repeated(bucket,
             assert action is (Action.RECONCILE if case[5] else Action.ESCALATE)
 
 
-@pytest.mark.parametrize("bucket", ["auth", "not_found", "schema", "content_policy", "declined", "config"])
+@pytest.mark.parametrize(
+    "bucket", ["auth", "not_found", "schema", "content_policy", "declined", "config"]
+)
 def test_the_never_retry_list_wins_over_every_table_and_rule(bucket):
     for certainty in CERTAIN:
         assert decided(Bucket(bucket), certainty, True, 1.0, True, True)[1] is Action.FAIL
@@ -42,15 +48,37 @@ def test_the_never_retry_list_wins_over_every_table_and_rule(bucket):
 
 def test_what_certainly_did_not_happen_is_tried_again_whether_or_not_a_probe_could_be_asked():
     for repeatable, probe in itertools.product((False, True), repeat=2):
-        assert decided(Bucket.UNREACHABLE, Certainty.NOT_SENT, None, None, repeatable, probe)[1] is Action.RETRY
+        assert (
+            decided(Bucket.UNREACHABLE, Certainty.NOT_SENT, None, None, repeatable, probe)[1]
+            is Action.RETRY
+        )
 
 
 def test_only_an_answer_to_this_very_request_is_final():
-    """What is about the account, the host or this process says nothing about tomorrow, and is never stored as an outcome."""
+    """What is about the account, the host or this process says nothing about tomorrow, and is
+    never stored as an outcome.
+    """
     final = {bucket for bucket in Bucket if Verdict(bucket, Certainty.REJECTED).final}
-    assert not final & {Bucket.AUTH, Bucket.QUOTA, Bucket.RATE_LIMIT, Bucket.CIRCUIT_OPEN, Bucket.CONFIG, Bucket.CANCELLED}
-    assert final >= {Bucket.DECLINED, Bucket.NOT_FOUND, Bucket.SCHEMA, Bucket.CONTENT_POLICY, Bucket.TOOL_ERROR}
-    assert not any(Verdict(bucket, certainty).final for bucket in Bucket for certainty in set(Certainty) - {Certainty.REJECTED})
+    assert not final & {
+        Bucket.AUTH,
+        Bucket.QUOTA,
+        Bucket.RATE_LIMIT,
+        Bucket.CIRCUIT_OPEN,
+        Bucket.CONFIG,
+        Bucket.CANCELLED,
+    }
+    assert final >= {
+        Bucket.DECLINED,
+        Bucket.NOT_FOUND,
+        Bucket.SCHEMA,
+        Bucket.CONTENT_POLICY,
+        Bucket.TOOL_ERROR,
+    }
+    assert not any(
+        Verdict(bucket, certainty).final
+        for bucket in Bucket
+        for certainty in set(Certainty) - {Certainty.REJECTED}
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,7 +102,12 @@ def test_a_call_without_effects_does_what_its_bucket_says(bucket, action):
 
 
 def test_a_quota_that_says_when_it_is_full_again_is_waited_for_by_who_called():
-    assert gate(Verdict(Bucket.QUOTA, Certainty.REJECTED, retry_after_s=3600.0), repeatable=True).action is Action.HAND_BACK
+    assert (
+        gate(
+            Verdict(Bucket.QUOTA, Certainty.REJECTED, retry_after_s=3600.0), repeatable=True
+        ).action
+        is Action.HAND_BACK
+    )
 
 
 def test_a_time_out_is_sent_again_only_under_a_key():
@@ -90,7 +123,10 @@ def test_every_error_has_a_row(case):
 
 
 def test_every_row_is_reached():
-    reached = {id(gate(Verdict(b, c, retry_after_s=s, retry=r), repeatable=k, probe=p)) for b, c, r, s, k, p in EVERY}
+    reached = {
+        id(gate(Verdict(b, c, retry_after_s=s, retry=r), repeatable=k, probe=p))
+        for b, c, r, s, k, p in EVERY
+    }
     assert reached == {id(row) for row in GATE}
 
 

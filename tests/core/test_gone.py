@@ -1,10 +1,22 @@
-"""A record that vanishes while its tool runs (a failover, an eviction, a hand) was not taken over: what is known is written down anew."""
+"""A record that vanishes while its tool runs (a failover, an eviction, a hand) was not taken
+over: what is known is written down anew.
+"""
 
 import asyncio
 
 import pytest
 
-from effectonce import GaveUp, Guard, InDoubt, PartialSuccess, Rejected, ReplayedFailure, Retry, State, current_effect
+from effectonce import (
+    GaveUp,
+    Guard,
+    InDoubt,
+    PartialSuccess,
+    Rejected,
+    ReplayedFailure,
+    Retry,
+    State,
+    current_effect,
+)
 from effectonce._core import ops
 from tests.core.helpers import Ledger, named, tool
 from tests.flaky import FlakyStore
@@ -94,7 +106,9 @@ def test_a_partial_success_is_written_anew(mode):
     assert pay.ledger.effects == 1
 
 
-def test_a_refusal_after_an_unanswered_send_is_no_failure_although_the_record_forgot_that_send(mode):
+def test_a_refusal_after_an_unanswered_send_is_no_failure_although_the_record_forgot_that_send(
+    mode,
+):
     pay = Vanishing(mode, ("after", TimeoutError()), ("before", Rejected("?")), downstream="key")
 
     with pytest.raises(InDoubt, match="an earlier send may have landed"):
@@ -154,7 +168,9 @@ def test_another_caller_who_has_it_meanwhile_keeps_it():
 
 
 def test_a_send_that_may_be_repeated_is_not_forgotten_with_its_record(mode):
-    pay = Vanishing(mode, ("after", TimeoutError()), ("before", Rejected("?")), downstream="key", retry=ONCE)
+    pay = Vanishing(
+        mode, ("after", TimeoutError()), ("before", Rejected("?")), downstream="key", retry=ONCE
+    )
 
     with pytest.raises(GaveUp):
         pay.call()

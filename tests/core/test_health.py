@@ -66,7 +66,8 @@ def test_a_store_that_cannot_be_reached_is_told_and_not_raised(path):
 
 
 def test_a_file_that_may_not_be_looked_at_is_told_and_not_raised(path):
-    health = Guard(f"sqlite:///{path.with_name('x' * 300)}").health()  # what a closed folder is to all but root
+    # what a closed folder is to all but root
+    health = Guard(f"sqlite:///{path.with_name('x' * 300)}").health()
 
     assert not health.reachable
     assert "File name too long" in health.findings[0].found
@@ -86,7 +87,11 @@ def test_a_file_that_cannot_be_written_is_not_healthy(path):
 
 @pytest.mark.parametrize(
     ("kind", "said", "bad"),
-    [("nfs4", "does not work over a network", True), ("tmpfs", "a reboot forgets it", False), ("ext4", "ext4", False)],
+    [
+        ("nfs4", "does not work over a network", True),
+        ("tmpfs", "a reboot forgets it", False),
+        ("ext4", "ext4", False),
+    ],
 )
 def test_the_disk_matters(path, monkeypatch, kind, said, bad):
     guard = guard_on(path)
@@ -141,7 +146,9 @@ def test_a_downstream_that_forgets_keys_before_we_do_is_reported(caplog):
     assert told in found(guard.health(), "contract").found
 
 
-@pytest.mark.parametrize("downstream", [Downstream.key(window=inf), Downstream.none(), Downstream.transaction()])
+@pytest.mark.parametrize(
+    "downstream", [Downstream.key(window=inf), Downstream.none(), Downstream.transaction()]
+)
 def test_nothing_is_reported_where_nothing_is_shorter(downstream):
     assert Contract(name="pay", kind=Kind.WRITE, downstream=downstream, window_s=3600).notes == ()
 
@@ -218,7 +225,10 @@ def test_a_postgres_says_what_it_promises(database):
     health = Guard(database).health()
 
     assert health.ok
-    assert found(health, "durability").found == "fsync on, full_page_writes on; our commits wait for the disk"
+    assert (
+        found(health, "durability").found
+        == "fsync on, full_page_writes on; our commits wait for the disk"
+    )
     assert found(health, "standbys").found == "0 connected"
     assert found(health, "clock").advice == ""
     assert health.unfit_for(Kind.IRREVERSIBLE, Capability.TRANSACTION) == ""

@@ -174,7 +174,9 @@ def test_tools_of_one_loop_share_a_timer_and_one_with_a_shorter_lease_is_not_lat
             return "paid"
 
         async with guard.step("chat", "many"):
-            assert await asyncio.gather(*(guard.call(at_once, {"n": n}, key=("at once", n)) for n in range(20)))
+            assert await asyncio.gather(
+                *(guard.call(at_once, {"n": n}, key=("at once", n)) for n in range(20))
+            )
         assert len(timers) == 1
         async with guard.step("chat", "pay"):
             return await guard.call(slowly, {})
@@ -229,12 +231,15 @@ def test_a_tool_whose_lease_nobody_could_keep_alive_is_not_started(monkeypatch):
 
 
 def struck(number, function):
-    """Call *function*, and interrupt it where the *number*-th call in the engine begins or ends. False: there are fewer."""
+    """Call *function*, and interrupt it where the *number*-th call in the engine begins or ends.
+    False: there are fewer.
+    """
     places, met, before = {performers.__file__, heartbeat.__file__}, 0, sys.getprofile()
 
     def strike(frame, event, _):
         nonlocal met
-        if event != "c_call" and frame.f_code.co_filename in places:  # a signal waits until what is written in C has returned
+        # a signal waits until what is written in C has returned
+        if event != "c_call" and frame.f_code.co_filename in places:
             met += 1
             if met == number:
                 sys.setprofile(None)

@@ -1,4 +1,6 @@
-"""A downstream key in the shape that a provider takes: short, without an underscore, a UUID. It is made anew, not cut off."""
+"""A downstream key in the shape that a provider takes: short, without an underscore, a UUID. It
+is made anew, not cut off.
+"""
 
 import json
 import os
@@ -36,17 +38,28 @@ SHAPES = {
     "weak": KeyShape(most=8, weak=True),
 }
 SECRETS = {"plain": b"", "keyed": b"a secret of at least thirty-two b"}
-EFFECTS = {"first": "15d2f0c1ad08a8923168266f50b1ef442b15bab4", "second": "15d2f0c1ca636d7b45999218e5de1eb4efb70e0e"}
-GOLDEN = Path(__file__).with_name("golden_key_shapes.txt").read_text().splitlines()  # shape, secret, effect, key
+EFFECTS = {
+    "first": "15d2f0c1ad08a8923168266f50b1ef442b15bab4",
+    "second": "15d2f0c1ca636d7b45999218e5de1eb4efb70e0e",
+}
+# shape, secret, effect, key
+GOLDEN = Path(__file__).with_name("golden_key_shapes.txt").read_text().splitlines()
 
 
 def made(name, which, effect):
-    return f"{name} {which} {effect} {shaped_key(SHAPES[name], EFFECTS[effect], 'refund', SECRETS[which])}"
+    return (
+        f"{name} {which} {effect}"
+        f" {shaped_key(SHAPES[name], EFFECTS[effect], 'refund', SECRETS[which])}"
+    )
 
 
 def test_keys_of_every_shape_stay_as_they_are():
-    """A release that changes one of these sends another key than the attempt before it, and the provider does it twice."""
-    assert [made(name, which, effect) for name in SHAPES for which in SECRETS for effect in EFFECTS] == GOLDEN
+    """A release that changes one of these sends another key than the attempt before it, and the
+    provider does it twice.
+    """
+    assert [
+        made(name, which, effect) for name in SHAPES for which in SECRETS for effect in EFFECTS
+    ] == GOLDEN
 
 
 # ---------------------------------------------------------------- what holds of every shape
@@ -87,14 +100,19 @@ def strong(shape):
     return KeyShape(shape.form, shape.least, shape.most, shape.alphabet)
 
 
-@given(st.one_of(shapes(), st.just(KeyShape("uuid"))), st.lists(st.tuples(keys, secrets), unique=True, min_size=2, max_size=8))
+@given(
+    st.one_of(shapes(), st.just(KeyShape("uuid"))),
+    st.lists(st.tuples(keys, secrets), unique=True, min_size=2, max_size=8),
+)
 def test_two_effects_have_two_keys(shape, effects):
     try:
         shape = strong(shape)
     except ValueError:
         assume(False)
 
-    assert len({shaped_key(shape, key, "refund", secret) for key, secret in effects}) == len(effects)
+    assert len({shaped_key(shape, key, "refund", secret) for key, secret in effects}) == len(
+        effects
+    )
     assert shaped_key(shape, effects[0][0], "mail") != shaped_key(shape, effects[0][0], "refund")
 
 
@@ -110,14 +128,21 @@ def test_no_key_of_an_effect_begins_as_another(one, other, key, secret):
 
 @given(keys, st.permutations(WORDS), st.integers(1, 36))
 def test_what_changes_nothing_about_the_shape_does_not_change_the_key(key, letters, least):
-    """Bounds that are written down later, and letters in another order: another key would be another effect there."""
-    one, same = KeyShape(most=36, alphabet=WORDS), KeyShape(least=least, most=36, alphabet="".join(letters), weak=True)
+    """Bounds that are written down later, and letters in another order: another key would be
+    another effect there.
+    """
+    one, same = (
+        KeyShape(most=36, alphabet=WORDS),
+        KeyShape(least=least, most=36, alphabet="".join(letters), weak=True),
+    )
 
     assert shaped_key(one, key, "refund") == shaped_key(same, key, "refund")
 
 
 def test_as_much_of_256_bits_as_fits():
-    lengths = {name: len(shaped_key(shape, EFFECTS["first"], "refund")) for name, shape in SHAPES.items()}
+    lengths = {
+        name: len(shaped_key(shape, EFFECTS["first"], "refund")) for name, shape in SHAPES.items()
+    }
 
     assert lengths == {
         "uuid": 36,
@@ -143,21 +168,34 @@ def test_every_character_of_an_alphabet_comes_up_as_often_as_the_others():
         for character in shaped_key(shape, f"{number:040x}", "refund"):
             counts[character] += 1
 
-    assert all(6_700 < count < 7_700 for count in counts.values()), counts  # 7,200 each; six standard deviations are 483
+    # 7,200 each; six standard deviations are 483
+    assert all(6_700 < count < 7_700 for count in counts.values()), counts
 
 
 def test_another_process_derives_the_same_key():
     code = (
-        "import json; from effectonce._core.key_shapes import KeyShape, shaped_key; "
-        f"print(json.dumps([shaped_key(s, {EFFECTS['first']!r}, 'refund', b'x') for s in (KeyShape('uuid'), KeyShape(most=25))]))"
+        "import json; from effectonce._core.key_shapes import KeyShape, shaped_key;"
+        f" print(json.dumps([shaped_key(s, {EFFECTS['first']!r}, 'refund', b'x') for s in"
+        " (KeyShape('uuid'), KeyShape(most=25))]))"
     )
     found = [
-        json.loads(subprocess.check_output([sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}))
+        json.loads(
+            subprocess.check_output(
+                [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}
+            )
+        )
         for seed in ("1", "2")
     ]
 
     assert (
-        found == [[shaped_key(shape, EFFECTS["first"], "refund", b"x") for shape in (KeyShape("uuid"), KeyShape(most=25))]] * 2
+        found
+        == [
+            [
+                shaped_key(shape, EFFECTS["first"], "refund", b"x")
+                for shape in (KeyShape("uuid"), KeyShape(most=25))
+            ]
+        ]
+        * 2
     )
 
 
@@ -176,7 +214,13 @@ WRONG = [
     ({"alphabet": "a"}, "the alphabet 'a' has fewer than two characters"),
     ({"alphabet": ["a", "b"]}, r"alphabet=\['a', 'b'\]: give a text"),
     ({"alphabet": "abca"}, "the alphabet 'abca' has 'a' more than once"),
-    ({"alphabet": "a-z0-9"}, "the alphabet 'a-z0-9' has '-' more than once. It lists every character, and knows no ranges"),
+    (
+        {"alphabet": "a-z0-9"},
+        (
+            "the alphabet 'a-z0-9' has '-' more than once. It lists every character, and knows no"
+            " ranges"
+        ),
+    ),
     ({"alphabet": "ab c"}, "the alphabet 'ab c' has ' '"),
     ({"alphabet": "ab\n"}, r"the alphabet 'ab\\n' has '\\n'"),
     ({"alphabet": "aé"}, "the alphabet 'aé' has 'é'"),
@@ -221,17 +265,22 @@ def test_a_weak_key_says_what_happens_what_is_known_and_what_to_do(guard):
         assert len(tool(guard, pay, downstream="key")()) == 10
 
     said = (
-        "key_as() made no key: a key of 10 characters out of 10 has 33 bits, and 96 are needed: with fewer, two effects may get "
-        "the same key, and the provider takes the second for a repeat of the first. Allow more characters, or a larger "
-        "alphabet; weak=True accepts it as it is."
+        "key_as() made no key: a key of 10 characters out of 10 has 33 bits, and 96 are needed:"
+        " with fewer, two effects may get the same key, and the provider takes the second for a"
+        " repeat of the first. Allow more characters, or a larger alphabet; weak=True accepts it as"
+        " it is."
     )
     assert seen == [said]
 
 
-@pytest.mark.parametrize(("most", "alphabet"), [(96, "01"), (24, "0123456789abcdef"), (19, DIGITS_AND_LETTERS)])
+@pytest.mark.parametrize(
+    ("most", "alphabet"), [(96, "01"), (24, "0123456789abcdef"), (19, DIGITS_AND_LETTERS)]
+)
 def test_96_bits_are_enough_and_one_character_less_is_not(most, alphabet):
     assert len(alphabet) ** most >= 2**STRONG_BITS
-    assert len(shaped_key(KeyShape(most=most, alphabet=alphabet), EFFECTS["first"], "refund")) == most
+    assert (
+        len(shaped_key(KeyShape(most=most, alphabet=alphabet), EFFECTS["first"], "refund")) == most
+    )
 
     with pytest.raises(ValueError, match="96 are needed"):
         KeyShape(most=most - 1, alphabet=alphabet)
@@ -245,7 +294,9 @@ def test_a_probe_has_the_keys_that_its_tool_sent():
     guard = Guard("memory://", secret=SECRETS["keyed"])
 
     def both():
-        return current_effect().key_as("uuid"), current_effect().key_as(max=36, alphabet=WORDS + "-", min=16)
+        return current_effect().key_as("uuid"), current_effect().key_as(
+            max=36, alphabet=WORDS + "-", min=16
+        )
 
     def pay():
         sent.append(both())

@@ -28,7 +28,9 @@ def test_what_is_sealed_opens_again_and_sealing_twice_gives_the_same_bytes(data,
 
 
 @given(st.binary(min_size=1), st.text(), st.text(), FIELDS, FIELDS)
-def test_what_is_moved_to_another_row_or_field_does_not_open(data, key, other_key, field, other_field):
+def test_what_is_moved_to_another_row_or_field_does_not_open(
+    data, key, other_key, field, other_field
+):
     sealed = RING.seal(data, key, field)
 
     if (key, field) != (other_key, other_field):
@@ -54,7 +56,9 @@ def test_what_is_changed_or_cut_does_not_open(data, draw):
 def test_no_two_contents_of_one_field_share_a_nonce(contents):
     head = len(b"v1 sealed 2026-11 ")
 
-    assert len({RING.seal(data, "k", "outcome")[head : head + 12] for data in contents}) == len(contents)
+    assert len({RING.seal(data, "k", "outcome")[head : head + 12] for data in contents}) == len(
+        contents
+    )
 
 
 @given(st.binary(min_size=8))
@@ -66,13 +70,18 @@ def test_the_form_of_version_1_stays_as_it_is():
     sealed = RING.seal(b'v1 ok {"receipt":1}', "ab" * 20, "outcome")
 
     assert sealed.startswith(b"v1 sealed 2026-11 ")
-    assert sealed[18:].hex() == "77664c6ac55ee2b477092612e1527da76751067052ba2030b5f3e065cef1a55c0bd2f62488fc90e614fc10b06275e7"
+    assert (
+        sealed[18:].hex()
+        == "77664c6ac55ee2b477092612e1527da76751067052ba2030b5f3e065cef1a55c0bd2f62488fc90e614fc10b06275e7"
+    )
 
 
 def test_a_key_that_is_not_here_is_named():
     sealed = Keyring({"2026-05": OLD}).seal(b"x", "k", "outcome")
 
-    with pytest.raises(NotOpened, match=r"sealed with key '2026-05', which this process does not have"):
+    with pytest.raises(
+        NotOpened, match=r"sealed with key '2026-05', which this process does not have"
+    ):
         Keyring({"2026-11": NEW}).open(sealed, "k", "outcome")
     with pytest.raises(NotOpened, match=r"sealed with another key that was called '2026-05'"):
         Keyring({"2026-05": NEW}).open(sealed, "k", "outcome")
@@ -84,7 +93,9 @@ def test_nothing_stays_nothing_and_what_was_never_sealed_is_refused():
         RING.open(b"v1 ok 1", "k", "outcome")
 
 
-@pytest.mark.parametrize("day", ["9999-12-30", date(9999, 12, 30), datetime(9999, 12, 30, 12, tzinfo=UTC)])
+@pytest.mark.parametrize(
+    "day", ["9999-12-30", date(9999, 12, 30), datetime(9999, 12, 30, 12, tzinfo=UTC)]
+)
 def test_what_was_never_sealed_is_read_until_the_day_that_was_named(day):
     assert Keyring({"a": NEW}, plaintext_until=day).open(b"v1 ok 1", "k", "outcome") == b"v1 ok 1"
 
@@ -94,7 +105,10 @@ def test_what_was_never_sealed_is_read_until_the_day_that_was_named(day):
     [
         (lambda: Keyring({}), "needs a key"),
         (lambda: Keyring({"a": NEW}, primary="b"), "primary='b' is not in this keyring; it has a"),
-        (lambda: Keyring({"a": NEW}, plaintext_until="tomorrow"), "plaintext_until='tomorrow' is no day"),
+        (
+            lambda: Keyring({"a": NEW}, plaintext_until="tomorrow"),
+            "plaintext_until='tomorrow' is no day",
+        ),
         (lambda: Keyring({"a": NEW}, plaintext_until=31), "plaintext_until=31 is no day"),
         (lambda: Keyring({"a": b"short"}), "'a' is not 32 bytes"),
         (lambda: Keyring({"a": "n" * 32}), "'a' is not 32 bytes"),
@@ -116,7 +130,10 @@ def test_a_keyring_is_read_from_the_environment_and_the_first_key_seals(monkeypa
     ring = Keyring.from_env()
 
     assert (ring.primary, ring.ids) == ("2026-11", ("2026-11", "2026-05"))
-    assert ring.open(Keyring({"2026-05": b"\xff\xfe" * 16}).seal(b"x", "k", "outcome"), "k", "outcome") == b"x"
+    assert (
+        ring.open(Keyring({"2026-05": b"\xff\xfe" * 16}).seal(b"x", "k", "outcome"), "k", "outcome")
+        == b"x"
+    )
     with pytest.raises(NotOpened, match="not sealed"):
         ring.open(b"v1 ok 1", "k", "outcome")
     monkeypatch.setenv("EFFECTONCE_PLAINTEXT_UNTIL", "9999-12-30")
@@ -130,10 +147,15 @@ def test_a_keyring_is_read_from_the_environment_and_the_first_key_seals(monkeypa
         ("a:c2VjcmV0LXNlY3JldA=", "entry 1 of MY_KEYS is not id:base64"),
         ("a", "entry 1 of MY_KEYS is not id:base64"),
         ("a:ключ", "entry 1 of MY_KEYS is not id:base64"),
-        ("a:" + base64.b64encode(NEW).decode() + ",a:" + base64.b64encode(OLD).decode(), "two keys with the id 'a'"),
+        (
+            "a:" + base64.b64encode(NEW).decode() + ",a:" + base64.b64encode(OLD).decode(),
+            "two keys with the id 'a'",
+        ),
     ],
 )
-def test_a_keyring_in_the_environment_that_cannot_be_read_is_refused_and_never_shown(value, why, monkeypatch):
+def test_a_keyring_in_the_environment_that_cannot_be_read_is_refused_and_never_shown(
+    value, why, monkeypatch
+):
     monkeypatch.setenv("MY_KEYS", value)
 
     with pytest.raises(ContractViolation, match=why) as caught:
@@ -142,14 +164,18 @@ def test_a_keyring_in_the_environment_that_cannot_be_read_is_refused_and_never_s
     assert "c2Vj" not in str(caught.value)
 
 
-@pytest.mark.parametrize("form", ["{0}", "{0}:", "{0}:2026-11", "{0}:abcd", "2026-11 {0}", "2026-11:{0}{0}"])
+@pytest.mark.parametrize(
+    "form", ["{0}", "{0}:", "{0}:2026-11", "{0}:abcd", "2026-11 {0}", "2026-11:{0}{0}"]
+)
 @pytest.mark.parametrize("key", [b"\xff\xfe" * 16, b"abcd" * 8], ids=["signs", "letters"])
 def test_a_key_that_stands_where_its_id_should_is_not_shown(monkeypatch, form, key):
     """Somebody sets the variable to the key alone, which is the first thing that one tries."""
     text = base64.b64encode(key).decode()
     monkeypatch.setenv("MY_KEYS", form.format(text))
 
-    with pytest.raises(ContractViolation, match="entry 1 of MY_KEYS is not id:base64 of 32 bytes") as caught:
+    with pytest.raises(
+        ContractViolation, match="entry 1 of MY_KEYS is not id:base64 of 32 bytes"
+    ) as caught:
         Keyring.from_env("MY_KEYS")
 
     assert text[:8] not in "".join(traceback.format_exception(caught.value))

@@ -9,7 +9,17 @@ import msgspec
 import pydantic
 import pytest
 
-from effectonce import Conflict, ContractViolation, Delivered, GaveUp, Guard, NotSent, Retry, Stable, current_effect
+from effectonce import (
+    Conflict,
+    ContractViolation,
+    Delivered,
+    GaveUp,
+    Guard,
+    NotSent,
+    Retry,
+    Stable,
+    current_effect,
+)
 from effectonce._core.keys import HOME_LENGTH
 from effectonce.integrations._agent_tools import AgentTools
 from tests.core.helpers import named, tool
@@ -22,7 +32,11 @@ class Customer:
     name: str
 
 
-@pytest.mark.parametrize("wrapped", [str, lambda text: {text: [text, "z"], "f": 1}, Customer], ids=["text", "dict", "model"])
+@pytest.mark.parametrize(
+    "wrapped",
+    [str, lambda text: {text: [text, "z"], "f": 1}, Customer],
+    ids=["text", "dict", "model"],
+)
 @pytest.mark.parametrize(("nfc", "runs"), [(True, 1), (False, 2)])
 def test_a_text_in_two_compositions_is_one_effect_if_the_tool_says_so(guard, wrapped, nfc, runs):
     calls = []
@@ -62,7 +76,14 @@ def test_delimiters_inject_nothing(guard):
     def pay(a: str, b: str):
         calls.append((a, b))
 
-    for scope, step in (("a|b", "c"), ("a", "b|c"), ("a:b", "c"), ("a", "b:c"), ("a/b", "c"), ("a", "b/c")):
+    for scope, step in (
+        ("a|b", "c"),
+        ("a", "b|c"),
+        ("a:b", "c"),
+        ("a", "b:c"),
+        ("a/b", "c"),
+        ("a", "b/c"),
+    ):
         with guard.step(scope, step):
             pay("x", "y")
     with guard.step("chat", "pay"):
@@ -88,7 +109,13 @@ def test_two_tools_of_one_name_in_guards_that_share_keys_are_told(store, caplog)
     def text(to: str):
         return "text"
 
-    guards = [Guard(store), Guard(store), Guard(store), Guard(store, tenant="acme"), Guard("memory://")]
+    guards = [
+        Guard(store),
+        Guard(store),
+        Guard(store),
+        Guard(store, tenant="acme"),
+        Guard("memory://"),
+    ]
     for guard, function in zip(guards, [mail, mail, text, mail, text], strict=True):
         guard.tool(kind="write", name="send")(function)
 
@@ -185,7 +212,16 @@ def test_a_key_that_changes_on_every_attempt_is_refused_with_the_reason(guard, s
 
 
 @pytest.mark.parametrize(
-    "step", ["refund", 7, date(2025, 3, 1), "2025-W12", "ord_1234567", Stable("call_a1B2c3D4e5F6"), UUID(int=5)]
+    "step",
+    [
+        "refund",
+        7,
+        date(2025, 3, 1),
+        "2025-W12",
+        "ord_1234567",
+        Stable("call_a1B2c3D4e5F6"),
+        UUID(int=5),
+    ],
 )
 def test_a_stable_step_id_is_accepted(guard, step):
     guard.step("9f3a0c52-5f0e-4c1a-9a51-0b6a1f6f2c11", step)
@@ -244,8 +280,9 @@ def test_fields_of_models_that_change_on_every_attempt_are_told(guard, caplog):
         "send: order.id",
     ]
     assert told[0].endswith(
-        "looks like the id of one call and is in the key: a retry that makes it anew is another effect. Pass it as an argument of its own "
-        "that is volatile, or vouch for it with identity=[Stable('mail'), ...]."
+        "looks like the id of one call and is in the key: a retry that makes it anew is another"
+        " effect. Pass it as an argument of its own that is volatile, or vouch for it with"
+        " identity=[Stable('mail'), ...]."
     )
 
 
@@ -277,7 +314,9 @@ def test_the_downstream_key_is_short_stable_and_gives_nothing_away():
     assert all(len(key) <= 255 and key.isascii() and "DE89" not in key for key in seen)
 
 
-@pytest.mark.parametrize(("error", "before"), [(TimeoutError, [False, True, True]), (NotSent, [False, False, False])])
+@pytest.mark.parametrize(
+    ("error", "before"), [(TimeoutError, [False, True, True]), (NotSent, [False, False, False])]
+)
 def test_a_tool_can_tell_whether_an_earlier_send_may_have_landed(guard, error, before):
     seen = []
 
@@ -313,7 +352,11 @@ def test_explain_says_what_was_hashed_and_why_two_calls_differ(guard):
     with guard.step("chat", "again"):
         again = pay.explain("inv_1", 5, "a")
 
-    assert (one.hashed, one.matched, one.stripped) == ({"invoice": "inv_1"}, {"amount": 5}, {"note": "a"})
+    assert (one.hashed, one.matched, one.stripped) == (
+        {"invoice": "inv_1"},
+        {"amount": 5},
+        {"note": "a"},
+    )
     assert one.differences(two) == (
         "amount differs: 5 and 6, so the second call is a conflict",
         "note differs: 'a' and 'b', which is ignored: it is volatile",
@@ -332,10 +375,17 @@ def test_calls_with_arguments_that_are_no_data_are_told_apart_as_well(guard):
 
     session = object()
     with guard.step("chat", "pay"):
-        one, same, two = pay.explain(session, "inv_1"), pay.explain(session, "inv_1"), pay.explain(object(), "inv_2")
+        one, same, two = (
+            pay.explain(session, "inv_1"),
+            pay.explain(session, "inv_1"),
+            pay.explain(object(), "inv_2"),
+        )
 
     assert one.differences(same) == ("nothing differs: this is the same call",)
-    assert [sentence.partition(" differs")[0] for sentence in one.differences(two)] == ["invoice", "session"]
+    assert [sentence.partition(" differs")[0] for sentence in one.differences(two)] == [
+        "invoice",
+        "session",
+    ]
 
 
 def test_the_effects_of_one_conversation_share_a_home_and_so_does_their_latch(guard):
@@ -346,7 +396,11 @@ def test_the_effects_of_one_conversation_share_a_home_and_so_does_their_latch(gu
         with guard.step(scope, step):
             return guard._tools["pay"].prepare((invoice,), {}).request
 
-    one, two, other = request_in("chat", "a", 1), request_in("chat", "b", 2), request_in("another chat", "a", 1)
+    one, two, other = (
+        request_in("chat", "a", 1),
+        request_in("chat", "b", 2),
+        request_in("another chat", "a", 1),
+    )
 
     assert one.key[:HOME_LENGTH] == two.key[:HOME_LENGTH] == one.latch[:HOME_LENGTH]
     assert one.key[:HOME_LENGTH] != other.key[:HOME_LENGTH]
@@ -382,7 +436,13 @@ def test_each_request_of_an_effect_has_a_key_of_its_own_and_the_same_on_every_at
     @guard.tool(kind="write", downstream="key", retry=Retry(attempts=3, base_s=0.0))
     def pay(invoice: int):
         effect = current_effect()
-        places = [("POST", "/pay"), ("PATCH", "/pay"), ("POST", "/mail"), ("POST", "/pay", 1), ("POST", "/pay", "1")]
+        places = [
+            ("POST", "/pay"),
+            ("PATCH", "/pay"),
+            ("POST", "/mail"),
+            ("POST", "/pay", 1),
+            ("POST", "/pay", "1"),
+        ]
         runs.append([effect.downstream_key, *(effect.request_key(*place) for place in places)])
         assert effect.request_key("post", "/pay") == effect.request_key("POST", "/pay")
         if len(runs) < 2:
@@ -410,12 +470,22 @@ def renamed(payment: str):
 @pytest.mark.parametrize(
     ("old", "new", "function", "then"),
     [
-        ({}, {"version": "2", "downstream": "key", "window": 5, "retry": Retry(attempts=9)}, first_release, "done"),
+        (
+            {},
+            {"version": "2", "downstream": "key", "window": 5, "retry": Retry(attempts=9)},
+            first_release,
+            "done",
+        ),
         ({}, {}, renamed, "done again"),
         ({}, {"name": "first_release"}, renamed, "done"),
         ({}, {"name": "first_release"}, with_currency, "done again"),
         ({}, {"name": "first_release", "volatile": ["currency"]}, with_currency, "done"),
-        ({"identity": ["payment"]}, {"identity": ["payment"], "name": "first_release"}, with_currency, Conflict),
+        (
+            {"identity": ["payment"]},
+            {"identity": ["payment"], "name": "first_release"},
+            with_currency,
+            Conflict,
+        ),
         (
             {"identity": ["payment"]},
             {"identity": ["payment"], "volatile": ["currency"], "name": "first_release"},
@@ -423,11 +493,22 @@ def renamed(payment: str):
             "done",
         ),
     ],
-    ids=["contract", "function", "name kept", "parameter", "volatile", "identity", "identity and volatile"],
+    ids=[
+        "contract",
+        "function",
+        "name kept",
+        "parameter",
+        "volatile",
+        "identity",
+        "identity and volatile",
+    ],
 )
 def test_what_a_release_may_change_without_another_key(store, old, new, function, then):
     before, after = Guard(store), Guard(store)
-    first, again = before.tool(kind="write", **old)(first_release), after.tool(kind="write", **new)(function)
+    first, again = (
+        before.tool(kind="write", **old)(first_release),
+        after.tool(kind="write", **new)(function),
+    )
     with before.step("chat", "refund"):
         first("pay_7")
 

@@ -1,9 +1,20 @@
-"""Steps that may be repeated have no record until their end is known: what happens when that end is not a result."""
+"""Steps that may be repeated have no record until their end is known: what happens when that end
+is not a result.
+"""
 
 import pytest
 from msgspec.structs import replace
 
-from effectonce import Budget, CircuitOpen, GaveUp, Guard, NotSent, Retry, StoreUnavailable, current_effect
+from effectonce import (
+    Budget,
+    CircuitOpen,
+    GaveUp,
+    Guard,
+    NotSent,
+    Retry,
+    StoreUnavailable,
+    current_effect,
+)
 from effectonce._core import ops
 from effectonce._core.record import State
 from effectonce.errors import LeaseLost
@@ -52,7 +63,9 @@ class Refusing(MemoryStore):
         return super().apply(op)
 
 
-@pytest.mark.parametrize(("error", "said"), [(RESET, ["Attest"]), (NotSent("no line"), ["Unsend", "Attest"])])
+@pytest.mark.parametrize(
+    ("error", "said"), [(RESET, ["Attest"]), (NotSent("no line"), ["Unsend", "Attest"])]
+)
 def test_a_step_that_fails_gets_its_record_before_anything_is_said_about_it(ledger, error, said):
     store = Refusing(None)
     guard = Guard(store, cache=0)
@@ -64,7 +77,17 @@ def test_a_step_that_lost_its_record_between_two_attempts_claims_it_like_any_oth
     store = Refusing(ops.Dispatch)
     guard = Guard(store, cache=0)
     assert one_step(guard, flaky(guard, ledger))(1) == "noted"
-    assert store.asked == ["Claim", "Claim", "Attest", "Dispatch", "Renew", "Claim", "Complete", "ReadCell", "Complete"]
+    assert store.asked == [
+        "Claim",
+        "Claim",
+        "Attest",
+        "Dispatch",
+        "Renew",
+        "Claim",
+        "Complete",
+        "ReadCell",
+        "Complete",
+    ]
     assert ledger.done == ["noted"]
 
 
@@ -85,7 +108,9 @@ def test_an_error_that_cannot_be_written_down_stops_the_run_and_is_told(ledger):
     store = AwayFor()
     guard = Guard(store, cache=0)
 
-    @guard.tool(kind="idempotent_write", name="note", retry=Retry(attempts=3, base_s=0, deadline_s=0.05))
+    @guard.tool(
+        kind="idempotent_write", name="note", retry=Retry(attempts=3, base_s=0, deadline_s=0.05)
+    )
     def note(what: str) -> str:
         return failing(what)
 
@@ -130,11 +155,14 @@ def test_a_step_that_its_turn_does_not_pay_for_leaves_no_record(ledger):
     with guard.turn("chat", "turn-7", budget=Budget(steps=1)), pytest.raises(GaveUp):
         two(1)
     assert ledger.done == [1]
-    assert guard.counts() == {State.CLAIMED: 1, State.COMPLETED: 1}  # the run, which waits, and its first step
+    # the run, which waits, and its first step
+    assert guard.counts() == {State.CLAIMED: 1, State.COMPLETED: 1}
 
 
 class Shut:
-    """A circuit that lets nothing through when it comes to it, as when somebody else has the last permit."""
+    """A circuit that lets nothing through when it comes to it, as when somebody else has the
+    last permit.
+    """
 
     def refusal(self):
         return None
@@ -168,7 +196,9 @@ def test_only_what_has_a_record_is_kept_alive(kind, beats):
 
 
 def test_a_step_in_a_transaction_has_its_record_first_and_is_committed_with_its_end(tmp_path):
-    """It may always be repeated, and is claimed all the same: its end is written by its own COMMIT."""
+    """It may always be repeated, and is claimed all the same: its end is written by its own
+    COMMIT.
+    """
     guard = Guard(f"sqlite:///{tmp_path}/effects.db", cache=0, spool=tmp_path / "spool")
 
     @guard.tool(kind="write", downstream="transaction", retry=QUICK)

@@ -1,4 +1,6 @@
-"""A tool that has returned has run, whatever it returned; and what it returned counts only if it has happened."""
+"""A tool that has returned has run, whatever it returned; and what it returned counts only if it
+has happened.
+"""
 
 import asyncio
 import collections
@@ -65,7 +67,9 @@ def paying(guard, mode, ledger, make, **contract):
 
 
 @pytest.mark.parametrize("what", LAZY)
-def test_a_tool_that_acted_and_returns_what_has_yet_to_happen_is_in_doubt_and_not_run_again(guard, mode, what):
+def test_a_tool_that_acted_and_returns_what_has_yet_to_happen_is_in_doubt_and_not_run_again(
+    guard, mode, what
+):
     ledger = Ledger()
     call = paying(guard, mode, ledger, LAZY[what])
 
@@ -79,9 +83,13 @@ def test_a_tool_that_acted_and_returns_what_has_yet_to_happen_is_in_doubt_and_no
 
 
 @pytest.mark.parametrize("what", ["coroutine", "generator"])
-def test_where_the_downstream_knows_the_key_the_call_may_be_repeated_when_it_is_mended(guard, mode, what):
+def test_where_the_downstream_knows_the_key_the_call_may_be_repeated_when_it_is_mended(
+    guard, mode, what
+):
     ledger, made = Ledger(), [LAZY[what]]
-    call = paying(guard, mode, ledger, lambda: made.pop()() if made else "receipt", downstream="key")
+    call = paying(
+        guard, mode, ledger, lambda: made.pop()() if made else "receipt", downstream="key"
+    )
 
     with pytest.raises(GaveUp, match="has yet to happen"):
         call()
@@ -106,7 +114,14 @@ def test_what_has_yet_to_happen_in_a_transaction_is_rolled_back(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "result", [io.BytesIO(b"x"), [io.StringIO()], {"a": [1, (2, None)]}, range(3), {"k": {"deep": [[[[iter("a")]]]]}}]
+    "result",
+    [
+        io.BytesIO(b"x"),
+        [io.StringIO()],
+        {"a": [1, (2, None)]},
+        range(3),
+        {"k": {"deep": [[[[iter("a")]]]]}},
+    ],
 )
 def test_a_result_that_has_happened_is_one_whatever_it_is_made_of(guard, result):
     call = paying(guard, "sync", Ledger(), lambda: result)
@@ -160,6 +175,16 @@ def test_a_cursor_a_page_and_a_mock_are_results(guard):
         def __next__(self):
             raise StopIteration
 
-    for step, result in enumerate((sqlite3.connect(":memory:").execute("SELECT 1"), Page(), unittest.mock.MagicMock())):
+    for step, result in enumerate(
+        (sqlite3.connect(":memory:").execute("SELECT 1"), Page(), unittest.mock.MagicMock())
+    ):
         with guard.step("chat", step):
-            assert tool(guard, lambda number, result=result: result, name=f"pay {step}", volatile=["result"])(step) is result
+            assert (
+                tool(
+                    guard,
+                    lambda number, result=result: result,
+                    name=f"pay {step}",
+                    volatile=["result"],
+                )(step)
+                is result
+            )

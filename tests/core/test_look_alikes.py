@@ -1,4 +1,6 @@
-"""What looks alike and is not the same: no call may get the answer of another, and no retry may look like a new call."""
+"""What looks alike and is not the same: no call may get the answer of another, and no retry may
+look like a new call.
+"""
 
 import asyncio
 import dataclasses
@@ -53,7 +55,9 @@ def test_a_method_of_the_same_object_may_be_made_a_tool_again(guard):
         assert pay("inv_1") == "here paid inv_1"
 
 
-@pytest.mark.parametrize("made_of", [lambda bank: bank, lambda bank: functools.partial(Bank.pay, bank)])
+@pytest.mark.parametrize(
+    "made_of", [lambda bank: bank, lambda bank: functools.partial(Bank.pay, bank)]
+)
 def test_objects_that_are_called_and_look_alike_do_not_share_keys(guard, made_of):
     declare = guard.tool(kind="write", name="pay")
     one = made_of(Bank("here"))
@@ -108,8 +112,14 @@ def test_a_scope_is_the_text_that_it_holds(guard, pay, chat):
 def test_a_scope_that_thinks_it_is_another_one_is_not(guard, pay):
     place.cache_clear()
 
-    assert len({key_in(guard, Title("Chat")), key_in(guard, "chat"), key_in(guard, Title("CHAT"))}) == 3
-    assert len({key_in(guard, "chat", tenant=Title("Acme")), key_in(guard, "chat", tenant="acme")}) == 2
+    assert (
+        len({key_in(guard, Title("Chat")), key_in(guard, "chat"), key_in(guard, Title("CHAT"))})
+        == 3
+    )
+    assert (
+        len({key_in(guard, "chat", tenant=Title("Acme")), key_in(guard, "chat", tenant="acme")})
+        == 2
+    )
 
 
 @pytest.mark.parametrize("bad", ["half a pair \ud83d", ["chat"]])
@@ -150,7 +160,11 @@ def test_arguments_may_be_any_mapping(guard, pay):
     with guard.step("chat", "pay"):
         first = guard.call(pay, MappingProxyType({"invoice": "inv_1"}))
         again = guard.call(pay, {"invoice": "inv_1"})
-    assert (first.value, again.value, again.replayed) == ("here paid inv_1", "here paid inv_1", True)
+    assert (first.value, again.value, again.replayed) == (
+        "here paid inv_1",
+        "here paid inv_1",
+        True,
+    )
 
 
 @dataclasses.dataclass
@@ -202,7 +216,10 @@ def test_a_number_that_is_too_long_to_write_is_refused(guard):
     def pay(amount: int):
         pytest.fail("it must not run")
 
-    with guard.step("chat", "pay"), pytest.raises(ContractViolation, match=r"digits.*Nothing was sent"):
+    with (
+        guard.step("chat", "pay"),
+        pytest.raises(ContractViolation, match=r"digits.*Nothing was sent"),
+    ):
         pay(10**5000)
 
 
@@ -217,7 +234,10 @@ def test_a_result_of_an_older_version_of_the_tool_says_nothing_about_a_call_of_t
         paid.append(currency)
         return len(paid)
 
-    shown = [Delivered("pay", {"invoice": "inv_1"}), Delivered("pay", {"invoice": object(), "currency": "EUR"})]
+    shown = [
+        Delivered("pay", {"invoice": "inv_1"}),
+        Delivered("pay", {"invoice": object(), "currency": "EUR"}),
+    ]
     with guard.step("chat", delivered=shown):
         assert pay("inv_1", "EUR") == pay("inv_1", "EUR") == 1
 
@@ -232,7 +252,9 @@ def test_a_result_of_an_older_version_counts_if_its_identity_is_the_same(guard):
 
     with guard.step("chat"):
         assert pay("inv_1", "EUR") == 1
-    with guard.step("chat", delivered=[Delivered("pay", {"invoice": "inv_1", "note": "of an older version"})]):
+    with guard.step(
+        "chat", delivered=[Delivered("pay", {"invoice": "inv_1", "note": "of an older version"})]
+    ):
         assert pay("inv_1", "EUR") == 2
 
 
@@ -275,7 +297,9 @@ def test_a_result_that_nobody_may_look_at_is_still_one(guard):
 # ---------------------------------------------------------------- errors
 
 
-def test_an_error_that_is_raised_again_and_again_is_each_time_about_the_effect_that_raises_it(guard):
+def test_an_error_that_is_raised_again_and_again_is_each_time_about_the_effect_that_raises_it(
+    guard,
+):
     declined = Rejected("declined")  # one and the same, as a constant or the side effect of a mock
 
     @guard.tool(kind="write")
@@ -297,7 +321,9 @@ def test_an_error_that_is_raised_again_and_again_is_each_time_about_the_effect_t
 
 
 @pytest.mark.parametrize("in_a_thread", [False, True])
-def test_an_error_of_a_call_inside_says_nothing_about_the_outer_effect_even_if_it_was_raised_before(guard, in_a_thread):
+def test_an_error_of_a_call_inside_says_nothing_about_the_outer_effect_even_if_it_was_raised_before(
+    guard, in_a_thread
+):
     declined = Rejected("declined")
 
     @guard.tool(kind="write")
@@ -307,7 +333,9 @@ def test_an_error_of_a_call_inside_says_nothing_about_the_outer_effect_even_if_i
     @guard.tool(kind="write")
     def order():
         with ThreadPoolExecutor(1) as threads:  # which knows nothing of where it was started
-            call = functools.partial(lambda key: guard.call(pay, {}, key=key).unwrap(), f"in a thread {in_a_thread}")
+            call = functools.partial(
+                lambda key: guard.call(pay, {}, key=key).unwrap(), f"in a thread {in_a_thread}"
+            )
             return threads.submit(call).result() if in_a_thread else call()
 
     with guard.step("chat", "pay"), pytest.raises(Rejected):

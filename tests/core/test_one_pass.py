@@ -1,4 +1,6 @@
-"""One look at plain arguments gives the key, the fingerprint and the stored form: the same bytes that the definition gives, for any call."""
+"""One look at plain arguments gives the key, the fingerprint and the stored form: the same bytes
+that the definition gives, for any call.
+"""
 
 import functools
 import hashlib
@@ -16,7 +18,18 @@ from effectonce import Guard
 from effectonce._core.codec import decode
 
 CALLS = 5 * int(os.environ.get("EFFECTONCE_SOAK", "4000"))  # `make soak` makes 100,000
-TEXTS = ("", "ord_17", "a b", 'quoted "so"', "line\nbreak", "žluťoučký", "€", "\ufb01", "\U0001f600", "x" * 300)
+TEXTS = (
+    "",
+    "ord_17",
+    "a b",
+    'quoted "so"',
+    "line\nbreak",
+    "žluťoučký",
+    "€",
+    "\ufb01",
+    "\U0001f600",
+    "x" * 300,
+)
 NAMES = ("a", "b", "z", "é", "\ue000", "\U0001f600", "\ufb33")
 NUMBERS = (0, -1, 7, 2**53 - 1, -(2**53) + 1, 2**53, 2**63, -(2**63), 2**64, 2**70)
 FLOATS = (0.5, -0.0, 1.0, 1e-7, 12.25, 1e21, 123456789.125, -3.3e-5, 1e15, 99999999999999.5)
@@ -50,7 +63,11 @@ def written(value):
 
 
 def digest(secret, message):
-    return hmac.digest(secret, message, "sha256").hex() if secret else hashlib.sha256(message).hexdigest()
+    return (
+        hmac.digest(secret, message, "sha256").hex()
+        if secret
+        else hashlib.sha256(message).hexdigest()
+    )
 
 
 def derived(secret, *parts):
@@ -68,7 +85,11 @@ def defined(function, identity, volatile, secret, step, args, kwargs):
     key = derived(secret, "main", "step", "chat-1", step, tool, written(intent).encode())
     latch = derived(secret, "main", "latch", "chat-1", 1, step)
     document = (text_of(tool) + written(matched)).encode()
-    fingerprint = f"v1h:{digest(secret, b'fingerprint ' + document)}" if secret else f"v1:{digest(b'', document)}"
+    fingerprint = (
+        f"v1h:{digest(secret, b'fingerprint ' + document)}"
+        if secret
+        else f"v1:{digest(b'', document)}"
+    )
     return home + key[:32], home + latch[:32], fingerprint, dict(arguments)
 
 
@@ -92,7 +113,16 @@ TOOLS = (
 
 def scalar(rng):
     return rng.choice(
-        (rng.choice(TEXTS), rng.choice(NUMBERS), rng.choice(FLOATS), rng.random(), rng.randrange(10**6), True, False, None)
+        (
+            rng.choice(TEXTS),
+            rng.choice(NUMBERS),
+            rng.choice(FLOATS),
+            rng.random(),
+            rng.randrange(10**6),
+            True,
+            False,
+            None,
+        )
     )
 
 
@@ -110,7 +140,10 @@ def value_of(rng, levels=2):
 def call_of(rng, function):
     if function is send:
         headers = {name: value_of(rng) for name in rng.sample(("x_one", "x_two"), rng.randrange(3))}
-        return tuple(value_of(rng) for _ in range(rng.randrange(1, 4))), {"subject": scalar(rng), **headers}
+        return tuple(value_of(rng) for _ in range(rng.randrange(1, 4))), {
+            "subject": scalar(rng),
+            **headers,
+        }
     args = tuple(value_of(rng) for _ in range(rng.randrange(5)))
     left = ("order", "amount", "currency", "note")[len(args) :]
     names = (
@@ -122,12 +155,16 @@ def call_of(rng, function):
     return args, {name: value_of(rng) for name in (*names, *named)}
 
 
-@pytest.mark.parametrize("secret", [b"", b"0123456789abcdef0123456789abcdef"], ids=["bare", "secret"])
+@pytest.mark.parametrize(
+    "secret", [b"", b"0123456789abcdef0123456789abcdef"], ids=["bare", "secret"]
+)
 def test_every_call_has_the_key_and_the_fingerprint_that_its_definition_gives(secret):
     rng = random.Random(18)
     guards = [Guard("memory://", secret=secret) for _ in TOOLS]
     tools = [
-        guard.tool(kind="write", identity=identity, volatile=list(volatile))(function).__effectonce_tool__
+        guard.tool(kind="write", identity=identity, volatile=list(volatile))(
+            function
+        ).__effectonce_tool__
         for guard, (function, identity, volatile) in zip(guards, TOOLS, strict=True)
     ]
     for number in range(CALLS // 2):
@@ -139,4 +176,7 @@ def test_every_call_has_the_key_and_the_fingerprint_that_its_definition_gives(se
             request = tools[which].prepare(args, kwargs).request
 
         found = request.key, request.latch, request.fingerprint, decode(request.arguments).content
-        assert found == defined(function, identity, volatile, secret, step, args, kwargs), (args, kwargs)
+        assert found == defined(function, identity, volatile, secret, step, args, kwargs), (
+            args,
+            kwargs,
+        )

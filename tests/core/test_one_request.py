@@ -1,4 +1,6 @@
-"""What a guarded call makes of an error that the tables know: its bucket and delay always, its certainty if the tool makes one request."""
+"""What a guarded call makes of an error that the tables know: its bucket and delay always, its
+certainty if the tool makes one request.
+"""
 
 import pytest
 
@@ -33,7 +35,11 @@ def paying(guard, ledger, **contract):
     return tool(guard, pay, **contract)
 
 
-@pytest.mark.parametrize("error", [http(429), http(529), foreign("httpx.ConnectTimeout"), ConnectionRefusedError()], ids=repr)
+@pytest.mark.parametrize(
+    "error",
+    [http(429), http(529), foreign("httpx.ConnectTimeout"), ConnectionRefusedError()],
+    ids=repr,
+)
 def test_what_certainly_did_not_happen_is_tried_again_without_a_key(guard, error):
     ledger = Ledger(("before", error), ("before", error))
     pay = paying(guard, ledger, one_request=True)
@@ -44,7 +50,9 @@ def test_what_certainly_did_not_happen_is_tried_again_without_a_key(guard, error
 
 @pytest.mark.parametrize("error", [http(404), foreign("stripe.CardError")], ids=repr)
 def test_without_that_promise_a_final_refusal_is_recorded_and_never_sent_again(guard, error):
-    """What the tool did before it is not known. That it was refused for good is, and cannot become a second effect."""
+    """What the tool did before it is not known. That it was refused for good is, and cannot
+    become a second effect.
+    """
     ledger = Ledger(("after", error))
     pay = paying(guard, ledger)
 
@@ -56,9 +64,13 @@ def test_without_that_promise_a_final_refusal_is_recorded_and_never_sent_again(g
     assert ledger.effects == 1
 
 
-@pytest.mark.parametrize("error", [http(429), http(404, method="GET"), ConnectionRefusedError()], ids=repr)
+@pytest.mark.parametrize(
+    "error", [http(429), http(404, method="GET"), ConnectionRefusedError()], ids=repr
+)
 def test_without_that_promise_the_same_errors_leave_a_doubt(guard, error):
-    """The connection that was refused may be the tool's second request, or an SDK's own retry after a time-out."""
+    """The connection that was refused may be the tool's second request, or an SDK's own retry
+    after a time-out.
+    """
     ledger = Ledger(("after", error))
     pay = paying(guard, ledger)
 
@@ -70,7 +82,9 @@ def test_without_that_promise_the_same_errors_leave_a_doubt(guard, error):
 
 
 @pytest.mark.parametrize(
-    "error", [http(500), http(504), TimeoutError(), http(409), foreign("requests.JSONDecodeError")], ids=repr
+    "error",
+    [http(500), http(504), TimeoutError(), http(409), foreign("requests.JSONDecodeError")],
+    ids=repr,
 )
 def test_what_may_have_happened_is_in_doubt_also_for_a_tool_of_one_request(guard, error):
     ledger = Ledger(("after", error))
@@ -97,7 +111,13 @@ def test_a_refusal_of_this_very_request_is_recorded_and_replayed(guard):
 
 
 @pytest.mark.parametrize(
-    "error", [http(401), http(402), foreign("openai.RateLimitError", status_code=429, code="insufficient_quota")], ids=repr
+    "error",
+    [
+        http(401),
+        http(402),
+        foreign("openai.RateLimitError", status_code=429, code="insufficient_quota"),
+    ],
+    ids=repr,
 )
 def test_a_refusal_that_is_about_the_account_is_raised_and_never_stored(guard, error):
     """Tomorrow, with a new card or a new key, the same step must be able to run."""
@@ -121,7 +141,9 @@ def test_a_refusal_after_an_unanswered_send_is_still_a_doubt(guard):
 def test_a_delay_that_does_not_fit_is_handed_back(guard):
     for contract in ({"downstream": "key"}, {"one_request": True}):
         ledger = Ledger(("before", http(429, retry_after="x", **{"Retry-After": "600"})))
-        pay = paying(guard, ledger, retry=Retry(attempts=3, deadline_s=5), name=f"pay {contract}", **contract)
+        pay = paying(
+            guard, ledger, retry=Retry(attempts=3, deadline_s=5), name=f"pay {contract}", **contract
+        )
         with guard.step("chat", f"pay {contract}"):
             with pytest.raises(GaveUp) as caught:
                 pay()
@@ -156,7 +178,12 @@ def test_a_rule_of_the_tool_is_taken_at_its_word(guard):
     refused = Verdict(Bucket.DECLINED, Certainty.REJECTED)
     ledger = Ledger(("before", KeyError("E17")), ("before", LookupError()))
     pay = paying(
-        guard, ledger, rules=[Rule(KeyError, Verdict(Bucket.OVERLOADED, Certainty.NOT_SENT)), Rule(LookupError, refused)]
+        guard,
+        ledger,
+        rules=[
+            Rule(KeyError, Verdict(Bucket.OVERLOADED, Certainty.NOT_SENT)),
+            Rule(LookupError, refused),
+        ],
     )
 
     with guard.step("chat", "pay"):
@@ -165,7 +192,13 @@ def test_a_rule_of_the_tool_is_taken_at_its_word(guard):
         with pytest.raises(ReplayedFailure):
             pay()
     assert pay.contract.rules[1].then is refused
-    other = paying(guard, Ledger(("after", TimeoutError())), name="other", rules={TimeoutError: Bucket.QUOTA}, downstream="key")
+    other = paying(
+        guard,
+        Ledger(("after", TimeoutError())),
+        name="other",
+        rules={TimeoutError: Bucket.QUOTA},
+        downstream="key",
+    )
     with guard.step("chat", "other"), pytest.raises(GaveUp):
         other()
 

@@ -1,4 +1,6 @@
-"""A tool gets arguments of its own: what it changes there changes neither what its caller asks for next, nor what its next attempt sends."""
+"""A tool gets arguments of its own: what it changes there changes neither what its caller asks
+for next, nor what its next attempt sends.
+"""
 
 import asyncio
 import collections
@@ -56,7 +58,10 @@ class Basket(NamedTuple):
 
 MADE = {
     "named tuple": (lambda: Basket("o1", []), lambda order: order.lines.append("changed")),
-    "mapping proxy": (lambda: MappingProxyType({"id": "o1", "lines": []}), lambda order: order["lines"].append("changed")),
+    "mapping proxy": (
+        lambda: MappingProxyType({"id": "o1", "lines": []}),
+        lambda order: order["lines"].append("changed"),
+    ),
     "user dict": (lambda: collections.UserDict(id="o1", tries=0, lines=[]), plain),
     "dict": (lambda: {"id": "o1", "tries": 0, "lines": []}, plain),
     "ordered dict": (lambda: collections.OrderedDict(id="o1", tries=0, lines=[]), plain),
@@ -159,11 +164,19 @@ def test_a_client_is_handed_on_as_it_is(guard):
     given = Dependencies(client)
 
     def pay(order: dict, client, deps, notes: dict):
-        return client is given.client and deps is given and notes["client"] is client and notes is not said
+        return (
+            client is given.client
+            and deps is given
+            and notes["client"] is client
+            and notes is not said
+        )
 
     said = {"client": client}
     with guard.step("chat", "pay"):
-        assert tool(guard, pay, volatile=["client", "deps", "notes"])({"id": 1}, client, given, said) is True
+        assert (
+            tool(guard, pay, volatile=["client", "deps", "notes"])({"id": 1}, client, given, said)
+            is True
+        )
 
 
 def test_what_cannot_be_copied_is_handed_on(guard):
@@ -239,4 +252,9 @@ def test_a_volatile_argument_that_holds_itself_is_handed_on(guard):
     knot.append(knot)
 
     with guard.step("chat", "pay"):
-        assert tool(guard, lambda order, knot: knot[0] is knot, name="pay", volatile=["knot"])("o1", knot) is True
+        assert (
+            tool(guard, lambda order, knot: knot[0] is knot, name="pay", volatile=["knot"])(
+                "o1", knot
+            )
+            is True
+        )

@@ -1,4 +1,6 @@
-"""The four scenarios by which a pipeline's idempotency is tested: a re-run, a crash in the middle, two workers, a result that is too old."""
+"""The four scenarios by which a pipeline's idempotency is tested: a re-run, a crash in the
+middle, two workers, a result that is too old.
+"""
 
 import threading
 
@@ -9,7 +11,10 @@ from effectonce.stores.sqlite import SqliteStore
 from effectonce.testing.clock import FakeClock
 from effectonce.workflows import Run
 
-PROMPT = {"model": "small", "messages": [{"role": "user", "content": "List the entities of this document."}]}
+PROMPT = {
+    "model": "small",
+    "messages": [{"role": "user", "content": "List the entities of this document."}],
+}
 
 
 class Client:
@@ -42,10 +47,14 @@ def test_1_a_re_run_is_answered_from_the_record_without_another_call(tmp_path):
     assert client.calls == 1
 
 
-def test_2_a_pipeline_that_fails_in_its_second_step_skips_the_first_and_retries_the_second(tmp_path):
+def test_2_a_pipeline_that_fails_in_its_second_step_skips_the_first_and_retries_the_second(
+    tmp_path,
+):
     client = Client(2)
     guard = Guard(SqliteStore(tmp_path / "effects.db"), cache=0)
-    ask = guard.tool(kind="idempotent_write", name="ask", retry=Retry(attempts=1))(lambda prompt: client.create(prompt))
+    ask = guard.tool(kind="idempotent_write", name="ask", retry=Retry(attempts=1))(
+        lambda prompt: client.create(prompt)
+    )
 
     @guard.workflow(identity=["document_id"])
     def analyse(run: Run, document_id: str) -> list[str]:
@@ -58,12 +67,24 @@ def test_2_a_pipeline_that_fails_in_its_second_step_skips_the_first_and_retries_
     result = analyse("doc-1")
     after = guard.workflows.summary(open_run.request.key)
 
-    assert [(step.name, step.state) for step in before.steps] == [("extract", "completed"), ("classify", "dispatched")]
+    assert [(step.name, step.state) for step in before.steps] == [
+        ("extract", "completed"),
+        ("classify", "dispatched"),
+    ]
     assert "the connection was reset" in before.error
     assert "the connection was reset" in before.steps[1].error
     assert [attempt.error for attempt in before.steps[1].attempts] == ["ConnectionError"]
-    assert (before.totals.steps, before.totals.completed, before.totals.failed_attempts) == (2, 1, 1)
-    assert (after.error, after.steps[1].error, after.totals.completed, after.totals.sends) == ("", "", 3, 4)
+    assert (before.totals.steps, before.totals.completed, before.totals.failed_attempts) == (
+        2,
+        1,
+        1,
+    )
+    assert (after.error, after.steps[1].error, after.totals.completed, after.totals.sends) == (
+        "",
+        "",
+        3,
+        4,
+    )
     assert len(after.steps[1].attempts) == 1
     assert result == ["answer to extract", "answer to classify", "answer to report"]
     assert [step.state for step in after.steps] == ["completed"] * 3
@@ -95,7 +116,9 @@ def test_3_two_workers_on_one_item_make_one_call_and_get_one_result(tmp_path):
 def test_4_a_result_that_is_too_old_is_asked_for_again(tmp_path):
     client, clock = Client(), FakeClock()
     guard = Guard(SqliteStore(tmp_path / "effects.db", clock=clock), cache=0)
-    ask = guard.tool(kind="read", name="ask", dedup=TimeWindow(seconds=1))(lambda prompt: client.create(prompt))
+    ask = guard.tool(kind="read", name="ask", dedup=TimeWindow(seconds=1))(
+        lambda prompt: client.create(prompt)
+    )
 
     ask("entities?")
     ask("entities?")

@@ -1,4 +1,6 @@
-"""Results that are hard to read back: equal to nothing, written under other names, or by an older release."""
+"""Results that are hard to read back: equal to nothing, written under other names, or by an
+older release.
+"""
 
 import dataclasses
 import enum
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
     from nowhere import Nobody
 
 NAN = float("nan")
-TWICE = datetime(2025, 10, 26, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=1)  # the hour that its clocks go through twice
+# the hour that its clocks go through twice
+TWICE = datetime(2025, 10, 26, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=1)
 
 
 T = TypeVar("T")
@@ -134,12 +137,18 @@ def test_what_a_tool_declares_is_read_back_as_one_of_those_types(guard, value, h
 
     assert again == value
     assert type(again) is type(value)
-    assert [type(each) for each in again] == [type(each) for each in value] if isinstance(value, list | tuple) else True
+    assert (
+        [type(each) for each in again] == [type(each) for each in value]
+        if isinstance(value, list | tuple)
+        else True
+    )
 
 
 def test_of_types_that_were_renamed_the_one_with_these_fields_is_taken():
     stored = encode(Found(Score(1.5)).score, Score | Camel)
-    points = dataclasses.make_dataclass("Points", [("points", float), ("at", datetime | None, None)])
+    points = dataclasses.make_dataclass(
+        "Points", [("points", float), ("at", datetime | None, None)]
+    )
 
     assert decode(stored, Camel | points).content == points(1.5)
     with pytest.raises(NotReadable):
@@ -147,7 +156,11 @@ def test_of_types_that_were_renamed_the_one_with_these_fields_is_taken():
 
 
 def test_who_has_no_class_of_the_tool_reads_plain_data():
-    page = Page([Invoice(url="https://bank.example/7", file=Path("7.pdf"))], Score(1.5), (Colour.RED, Stop("Ulm", 3)))
+    page = Page(
+        [Invoice(url="https://bank.example/7", file=Path("7.pdf"))],
+        Score(1.5),
+        (Colour.RED, Stop("Ulm", 3)),
+    )
     stored = encode(page, Page[Invoice | Score | tuple[Colour, Stop]])
 
     assert decode(stored, AS_DATA).content == {
@@ -160,7 +173,10 @@ def test_who_has_no_class_of_the_tool_reads_plain_data():
 def test_what_cannot_be_stored_leaves_the_reason_in_its_place():
     stored = decode(encode_or_excuse({"session": Secretive}))
 
-    assert (stored.status, "not data that can be stored" in stored.content["why"]) == ("unavailable", True)
+    assert (stored.status, "not data that can be stored" in stored.content["why"]) == (
+        "unavailable",
+        True,
+    )
 
 
 class Secretive(pydantic.BaseModel):
@@ -189,7 +205,9 @@ def test_a_secret_in_a_model_is_not_stored_in_another_way(guard):
     ],
     ids=repr,
 )
-def test_what_is_equal_to_nothing_or_written_under_other_names_is_read_back_all_the_same(guard, value, hint):
+def test_what_is_equal_to_nothing_or_written_under_other_names_is_read_back_all_the_same(
+    guard, value, hint
+):
     again = replayed(guard, value, hint)
 
     assert type(again) is type(value)
@@ -210,7 +228,9 @@ class Hidden(pydantic.BaseModel):
 def test_what_does_not_read_back_equal_is_not_shown_as_if_it_did(guard, what):
     hidden = Hidden(points=NAN)
     hidden._at = 1
-    value, hint = {"handle": (Handle(1), Handle), "hidden": (hidden, Hidden), "set": ({NAN}, set)}[what]
+    value, hint = {"handle": (Handle(1), Handle), "hidden": (hidden, Hidden), "set": ({NAN}, set)}[
+        what
+    ]
 
     with pytest.raises(ResultUnavailable, match="was done"):
         replayed(guard, value, hint)
@@ -264,7 +284,9 @@ def test_what_a_person_wrote_as_json_is_what_the_tool_declares(guard, written, h
     measure.__annotations__["return"] = hint
     guarded = guard.tool(kind="write")(measure)
     with guard.step("chat", "measure"):
-        guard.confirm(guard.call(guarded, {}).effect.key, result=written, by="ada", reason="on the display")
+        guard.confirm(
+            guard.call(guarded, {}).effect.key, result=written, by="ada", reason="on the display"
+        )
         again = guarded()
 
     assert (type(again), again) == (type(read), read)
@@ -305,7 +327,13 @@ def test_what_declares_nothing_that_can_be_told_is_still_a_tool(guard):
         assert guarded.__effectonce_tool__.signature.types == {}
 
 
-TORN = (b"v1 error []", b'v1 error {"type": "E"}', b'v1 partial {"message": ""}', b"v1 unavailable {}", b"v1 unavailable null")
+TORN = (
+    b"v1 error []",
+    b'v1 error {"type": "E"}',
+    b'v1 partial {"message": ""}',
+    b"v1 unavailable {}",
+    b"v1 unavailable null",
+)
 
 
 @pytest.mark.parametrize("stored", TORN)

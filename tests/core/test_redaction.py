@@ -5,7 +5,18 @@ from decimal import Decimal
 
 import pytest
 
-from effectonce import CannotTell, Conflict, ContractViolation, Found, GaveUp, Guard, InDoubt, Keyring, NotSent, current_effect
+from effectonce import (
+    CannotTell,
+    Conflict,
+    ContractViolation,
+    Found,
+    GaveUp,
+    Guard,
+    InDoubt,
+    Keyring,
+    NotSent,
+    current_effect,
+)
 from effectonce._core.codec import NotReadable, Stored, decode
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.sqlite import SqliteStore
@@ -28,7 +39,9 @@ def charger(guard, ledger, **contract):
     return charge, call
 
 
-@pytest.mark.parametrize("keyring", [None, Keyring({"a": b"n" * 32})], ids=["in the clear", "sealed"])
+@pytest.mark.parametrize(
+    "keyring", [None, Keyring({"a": b"n" * 32})], ids=["in the clear", "sealed"]
+)
 def test_a_redacted_argument_is_nowhere_in_the_store(tmp_path, keyring):
     guard = Guard(SqliteStore(tmp_path / "effects.db"), secret=SECRET, keyring=keyring)
     charge, call = charger(guard, Ledger(("ok", None), ("after", TimeoutError("no answer"))))
@@ -42,7 +55,8 @@ def test_a_redacted_argument_is_nowhere_in_the_store(tmp_path, keyring):
     assert CARD.encode() not in stored
     assert (CARD.encode() in compared) is (keyring is None), "this test can tell"
     assert all(
-        decode(arguments) == Stored("redacted", {"order": "o_1", "card_number": "[redacted]", "amount_minor": 5})
+        decode(arguments)
+        == Stored("redacted", {"order": "o_1", "card_number": "[redacted]", "amount_minor": 5})
         for arguments in shown
     )
 
@@ -77,17 +91,24 @@ def test_a_redacted_volatile_argument_does_not_count_and_needs_no_secret():
 
 
 def test_a_redacted_argument_that_counts_needs_a_secret():
-    with pytest.raises(ContractViolation, match=r"card_number would not be stored, but could be guessed .* secret="):
+    with pytest.raises(
+        ContractViolation, match=r"card_number would not be stored, but could be guessed .* secret="
+    ):
         charger(Guard("memory://"), Ledger())
 
 
 def test_so_does_a_workflow():
-    with pytest.raises(ContractViolation, match=r"card_number would not be stored, but could be guessed .* secret="):
+    with pytest.raises(
+        ContractViolation, match=r"card_number would not be stored, but could be guessed .* secret="
+    ):
         Guard("memory://").workflow(redact=["card_number"])(lambda run, card_number: None)
 
 
 def test_a_redacted_argument_that_the_tool_does_not_have_is_refused():
-    with pytest.raises(ContractViolation, match=r"charge has no parameter 'card'; it has order, card_number, amount_minor"):
+    with pytest.raises(
+        ContractViolation,
+        match=r"charge has no parameter 'card'; it has order, card_number, amount_minor",
+    ):
         charger(Guard("memory://", secret=SECRET), Ledger(), redact=["card"])
 
 
@@ -169,7 +190,9 @@ def test_a_tool_with_redacted_arguments_may_have_others_that_cannot_be_stored():
         key = guard.call(charge, {"thing": object(), "card_number": CARD}).effect.key
 
     stored = decode(guard.find(key).request.arguments)
-    assert stored == Stored("redacted", {"thing": "[not stored: a object]", "card_number": "[redacted]"})
+    assert stored == Stored(
+        "redacted", {"thing": "[not stored: a object]", "card_number": "[redacted]"}
+    )
 
 
 def test_any_number_of_models_are_stored_and_sent_again():
@@ -185,7 +208,10 @@ def test_any_number_of_models_are_stored_and_sent_again():
     with guard.step("chat", "order"), pytest.raises(GaveUp) as gave_up:
         order(*asked[0], **asked[1])
 
-    assert guard.dead_letters.redrive(gave_up.value.effect.key, by="ada", reason="it is open").what == "done"
+    assert (
+        guard.dead_letters.redrive(gave_up.value.effect.key, by="ada", reason="it is open").what
+        == "done"
+    )
     assert sent == [asked] * (QUICK.attempts + 1)
 
 
@@ -203,7 +229,9 @@ def test_one_argument_that_cannot_be_stored_hides_no_other():
     assert letter.arguments == {"session": "[not stored: a object]", "payment": "pay_7"}
     refund.probe(lambda session, payment: pytest.fail("it must not be asked without its session"))
     assert guard.reconcile().skipped == 1
-    assert "session could not be stored" in guard.dead_letters.redrive(key, by="ada", reason="now").why
+    assert (
+        "session could not be stored" in guard.dead_letters.redrive(key, by="ada", reason="now").why
+    )
 
 
 def test_an_argument_that_only_says_redacted_is_an_argument():
@@ -216,7 +244,9 @@ def test_an_argument_that_only_says_redacted_is_an_argument():
     with guard.step("chat", "note"):
         key = guard.call(note, {"text": "[redacted]"}).effect.key
 
-    assert guard._tool(note).signature.decode(guard.find(key).request.arguments) == {"text": "[redacted]"}
+    assert guard._tool(note).signature.decode(guard.find(key).request.arguments) == {
+        "text": "[redacted]"
+    }
 
 
 def test_what_is_printed_of_an_effect_names_it_by_its_reference_and_holds_no_secret():
@@ -240,7 +270,11 @@ def test_what_is_printed_of_an_effect_names_it_by_its_reference_and_holds_no_sec
         lost = guard.call(inner, {"order": "o_2"})
     shown = [done, done.effect, lost, lost.error, vars(lost.error)["effect"], guard._house, *seen]
 
-    printed = [repr(thing) for thing in shown] + [str(guard._house.secret), f"{guard._house.secret}", done.value]
+    printed = [repr(thing) for thing in shown] + [
+        str(guard._house.secret),
+        f"{guard._house.secret}",
+        done.value,
+    ]
     keys = {event.effect.key for event in seen if event.effect is not None}
     assert len(keys) == 3
     for text in printed:
@@ -249,4 +283,6 @@ def test_what_is_printed_of_an_effect_names_it_by_its_reference_and_holds_no_sec
         assert not any(key in text for key in keys), text
     assert repr(done.effect) == f"<EffectRef charge {done.effect.reference} (chat/charge)>"
     assert done.effect.reference in repr(done)
-    assert done.value == f"<Effect charge {done.effect.reference} (chat/charge), attempt 1, epoch 1>"
+    assert (
+        done.value == f"<Effect charge {done.effect.reference} (chat/charge), attempt 1, epoch 1>"
+    )

@@ -50,7 +50,9 @@ def test_a_doubt_says_how_old_it_is(guard, clock):
     assert (first.status, first.age_s, again.age_s) == ("in_doubt", 0.0, 7.0)
 
 
-@pytest.mark.parametrize("value", [None, 0, 0.0, "", [], {}, False, b"", (), set(), frozenset()], ids=repr)
+@pytest.mark.parametrize(
+    "value", [None, 0, 0.0, "", [], {}, False, b"", (), set(), frozenset()], ids=repr
+)
 def test_a_falsy_result_replays_as_itself(guard, value):
     calls = []
 
@@ -75,8 +77,18 @@ def test_a_falsy_result_replays_as_itself(guard, value):
         ({"$": "not a tag", "nested": {"$": 1}}, dict),
         (Decimal("1.10"), Decimal),
         ([2**70, -(2**64), 1.5, True], list),
-        ({"at": datetime(2025, 3, 1, 12, tzinfo=UTC), "on": date(2025, 3, 1), "for": timedelta(seconds=1.5)}, dict),
-        ({"time": datetime(2025, 1, 1, 3, 4, 5).time(), "ids": {UUID(int=1)}}, dict),  # noqa: DTZ001
+        (
+            {
+                "at": datetime(2025, 3, 1, 12, tzinfo=UTC),
+                "on": date(2025, 3, 1),
+                "for": timedelta(seconds=1.5),
+            },
+            dict,
+        ),
+        (
+            {"time": datetime(2025, 1, 1, 3, 4, 5).time(), "ids": {UUID(int=1)}},  # noqa: DTZ001
+            dict,
+        ),  # noqa: DTZ001, RUF100
         (float("inf"), float),
         (Colour.RED, Colour),
         (Level.HIGH, Level),
@@ -103,7 +115,9 @@ def test_a_result_replays_equal_and_of_the_same_type(guard, value, hint):
 
 
 @pytest.mark.parametrize(
-    "value", [object(), threading.Lock(), RECEIPT, "\ud800"], ids=["object", "lock", "undeclared", "surrogate"]
+    "value",
+    [object(), threading.Lock(), RECEIPT, "\ud800"],
+    ids=["object", "lock", "undeclared", "surrogate"],
 )
 def test_a_result_that_cannot_be_stored_still_counts_as_done(guard, value):
     calls = []
@@ -231,7 +245,15 @@ PICKED = []
         (RECEIPT, int),
         (Line("a", Decimal(1)), int),
     ],
-    ids=["grumpy", "in a list", "picky", "enum as str", "enum as union", "model as int", "flat model as int"],
+    ids=[
+        "grumpy",
+        "in a list",
+        "picky",
+        "enum as str",
+        "enum as union",
+        "model as int",
+        "flat model as int",
+    ],
 )
 def test_whatever_a_result_raises_while_it_is_stored_the_effect_is_done(guard, value, hint):
     calls = []
@@ -275,7 +297,9 @@ def test_a_partial_success_with_something_unprintable_is_kept(guard):
 def test_a_partial_success_with_a_model_replays_as_a_partial_success(guard):
     @guard.tool(kind="write")
     def book():
-        raise PartialSuccess("outbound only", done=[Line("LH1", Decimal(1))], corrective_action="cancel LH1")
+        raise PartialSuccess(
+            "outbound only", done=[Line("LH1", Decimal(1))], corrective_action="cancel LH1"
+        )
 
     with guard.step("chat", "book"):
         for _ in range(2):
@@ -286,7 +310,10 @@ def test_a_partial_success_with_a_model_replays_as_a_partial_success(guard):
 
 @pytest.mark.parametrize(
     ("error", "unreadable"),
-    [(Rejected("no"), b"v9 error {}"), (PartialSuccess("half", corrective_action="look"), b"v1 partial {")],
+    [
+        (Rejected("no"), b"v9 error {}"),
+        (PartialSuccess("half", corrective_action="look"), b"v1 partial {"),
+    ],
     ids=repr,
 )
 def test_a_failure_that_cannot_be_read_is_still_a_failure(guard, store, error, unreadable):

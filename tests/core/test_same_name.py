@@ -1,4 +1,6 @@
-"""Two functions of one name: refused where both are written, replaced where the source was read again."""
+"""Two functions of one name: refused where both are written, replaced where the source was read
+again.
+"""
 
 import importlib
 import linecache
@@ -19,8 +21,7 @@ def write(tmp_path, monkeypatch, guard):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # an edit within a second is an edit
     (tmp_path / "shared_guard.py").write_text(
-        textwrap.dedent(
-            """
+        textwrap.dedent("""
             import functools
             guard = None
             def decorated(function):
@@ -28,8 +29,7 @@ def write(tmp_path, monkeypatch, guard):
                 def around(*args, **kwargs):
                     return function(*args, **kwargs)
                 return around
-            """
-        )
+            """)
     )
     importlib.import_module("shared_guard").guard = guard
 
@@ -37,7 +37,11 @@ def write(tmp_path, monkeypatch, guard):
         (tmp_path / "tools_of_the_test.py").write_text(source)
         importlib.invalidate_caches()
         known = sys.modules.get("tools_of_the_test")
-        return importlib.import_module("tools_of_the_test") if known is None else importlib.reload(known)
+        return (
+            importlib.import_module("tools_of_the_test")
+            if known is None
+            else importlib.reload(known)
+        )
 
     yield write
     for name in ("tools_of_the_test", "shared_guard"):
@@ -57,7 +61,10 @@ called.steps = 0
 def test_a_tool_that_is_written_twice_in_one_module_is_refused(write, decorator):
     second = f'\n@guard.tool(kind="write")\n{decorator}def pay(n: int):\n    return "second"\n'
 
-    with pytest.raises(ContractViolation, match=r"tools_of_the_test\.pay is written twice, on lines 3 and \d+\. In one step"):
+    with pytest.raises(
+        ContractViolation,
+        match=r"tools_of_the_test\.pay is written twice, on lines 3 and \d+\. In one step",
+    ):
         write(PAY.replace("def pay", f"{decorator}def pay") + second)
 
 
@@ -74,7 +81,11 @@ def test_a_tool_that_is_written_twice_in_one_class_or_function_is_refused(guard)
 
 
 def test_two_of_one_name_that_are_given_names_are_two_tools(write, guard):
-    module = write(PAY + '\nfirst = pay\n@guard.tool(kind="write", name="pay again")\ndef pay(n: int):\n    return "second"\n')
+    module = write(
+        PAY
+        + '\nfirst = pay\n@guard.tool(kind="write", name="pay again")\ndef pay(n: int):\n    return'
+        ' "second"\n'
+    )
 
     with guard.step("chat", "pay"):
         assert (module.first(1), module.pay(1)) == ("first", "second")
@@ -99,7 +110,9 @@ def test_a_module_that_is_edited_and_read_again_has_the_newer_tool(write, guard,
 
 
 def cell(source, guard, name):
-    """Run a cell as a notebook does: each run has a file name of its own, or the same again, and its source is known."""
+    """Run a cell as a notebook does: each run has a file name of its own, or the same again, and
+    its source is known.
+    """
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     scope = {"guard": guard, "__name__": "__main__"}
     exec(compile(source, name, "exec"), scope)
@@ -135,8 +148,7 @@ def test_source_that_cannot_be_read_does_not_stop_a_tool(guard, source):
 
 
 def test_a_factory_that_is_read_again_makes_the_same_tools(write, guard):
-    source = HEAD + textwrap.dedent(
-        """
+    source = HEAD + textwrap.dedent("""
         def make(account):
             def sent():
                 return account
@@ -147,8 +159,7 @@ def test_a_factory_that_is_read_again_makes_the_same_tools(write, guard):
                 return again(n)
             return pay
         pay = make("A")
-        """
-    )
+        """)
     assert called(guard, write(source)) == "A"
     assert called(guard, write(source)) == "A"
     with pytest.raises(ContractViolation, match="other captured values"):
@@ -156,7 +167,10 @@ def test_a_factory_that_is_read_again_makes_the_same_tools(write, guard):
 
 
 def test_a_workflow_that_is_read_again_is_the_same(write, guard):
-    source = HEAD + "@guard.workflow\ndef pay(run, n: int):\n    return run.step('one', lambda: 'first')\n"
+    source = (
+        HEAD
+        + "@guard.workflow\ndef pay(run, n: int):\n    return run.step('one', lambda: 'first')\n"
+    )
 
     assert called(guard, write(source)) == "first"
     assert called(guard, write(source.replace("first", "second"))) == "second"

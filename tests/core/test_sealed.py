@@ -1,4 +1,6 @@
-"""Guards on sealed stores: what a reader of the store sees, and what callers are told when something does not open."""
+"""Guards on sealed stores: what a reader of the store sees, and what callers are told when
+something does not open.
+"""
 
 import asyncio
 import inspect
@@ -45,7 +47,9 @@ def ring(*ids, **settings):
 
 
 def sealed_guard(store, keyring=None, **settings):
-    return Guard(store, keyring=keyring or ring("2026-05"), secret=SECRET, **({"cache": 0} | settings))
+    return Guard(
+        store, keyring=keyring or ring("2026-05"), secret=SECRET, **({"cache": 0} | settings)
+    )
 
 
 def payer(guard, ledger, **contract):
@@ -84,7 +88,9 @@ def everything(guard):
     returning = tool(guard, named("returning", lambda address: {"sent to": address}))
     refusing, losing = tool(guard, named("refusing", refuse)), tool(guard, named("losing", lose))
     keys = []
-    for step, function in [(str(n), f) for n, f in enumerate((returning, refusing, losing, losing, losing))]:
+    for step, function in [
+        (str(n), f) for n, f in enumerate((returning, refusing, losing, losing, losing))
+    ]:
         with guard.step("chat", step):
             keys.append(guard.call(function, {"address": PRIVATE}).effect.key)
     guard.confirm(keys[2], result=PRIVATE, by="ada", reason=f"seen at {PRIVATE}")
@@ -103,7 +109,8 @@ def test_nothing_private_is_in_the_files_of_a_sealed_store(tmp_path):
     assert files(clear).count(PRIVATE.encode()) >= 8
     for spelling in (PRIVATE, "Jane", "Elm Street"):
         assert spelling.encode() not in files(closed)
-        assert spelling.encode().hex().encode() not in files(closed)  # evidence is stored as hexadecimal text
+        # evidence is stored as hexadecimal text
+        assert spelling.encode().hex().encode() not in files(closed)
 
 
 def test_a_record_reads_back_as_if_it_had_never_been_sealed(tmp_path, clock):
@@ -141,11 +148,16 @@ def test_no_reason_is_no_reason():
     assert (store._records[request.key].reason, sealed.apply(Find(request.key)).reason) == ("", "")
 
 
-# ---------------------------------------------------------------- a store can do what it can, and nothing more
+# ---------------------------------------------------------------- a store can do what it can,
+# and nothing more
 
 
 def test_a_sealed_store_has_exactly_what_its_store_has(tmp_path):
-    protocols = [p for p in vars(base).values() if inspect.isclass(p) and getattr(p, "_is_runtime_protocol", False)]
+    protocols = [
+        p
+        for p in vars(base).values()
+        if inspect.isclass(p) and getattr(p, "_is_runtime_protocol", False)
+    ]
     memory, file = MemoryStore(), SqliteStore(tmp_path / "effects.db")
 
     known = {base.ExaminableStore, base.LocalStore, base.TransactionalStore}
@@ -153,7 +165,9 @@ def test_a_sealed_store_has_exactly_what_its_store_has(tmp_path):
     for store in (memory, file):
         sealed = Sealed(store, ring())
         assert sealed.capabilities == store.capabilities
-        assert [isinstance(sealed, p) for p in protocols] == [isinstance(store, p) for p in protocols]
+        assert [isinstance(sealed, p) for p in protocols] == [
+            isinstance(store, p) for p in protocols
+        ]
 
 
 def test_a_sealed_store_closes_its_store(tmp_path):
@@ -193,7 +207,9 @@ def test_a_tools_own_writes_commit_with_its_sealed_record(tmp_path):
 
     @guard.tool(kind="write", downstream="transaction")
     def book(note: str) -> dict:
-        current_effect().connection.execute("CREATE TABLE IF NOT EXISTS bookings (n INTEGER PRIMARY KEY)")
+        current_effect().connection.execute(
+            "CREATE TABLE IF NOT EXISTS bookings (n INTEGER PRIMARY KEY)"
+        )
         current_effect().connection.execute("INSERT INTO bookings DEFAULT VALUES")
         return {"note": note}
 
@@ -234,7 +250,10 @@ def test_a_result_whose_key_is_lost_is_done_and_never_run_again():
     assert (outcome.status, outcome.replayed, ledger.effects) == ("succeeded", True, 1)
     with pytest.raises(
         ResultUnavailable,
-        match=r"was done; its result cannot be read: it was sealed with key '2026-05', which this process does not have\.\n",
+        match=(
+            r"was done; its result cannot be read: it was sealed with key '2026-05', which this"
+            r" process does not have\.\n"
+        ),
     ):
         outcome.unwrap()
 
@@ -247,7 +266,8 @@ def test_a_failure_whose_key_is_lost_stays_a_failure():
 
     assert (outcome.status, ledger.effects) == ("failed", 0)
     with pytest.raises(
-        ResultUnavailable, match=r"failed earlier; what it said cannot be shown: it was sealed with key '2026-05'"
+        ResultUnavailable,
+        match=r"failed earlier; what it said cannot be shown: it was sealed with key '2026-05'",
     ):
         outcome.unwrap()
 
@@ -261,7 +281,9 @@ def test_a_result_that_was_changed_or_swapped_in_the_store_is_not_believed():
 
     for forged in (first[:-1] + bytes([first[-1] ^ 1]), second, arguments, first[:20]):
         spoil(store, one, outcome=forged)
-        with pytest.raises(ResultUnavailable, match="it was changed in the store, belongs to another effect"):
+        with pytest.raises(
+            ResultUnavailable, match="it was changed in the store, belongs to another effect"
+        ):
             call("one").unwrap()
 
     spoil(store, one, outcome=first)
@@ -275,7 +297,8 @@ def test_a_result_that_was_put_there_in_the_clear_is_not_believed():
     spoil(store, key, outcome=b'v1 ok {"receipt":999}')
 
     with pytest.raises(
-        ResultUnavailable, match="it is not sealed, and anyone who can write to the store may have put it there"
+        ResultUnavailable,
+        match="it is not sealed, and anyone who can write to the store may have put it there",
     ):
         payer(sealed_guard(store), ledger)().unwrap()
     assert ledger.effects == 1
@@ -286,7 +309,9 @@ def test_what_was_written_before_encryption_is_read_until_the_day_that_was_named
     before = payer(Guard(store, secret=SECRET, cache=0), ledger)()
     guard = sealed_guard(store, ring("2026-05", plaintext_until="2026-12-31"))
 
-    monkeypatch.setattr(_keyring.time, "time", lambda: datetime(2026, 12, 31, 23, 59, tzinfo=UTC).timestamp())
+    monkeypatch.setattr(
+        _keyring.time, "time", lambda: datetime(2026, 12, 31, 23, 59, tzinfo=UTC).timestamp()
+    )
     after = payer(guard, ledger)()
     assert (after.value, after.replayed, ledger.effects) == (before.value, True, 1)
 
@@ -336,7 +361,9 @@ def test_arguments_that_do_not_open_cannot_be_asked_about(colour):
             return Found("receipt")
 
         pay = tool(
-            guard, named("pay", lose if colour == "async" else lambda address: asyncio.run(lose(address))), downstream="probe"
+            guard,
+            named("pay", lose if colour == "async" else lambda address: asyncio.run(lose(address))),
+            downstream="probe",
         )
         pay.probe(find if colour == "async" else lambda address: asyncio.run(find(address)))
         return guard, pay
@@ -345,7 +372,11 @@ def test_arguments_that_do_not_open_cannot_be_asked_about(colour):
         return asyncio.run(guard.areconcile()) if colour == "async" else guard.reconcile()
 
     sender = sealed_guard(store, ring("2026-05"))
-    lost = tool(sender, named("pay", lambda address: (_ for _ in ()).throw(TimeoutError())), downstream="probe")
+    lost = tool(
+        sender,
+        named("pay", lambda address: (_ for _ in ()).throw(TimeoutError())),
+        downstream="probe",
+    )
     with sender.step("chat", "pay"), pytest.raises(InDoubt):
         lost(PRIVATE)
 
@@ -427,7 +458,10 @@ for step in steps:
 
 def process(path, ids, *steps):
     done = subprocess.run(
-        [sys.executable, "-c", PROCESS, str(path), ids, ",".join(steps)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", PROCESS, str(path), ids, ",".join(steps)],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return done.stdout.splitlines()
 
@@ -436,12 +470,17 @@ def test_old_and_new_processes_share_a_store_during_a_rotation(tmp_path):
     path = tmp_path / "effects.db"
 
     assert process(path, "2026-05", "a") == ["a False 7 Elm Street"]
-    assert process(path, "2026-05,2026-11", "a", "b") == ["a True 7 Elm Street", "b False 7 Elm Street"]  # both can read now
+    # both can read now
+    assert process(path, "2026-05,2026-11", "a", "b") == [
+        "a True 7 Elm Street",
+        "b False 7 Elm Street",
+    ]
     assert process(path, "2026-11,2026-05", "a", "b", "c") == [
         *("a True 7 Elm Street", "b True 7 Elm Street"),
         "c False 7 Elm Street",  # sealed with the new one
     ]
-    assert process(path, "2026-05,2026-11", "c") == ["c True 7 Elm Street"]  # an older process that was told in time
+    # an older process that was told in time
+    assert process(path, "2026-05,2026-11", "c") == ["c True 7 Elm Street"]
     (left_behind,) = process(path, "2026-05", "c")
     assert left_behind.startswith("c True ")
     assert "sealed with key '2026-11', which this process does not have" in left_behind
@@ -467,7 +506,10 @@ def test_a_key_that_is_added_while_running_opens_what_could_not_be_read_before(t
 
 
 def test_a_keyring_without_a_secret_is_refused():
-    with pytest.raises(ContractViolation, match=r"a keyring needs a secret: .* Guard\(\.\.\., keyring=\.\.\., secret=\.\.\.\)"):
+    with pytest.raises(
+        ContractViolation,
+        match=r"a keyring needs a secret: .* Guard\(\.\.\., keyring=\.\.\., secret=\.\.\.\)",
+    ):
         Guard("memory://", keyring=ring())
 
 
@@ -485,7 +527,9 @@ def test_a_partial_success_and_a_failure_are_replayed_from_a_sealed_store():
     guard = sealed_guard(MemoryStore())
 
     def partly(address):
-        raise PartialSuccess("half of it", done={"sent to": address}, corrective_action="send the rest")
+        raise PartialSuccess(
+            "half of it", done={"sent to": address}, corrective_action="send the rest"
+        )
 
     def refuse(address):
         raise Rejected(f"{address} is unknown")

@@ -97,15 +97,23 @@ def test_a_declared_delay_bound_turns_not_found_into_a_re_run(guard, clock):
 
 def test_effects_in_doubt_are_reconciled_in_the_background(store, clock):
     worker = Guard(store, cache=0)
-    silent = tool(worker, named("pay", lambda invoice: (_ for _ in ()).throw(TimeoutError())), downstream="probe")
+    silent = tool(
+        worker,
+        named("pay", lambda invoice: (_ for _ in ()).throw(TimeoutError())),
+        downstream="probe",
+    )
     for invoice in ("inv_1", "inv_2"):
         with worker.step("chat", f"pay {invoice}"), pytest.raises(InDoubt):
             silent(invoice)
     assert worker.reconcile().skipped == 2
 
     desk = Guard(store, cache=0)
-    pay = tool(desk, named("pay", lambda invoice: pytest.fail("asking must not send")), downstream="probe")
-    pay.probe(lambda invoice: Found(f"receipt of {invoice}") if invoice == "inv_1" else CannotTell())
+    pay = tool(
+        desk, named("pay", lambda invoice: pytest.fail("asking must not send")), downstream="probe"
+    )
+    pay.probe(
+        lambda invoice: Found(f"receipt of {invoice}") if invoice == "inv_1" else CannotTell()
+    )
     assert desk.reconcile() == type(desk.reconcile())(settled=1, in_doubt=1, skipped=0)
     with desk.step("chat", "pay inv_1"):
         assert pay("inv_1") == "receipt of inv_1"

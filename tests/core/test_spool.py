@@ -1,4 +1,6 @@
-"""An outcome that the store could not be told is kept on this machine, and written when the store is back."""
+"""An outcome that the store could not be told is kept on this machine, and written when the
+store is back.
+"""
 
 import asyncio
 import base64
@@ -9,7 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from effectonce import Guard, Keyring, Rejected, ReplayedFailure, ResultUnavailable, Retry, State, StoreUnavailable
+from effectonce import (
+    Guard,
+    Keyring,
+    Rejected,
+    ReplayedFailure,
+    ResultUnavailable,
+    Retry,
+    State,
+    StoreUnavailable,
+)
 from effectonce._core import ops
 from effectonce.recovery.spool import Settled, Spool, default_folder
 from effectonce.stores.base import TooLarge
@@ -137,7 +148,9 @@ def test_settling_twice_is_settling_once(store, spool):
     assert guard.counts() == {State.COMPLETED: 1}
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b'{"version": 2}', b"not json", b'{"version": 1, "write": "\xff"}'])
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b'{"version": 2}', b"not json", b'{"version": 1, "write": "\xff"}']
+)
 def test_a_file_that_cannot_be_read_is_left_to_a_person(store, spool, content, caplog):
     guard, _, _ = unwritten(store, spool)
     (spool / "broken.json").write_bytes(content)
@@ -212,11 +225,17 @@ def test_an_error_of_another_kind_does_not_end_the_background(store, spool, monk
     assert "what no store should say" in caplog.text
 
 
-def test_without_a_thread_what_is_kept_waits_for_the_next_process(store, spool, monkeypatch, caplog):
+def test_without_a_thread_what_is_kept_waits_for_the_next_process(
+    store, spool, monkeypatch, caplog
+):
     monkeypatch.undo()
 
     def no_room(thread):
-        raise RuntimeError("can't start new thread") if thread.name == "effectonce-spool" else AssertionError
+        raise (
+            RuntimeError("can't start new thread")
+            if thread.name == "effectonce-spool"
+            else AssertionError
+        )
 
     guard = Guard(store, cache=0, spool=spool)
     with monkeypatch.context() as machine:
@@ -263,7 +282,10 @@ def test_no_log_line_about_what_is_kept_shows_a_key(store, spool, caplog):
 def test_without_a_folder_it_is_at_least_told(store, caplog):
     _, _, outcome = unwritten(store, None)
 
-    assert f"how {outcome.effect.reference} ended was not written to the store, and there is no spool" in caplog.text
+    assert (
+        f"how {outcome.effect.reference} ended was not written to the store, and there is no spool"
+        in caplog.text
+    )
     assert outcome.effect.key not in caplog.text
 
 
@@ -282,8 +304,12 @@ def test_a_store_given_by_its_url_has_a_folder_of_its_own():
     assert folder.is_relative_to("/home/ann/.local/state/effectonce/spool")
     assert folder == default_folder("postgresql://other@db:5432/effects", environ)
     assert folder != default_folder("postgresql://app@db:5432/another", environ)
-    assert default_folder("sqlite:///a.db", {"XDG_STATE_HOME": "/state"}).is_relative_to("/state/effectonce/spool")
-    assert default_folder("sqlite:///a.db", {"EFFECTONCE_SPOOL": "/var/spool/eo"}).parent == Path("/var/spool/eo")
+    assert default_folder("sqlite:///a.db", {"XDG_STATE_HOME": "/state"}).is_relative_to(
+        "/state/effectonce/spool"
+    )
+    assert default_folder("sqlite:///a.db", {"EFFECTONCE_SPOOL": "/var/spool/eo"}).parent == Path(
+        "/var/spool/eo"
+    )
     assert Guard("memory://").spool is None
 
 
@@ -315,11 +341,15 @@ def test_a_relative_file_is_another_store_in_another_folder(tmp_path, monkeypatc
 def test_how_a_store_is_connected_to_does_not_change_its_folder():
     environ = {"HOME": "/home/ann"}
     folder = default_folder("postgresql://app:p/w@db/effects", environ)
-    assert folder == default_folder("postgresql://db/effects?sslmode=require&password=other", environ)
+    assert folder == default_folder(
+        "postgresql://db/effects?sslmode=require&password=other", environ
+    )
 
 
 def test_an_outcome_that_the_store_knows_nothing_of_is_left_to_a_person(store, spool, caplog):
-    """The wrong store, or one that was restored from before: to throw the outcome away would lose what happened."""
+    """The wrong store, or one that was restored from before: to throw the outcome away would
+    lose what happened.
+    """
     unwritten(store, spool)
     (file,) = spool.iterdir()
     another = Guard(MemoryStore(), cache=0, spool=spool)
@@ -426,7 +456,9 @@ class Small(MemoryStore):
         return super().apply(op)
 
 
-def test_a_result_that_the_store_refuses_for_its_size_is_asked_once_and_recorded_as_done(spool, caplog):
+def test_a_result_that_the_store_refuses_for_its_size_is_asked_once_and_recorded_as_done(
+    spool, caplog
+):
     store = Small()
     guard = Guard(store, cache=0, spool=spool)
     pay = tool(guard, named("pay", lambda: "x" * 1000), retry=Retry(attempts=3, deadline_s=60))
@@ -438,7 +470,10 @@ def test_a_result_that_the_store_refuses_for_its_size_is_asked_once_and_recorded
     assert guard.spool.settle() == Settled(written=0, attested=0, left=0)
 
     assert store.refused == 2
-    with guard.step("chat", "pay"), pytest.raises(ResultUnavailable, match="too large for the store"):
+    with (
+        guard.step("chat", "pay"),
+        pytest.raises(ResultUnavailable, match="too large for the store"),
+    ):
         pay()
     kept = guard.health().findings[-1]
     assert "1 are recorded without their results" in kept.found
@@ -458,7 +493,10 @@ def test_a_claim_that_the_store_refuses_for_its_size_says_so_and_is_not_to_be_re
     guard = Guard(Refuses(), cache=0)
     pay = tool(guard, named("pay", lambda: 1))
 
-    with guard.step("chat", "pay"), pytest.raises(StoreUnavailable, match="1 GB was refused") as refused:
+    with (
+        guard.step("chat", "pay"),
+        pytest.raises(StoreUnavailable, match="1 GB was refused") as refused,
+    ):
         pay()
     assert not refused.value.retriable
     assert "Return or pass less" in refused.value.as_model_error()["corrective_action"]

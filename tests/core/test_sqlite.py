@@ -1,4 +1,6 @@
-"""What only a file can do: be locked, full, read-only, deleted, shared by forks, or written by a newer release."""
+"""What only a file can do: be locked, full, read-only, deleted, shared by forks, or written by a
+newer release.
+"""
 
 import os
 import re
@@ -154,7 +156,11 @@ def test_a_full_disk_sends_nothing(store):
     with pytest.raises(StoreUnavailable, match="full"):
         while True:
             filler += 1
-            store.apply(ops.Claim(request(f"filler {filler}", arguments=b"x" * 3000), "t", 30, dispatch=True))
+            store.apply(
+                ops.Claim(
+                    request(f"filler {filler}", arguments=b"x" * 3000), "t", 30, dispatch=True
+                )
+            )
     with pytest.raises(StoreUnavailable, match="full"):
         while True:
             pay(f"inv {len(calls)}")
@@ -163,7 +169,8 @@ def test_a_full_disk_sends_nothing(store):
     pay("inv again")
 
     assert len(calls) == sent + 1
-    assert guard.counts()["completed"] in (sent, sent + 1)  # the disk may have been full when the last one ended
+    # the disk may have been full when the last one ended
+    assert guard.counts()["completed"] in (sent, sent + 1)
 
 
 def test_a_disk_that_fills_up_while_the_tool_runs_loses_no_effect(path):
@@ -205,7 +212,9 @@ def test_a_replaced_database_sends_nothing(path, store):
 
 
 def test_a_database_whose_log_was_deleted_sends_nothing(path, store):
-    """As somebody does who restores a backup: what we would write then, no other process would ever see."""
+    """As somebody does who restores a backup: what we would write then, no other process would
+    ever see.
+    """
     _, pay = guarded(store, [])
     pay()
     for end in ("-wal", "-shm"):
@@ -214,7 +223,11 @@ def test_a_database_whose_log_was_deleted_sends_nothing(path, store):
 
 
 def test_a_folder_that_does_not_exist_is_named(tmp_path):
-    refused(lambda calls: guarded(SqliteStore(tmp_path / "no" / "effects.db"), calls), "there is no folder", lasting=True)
+    refused(
+        lambda calls: guarded(SqliteStore(tmp_path / "no" / "effects.db"), calls),
+        "there is no folder",
+        lasting=True,
+    )
 
 
 def test_a_queue_that_cannot_be_made_is_named(path):
@@ -235,7 +248,12 @@ def test_a_newer_schema_is_refused_not_guessed(path, store):
 
 def test_no_write_of_a_call_makes_sqlite_build_a_table_of_its_own(store):
     store.apply(ops.Tally())
-    for statement in (sqlite_file.BIRTH, sqlite_file.BIRTH_SENT, sqlite_file.FINISH, sqlite_file.UPDATE):
+    for statement in (
+        sqlite_file.BIRTH,
+        sqlite_file.BIRTH_SENT,
+        sqlite_file.FINISH,
+        sqlite_file.UPDATE,
+    ):
         program = store._connect().db.execute(f"EXPLAIN {statement}", nothing(statement))
         assert "OpenEphemeral" not in {opcode for _, opcode, *_ in program}, statement
 
@@ -255,7 +273,9 @@ OPEN = {name: getattr(sqlite_file, name) for name in ("BIRTH", "BIRTH_SENT", "RI
 def test_nobody_walks_through_all_that_is_in_doubt_to_find_what_is_not(store, statement):
     store.apply(ops.Tally())
     sql = OPEN[statement]
-    steps = [row[3] for row in store._connect().db.execute(f"EXPLAIN QUERY PLAN {sql}", nothing(sql))]
+    steps = [
+        row[3] for row in store._connect().db.execute(f"EXPLAIN QUERY PLAN {sql}", nothing(sql))
+    ]
     looks = [step for step in steps if "effects_open" in step]
     assert looks
     assert all(step.startswith("SEARCH effects") and "(state=?" in step for step in looks), steps
@@ -267,15 +287,18 @@ def test_the_indexes_of_an_older_file_are_made_anew(path, store):
     store.close()
     older = sqlite3.connect(path)
     older.executescript(
-        "DROP INDEX effects_open; DROP INDEX effects_due; PRAGMA user_version = 2;"
-        "CREATE INDEX effects_open ON effects (state, latch, key) WHERE state IN ('claimed', 'dispatched', 'in_doubt');"
-        "CREATE INDEX effects_due ON effects (due_at) WHERE state IN ('completed', 'failed', 'tombstone') AND due_at < 9e999"
+        "DROP INDEX effects_open; DROP INDEX effects_due; PRAGMA user_version = 2;CREATE INDEX"
+        " effects_open ON effects (state, latch, key) WHERE state IN ('claimed', 'dispatched',"
+        " 'in_doubt');CREATE INDEX effects_due ON effects (due_at) WHERE state IN ('completed',"
+        " 'failed', 'tombstone') AND due_at < 9e999"
     )
     older.close()
 
     again = SqliteStore(path)
     assert again.apply(ops.Tally()) == {"completed": 1}
-    assert not again._connect().rows("SELECT sql FROM sqlite_master WHERE type = 'index' AND sql LIKE '% IN (%'")
+    assert not again._connect().rows(
+        "SELECT sql FROM sqlite_master WHERE type = 'index' AND sql LIKE '% IN (%'"
+    )
     again.close()
 
 
@@ -291,7 +314,14 @@ def test_an_outcome_that_is_not_ours_is_unreadable_not_run_again(store):
     calls = []
     _, pay = guarded(store, calls)
     pay()
-    for blob in (b"\x80\x04\x95pickle", b"v9 ok 1", b"v1 ok {", b'v1 tagged {"$": "int"}', b"v1 unheard 1", b""):
+    for blob in (
+        b"\x80\x04\x95pickle",
+        b"v9 ok 1",
+        b"v1 ok {",
+        b'v1 tagged {"$": "int"}',
+        b"v1 unheard 1",
+        b"",
+    ):
         store._connect().db.execute("UPDATE effects SET outcome = ?", (blob,))
         with pytest.raises(Exception, match="was done"):
             pay()
@@ -326,7 +356,12 @@ def test_a_read_only_database_sends_nothing(path):
         ):
             folder.chmod(0o555 if folder == path.parent else 0o755)
     try:
-        done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(script)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     finally:
         path.parent.chmod(0o755)
     assert "Nothing was sent" in done.stdout, done
@@ -363,7 +398,13 @@ FORK = """
 
 def test_a_fork_gets_its_own_connection(path):
     done = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(FORK.format(path=path))],
+        [
+            sys.executable,
+            "-W",
+            "ignore::DeprecationWarning",
+            "-c",
+            textwrap.dedent(FORK.format(path=path)),
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -418,13 +459,21 @@ def test_an_interrupted_writer_leaves_nobody_waiting(store):
 
 def ledger(store):
     with store.transaction() as transaction:
-        return [row[0] for row in transaction.connection.execute("SELECT amount FROM ledger ORDER BY rowid")]
+        return [
+            row[0]
+            for row in transaction.connection.execute("SELECT amount FROM ledger ORDER BY rowid")
+        ]
 
 
 def booking(store, **contract):
     guard = Guard(store, cache=0)
 
-    @guard.tool(kind="irreversible", downstream="transaction", retry=Retry(attempts=3, base_s=0, cap_s=0), **contract)
+    @guard.tool(
+        kind="irreversible",
+        downstream="transaction",
+        retry=Retry(attempts=3, base_s=0, cap_s=0),
+        **contract,
+    )
     def book(amount: int):
         connection = current_effect().connection
         connection.execute("CREATE TABLE IF NOT EXISTS ledger (amount INTEGER)")
@@ -481,7 +530,11 @@ def test_a_transaction_that_another_call_of_its_step_came_before_does_not_keep_i
     def overtaken_before_it_begins():
         if not rivals:
             mine = store.apply(ops.Browse("claimed"))[0].request
-            rivals.append(msgspec.structs.replace(mine, key="0" * 40, terms=msgspec.structs.replace(mine.terms, tool="mail")))
+            rivals.append(
+                msgspec.structs.replace(
+                    mine, key="0" * 40, terms=msgspec.structs.replace(mine.terms, tool="mail")
+                )
+            )
             store.apply(ops.Claim(rivals[0], "rival", 30, dispatch=True))
         return begin()
 
@@ -533,7 +586,10 @@ def test_a_transaction_that_cannot_begin_leaves_no_connection_behind(store, path
         before = len(store._connections)
         with SqliteStore(path).transaction():
             for _ in range(3):
-                with pytest.raises(StoreUnavailable, match="locked by another writer"), store.transaction():
+                with (
+                    pytest.raises(StoreUnavailable, match="locked by another writer"),
+                    store.transaction(),
+                ):
                     pass
         assert len(store._connections) <= before
         assert book(2) == 2
@@ -628,7 +684,9 @@ def test_the_record_cannot_be_read_after_a_lost_commit(store):
 
 
 def test_a_transaction_of_an_older_run_that_landed_late_is_not_repeated(store):
-    """The first COMMIT is under way when its answer is given up; the record is not done yet, and then it is."""
+    """The first COMMIT is under way when its answer is given up; the record is not done yet, and
+    then it is.
+    """
     guard, book = booking(store)
     with guard.step("chat", "book"):
         book(1)
@@ -652,7 +710,11 @@ def test_a_transaction_of_an_older_run_that_landed_late_is_not_repeated(store):
 
 def test_a_transaction_that_cannot_begin_is_a_store_failure(path, store):
     other = SqliteStore(path)
-    with other.transaction(), pytest.raises(StoreUnavailable, match="locked by another writer"), store.transaction():
+    with (
+        other.transaction(),
+        pytest.raises(StoreUnavailable, match="locked by another writer"),
+        store.transaction(),
+    ):
         pass
     other.close()
 
@@ -680,7 +742,9 @@ def test_a_store_that_is_gone_takes_its_writer_thread_along(path):
     assert not writer.is_alive()
 
 
-def test_a_machine_that_has_no_thread_left_for_async_callers_is_told_and_asked_again(store, monkeypatch):
+def test_a_machine_that_has_no_thread_left_for_async_callers_is_told_and_asked_again(
+    store, monkeypatch
+):
     import asyncio
 
     def no_room(_):
@@ -725,7 +789,9 @@ def test_a_tool_cannot_end_the_transaction_that_it_shares(store):
         "isolation": lambda connection: setattr(connection, "isolation_level", None),
     }
 
-    @guard.tool(kind="irreversible", downstream="transaction", retry=Retry(attempts=3, base_s=0, cap_s=0))
+    @guard.tool(
+        kind="irreversible", downstream="transaction", retry=Retry(attempts=3, base_s=0, cap_s=0)
+    )
     def book(way: str):
         connection = current_effect().connection
         connection.row_factory = sqlite3.Row
@@ -737,7 +803,10 @@ def test_a_tool_cannot_end_the_transaction_that_it_shares(store):
 
     with guard.step("chat", "book"):
         for way in ways:
-            with pytest.raises((ContractViolation, sqlite3.DatabaseError), match=r"not the tool's to end|not authorized"):
+            with pytest.raises(
+                (ContractViolation, sqlite3.DatabaseError),
+                match=r"not the tool's to end|not authorized",
+            ):
                 book(way)
         assert book("none") == "none"
     assert ledger(store) == [1]
@@ -857,8 +926,16 @@ INHERITED = """
 
 
 def test_a_lock_does_not_outlive_its_owner_in_a_forked_child(path):
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(INHERITED.format(path=path))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, start_new_session=True)
+    command = [
+        sys.executable,
+        "-W",
+        "ignore::DeprecationWarning",
+        "-c",
+        textwrap.dedent(INHERITED.format(path=path)),
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, start_new_session=True
+    )
     assert done.stdout == "free\n", done.stderr
 
 
@@ -910,7 +987,9 @@ def test_a_commit_that_was_lost_while_somebody_else_took_over_starts_from_the_cl
             store._end = end
             clock.advance(31)
             record = store.apply(ops.Browse("claimed"))[0]
-            assert isinstance(store.apply(ops.Claim(record.request, "thief", 30, dispatch=False)), ops.Held)
+            assert isinstance(
+                store.apply(ops.Claim(record.request, "thief", 30, dispatch=False)), ops.Held
+            )
 
         end, store._end = store._end, then_stolen
         with pytest.raises(InFlight):
@@ -924,7 +1003,9 @@ def test_a_state_of_a_newer_release_is_refused_not_guessed(store):
     with guard.step("chat", "book"):
         book(5)
         store._main.db.execute("UPDATE effects SET state = 'parked'")
-        with pytest.raises(StoreUnavailable, match=r"does not know \('parked'\).*Upgrade effectonce here"):
+        with pytest.raises(
+            StoreUnavailable, match=r"does not know \('parked'\).*Upgrade effectonce here"
+        ):
             book(5)
     assert ledger(store) == [5]
 

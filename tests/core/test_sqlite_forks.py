@@ -1,4 +1,6 @@
-"""A process that forks while it has a SQLite file open: what each of the two may rely on afterwards."""
+"""A process that forks while it has a SQLite file open: what each of the two may rely on
+afterwards.
+"""
 
 import subprocess
 import sys
@@ -33,7 +35,14 @@ def said(tmp_path, script, *arguments):
     """What a process prints that does this."""
     file = tmp_path / "work.py"
     file.write_text(textwrap.dedent(WORKER) + textwrap.dedent(script))
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", file, tmp_path / "effects.db", *arguments]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore::DeprecationWarning",
+        file,
+        tmp_path / "effects.db",
+        *arguments,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stderr == ""
     return done.stdout
@@ -70,7 +79,9 @@ ORPHAN = """
 
 
 def test_what_a_child_wrote_stays_when_its_parent_closes_the_file(tmp_path):
-    """SQLite deletes its log when the last process closes the file, and must not take the parent for the last one."""
+    """SQLite deletes its log when the last process closes the file, and must not take the parent
+    for the last one.
+    """
     assert said(tmp_path, ORPHAN) == "paid a\npaid b\npaid c\n"
 
 

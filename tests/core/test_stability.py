@@ -1,4 +1,6 @@
-"""What may be part of a key, and where: the corpus, the decision table of docs/reference/keys.md, and any text at all."""
+"""What may be part of a key, and where: the corpus, the decision table of
+docs/reference/keys.md, and any text at all.
+"""
 
 import logging
 import time
@@ -16,9 +18,18 @@ from tests.core import corpus
 from tests.core.helpers import named as function
 from tests.core.helpers import tool
 
-CALLS = ["call_9dJx82hAbC", "toolu_01D7FLrfh4GYq7yT1ULFeyMV", "chatcmpl-AooXcRvW2Dhvr6VL6tqatzvRMXTx9", "req_6lsB7hkicwhaDj"]
+CALLS = [
+    "call_9dJx82hAbC",
+    "toolu_01D7FLrfh4GYq7yT1ULFeyMV",
+    "chatcmpl-AooXcRvW2Dhvr6VL6tqatzvRMXTx9",
+    "req_6lsB7hkicwhaDj",
+]
 CHANGES = [*CALLS, "attempt-2", "1765432100", "2025-03-01T10:00:00Z", "ada@example.test"]
-RANDOM = ["9f3a0c52-5f0e-4c1a-9a51-0b6a1f6f2c11", "9f3a0c525f0e4c1a9a510b6a1f6f2c11", "01ARZ3NDEKTSV4RRFFQ69G5FAV"]
+RANDOM = [
+    "9f3a0c52-5f0e-4c1a-9a51-0b6a1f6f2c11",
+    "9f3a0c525f0e4c1a9a510b6a1f6f2c11",
+    "01ARZ3NDEKTSV4RRFFQ69G5FAV",
+]
 
 
 @pytest.mark.parametrize("file", corpus.NAMES)
@@ -54,7 +65,9 @@ def everywhere(guard):
 @pytest.mark.parametrize("part", CHANGES)
 def test_what_changes_on_every_attempt_is_refused_wherever_a_key_is_made(guard, part):
     for place, enter in everywhere(guard).items():
-        with pytest.raises(ContractViolation, match="Use an id that was written down before the first attempt") as refused:
+        with pytest.raises(
+            ContractViolation, match="Use an id that was written down before the first attempt"
+        ) as refused:
             enter(part)
         assert "Nothing was sent." in str(refused.value), place
 
@@ -66,7 +79,9 @@ def test_a_caller_who_knows_better_says_so_with_stable(guard, part):
 
 
 @pytest.mark.parametrize("part", RANDOM)
-def test_a_random_value_names_a_conversation_or_a_tenant_but_no_step_and_no_business_key(guard, part):
+def test_a_random_value_names_a_conversation_or_a_tenant_but_no_step_and_no_business_key(
+    guard, part
+):
     for place, enter in everywhere(guard).items():
         if place in ("step", "turn", "business key"):
             with pytest.raises(ContractViolation, match="a random"):
@@ -93,7 +108,15 @@ def test_a_vouched_scope_is_the_same_place_as_the_scope_itself(guard):
 
 def test_what_is_made_here_and_now_is_found():
     now = time.time()
-    for made in (uuid4(), uuid4().hex, int(now), now, int(now * 1000), time.time_ns(), datetime.now(UTC)):
+    for made in (
+        uuid4(),
+        uuid4().hex,
+        int(now),
+        now,
+        int(now * 1000),
+        time.time_ns(),
+        datetime.now(UTC),
+    ):
         assert unstable_text(str(made)), made
     for stays in (
         uuid5(NAMESPACE_URL, "a"),

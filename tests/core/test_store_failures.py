@@ -63,7 +63,11 @@ def test_a_store_error_after_the_effect_is_repeated_until_it_is_written(how):
 def test_an_effect_whose_outcome_could_not_be_written_is_never_run_again(clock):
     store = FlakyStore(clock=clock)
     guard, calls = Guard(store, cache=0), []
-    pay = tool(guard, named("pay", lambda: calls.append(1) or "receipt"), retry=Retry(attempts=3, deadline_s=0.05))
+    pay = tool(
+        guard,
+        named("pay", lambda: calls.append(1) or "receipt"),
+        retry=Retry(attempts=3, deadline_s=0.05),
+    )
     store.fail(ops.Complete, times=10_000)
 
     with guard.step("chat", "pay"):
@@ -90,7 +94,9 @@ def test_a_dispatch_that_could_not_be_written_sends_nothing():
 def test_a_doubt_that_cannot_be_asked_about_is_told_as_a_store_failure(clock):
     store = FlakyStore(clock=clock)
     guard = Guard(store, cache=0)
-    pay = tool(guard, named("pay", lambda: (_ for _ in ()).throw(TimeoutError())), downstream="probe")
+    pay = tool(
+        guard, named("pay", lambda: (_ for _ in ()).throw(TimeoutError())), downstream="probe"
+    )
     pay.probe(lambda: Found(1))
     store.fail(ops.Inquire, times=3)
     with guard.step("chat", "pay"):
@@ -184,7 +190,9 @@ def test_a_pause_is_never_negative_however_late_the_clock_is_looked_at(tick_s):
     ticks = itertools.count()
     env = Env(now=lambda: next(ticks) * tick_s, new_token=lambda: "token", rng=lambda: 1.0)
     with guard.step("chat", "pay"):
-        flow = GuardedCall(pay.__effectonce_tool__.prepare((), {}).request, pay.__effectonce_tool__.plan, env).flow()
+        flow = GuardedCall(
+            pay.__effectonce_tool__.prepare((), {}).request, pay.__effectonce_tool__.plan, env
+        ).flow()
 
     replies = {ops.Claim: ops.Held(1, 1, dispatched=True), ops.Invoke: ops.Ok(1), ops.Sleep: None}
     op, pauses = next(flow), []
@@ -196,7 +204,9 @@ def test_a_pause_is_never_negative_however_late_the_clock_is_looked_at(tick_s):
     assert min(pauses) >= 0
 
 
-def test_a_large_result_that_the_store_does_not_take_in_time_is_kept_when_the_store_is_away(tmp_path):
+def test_a_large_result_that_the_store_does_not_take_in_time_is_kept_when_the_store_is_away(
+    tmp_path,
+):
     store = FlakyStore()
     guard = Guard(store, cache=0, spool=tmp_path)
     pay = tool(guard, named("pay", lambda: "x" * 100_000), retry=Retry(attempts=3, deadline_s=0.01))

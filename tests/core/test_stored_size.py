@@ -1,4 +1,6 @@
-"""A result that is too large to be stored: it is known as done, and a repeat does not run the tool again."""
+"""A result that is too large to be stored: it is known as done, and a repeat does not run the
+tool again.
+"""
 
 import pytest
 
@@ -29,7 +31,9 @@ def test_what_is_done_of_a_partial_success_is_shortened_and_it_stays_one():
     @guard.tool(kind="write")
     def export(report: str) -> str:
         runs.append(report)
-        raise PartialSuccess("half of it is written", done=[HUGE], corrective_action="Write the rest.")
+        raise PartialSuccess(
+            "half of it is written", done=[HUGE], corrective_action="Write the rest."
+        )
 
     with guard.step("chat", "export"):
         for _ in range(2):

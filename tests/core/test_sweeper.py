@@ -14,7 +14,11 @@ from tests.flaky import FlakyStore
 
 @pytest.fixture(params=["memory", "sqlite"])
 def store(request, tmp_path, clock):
-    made = MemoryStore(clock=clock) if request.param == "memory" else SqliteStore(tmp_path / "effects.db", clock=clock)
+    made = (
+        MemoryStore(clock=clock)
+        if request.param == "memory"
+        else SqliteStore(tmp_path / "effects.db", clock=clock)
+    )
     yield made
     made.close()
 
@@ -64,7 +68,8 @@ def test_tombstones_that_stay_for_ever_are_not_looked_at_again(tmp_path, clock):
     clock.advance(61)
     guard.sweep()
 
-    due = f"FROM effects INDEXED BY effects_due WHERE {_DUE}"  # what is not in the index could not be found by it
+    # what is not in the index could not be found by it
+    due = f"FROM effects INDEXED BY effects_due WHERE {_DUE}"
     assert store._main.rows(f"SELECT count(*) {due}") == [(0,)]
     assert store._main.rows("SELECT count(*) FROM effects") == [(5,)]
     store.close()

@@ -15,7 +15,10 @@ def test_a_503_of_an_internal_service_is_tried_again_also_by_a_write_without_hel
     guard, asked = Guard("memory://"), []
 
     @guard.tool(
-        kind="write", downstream="none", retry=Retry(attempts=3, base_s=0.001, throttled_base_s=0.001), rules=transient(503)
+        kind="write",
+        downstream="none",
+        retry=Retry(attempts=3, base_s=0.001, throttled_base_s=0.001),
+        rules=transient(503),
     )
     def book(room: str) -> str:
         asked.append(room)
@@ -44,7 +47,11 @@ def test_plain_functions_take_it_too():
 def test_it_says_that_nothing_was_done_and_that_another_attempt_may_go_better():
     verdict = classify({"status": 503}, rules=transient(503))
 
-    assert (verdict.bucket, verdict.certainty, verdict.retryable) == ("overloaded", Certainty.REJECTED, True)
+    assert (verdict.bucket, verdict.certainty, verdict.retryable) == (
+        "overloaded",
+        Certainty.REJECTED,
+        True,
+    )
     assert verdict.matched == "rule: 503"
 
 

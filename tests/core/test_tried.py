@@ -1,8 +1,20 @@
-"""What a layer below tells about a request that it sent more than once: it can only take certainty away."""
+"""What a layer below tells about a request that it sent more than once: it can only take
+certainty away.
+"""
 
 import pytest
 
-from effectonce import Bucket, Certainty, GaveUp, InDoubt, PartialSuccess, Scope, Verdict, classify, retry
+from effectonce import (
+    Bucket,
+    Certainty,
+    GaveUp,
+    InDoubt,
+    PartialSuccess,
+    Scope,
+    Verdict,
+    classify,
+    retry,
+)
 from effectonce._core.classification.classify import as_rules, classifier
 from effectonce._core.classification.verdicts import Tried
 from effectonce._core.endings import Fresh
@@ -21,11 +33,16 @@ def told(error, verdict, *, gave_up):
 
 class Response:
     def __init__(self, status, **headers):
-        self.status_code, self.headers = status, {name.replace("_", "-"): value for name, value in headers.items()}
+        self.status_code, self.headers = (
+            status,
+            {name.replace("_", "-"): value for name, value in headers.items()},
+        )
 
 
 def test_the_mark_says_it_in_a_word_or_two():
-    assert [Tried(verdict, 2, gave_up).mark for verdict in (REFUSED, LOST) for gave_up in (False, True)] == [
+    assert [
+        Tried(verdict, 2, gave_up).mark for verdict in (REFUSED, LOST) for gave_up in (False, True)
+    ] == [
         "",
         "gave-up",
         "unsure",
@@ -45,11 +62,17 @@ def test_an_error_of_the_last_attempt_does_not_speak_for_those_before():
 
 def test_whoever_wraps_the_error_carries_it_on():
     wrapper = RuntimeError("connection error")
-    wrapper.__cause__ = told(ConnectionRefusedError(111, "no"), REFUSED.but(certainty=Certainty.AMBIGUOUS), gave_up=True)
+    wrapper.__cause__ = told(
+        ConnectionRefusedError(111, "no"), REFUSED.but(certainty=Certainty.AMBIGUOUS), gave_up=True
+    )
 
     verdict = classify(wrapper)
 
-    assert (verdict.bucket, verdict.certainty, verdict.retryable) == (Bucket.UNREACHABLE, Certainty.AMBIGUOUS, False)
+    assert (verdict.bucket, verdict.certainty, verdict.retryable) == (
+        Bucket.UNREACHABLE,
+        Certainty.AMBIGUOUS,
+        False,
+    )
 
 
 def test_a_layer_that_gave_up_and_is_sure_leaves_the_certainty():
@@ -74,20 +97,32 @@ def test_nothing_makes_an_error_more_certain():
 def test_a_response_says_it_in_its_headers(mark, certainty, retryable):
     verdict = classify(Response(429, x_effectonce_tried=mark))
 
-    assert (verdict.bucket, verdict.certainty, verdict.retryable) == (Bucket.RATE_LIMIT, certainty, retryable)
+    assert (verdict.bucket, verdict.certainty, verdict.retryable) == (
+        Bucket.RATE_LIMIT,
+        certainty,
+        retryable,
+    )
 
 
 def test_what_a_layer_of_ours_says_is_heard_behind_any_number_of_headers():
     many = {f"x_{n}": "y" for n in range(300)}
 
     assert classify(Response(400, **many)).certainty is Certainty.REJECTED
-    assert classify(Response(400, **many, x_effectonce_tried="unsure")).certainty is Certainty.AMBIGUOUS
+    assert (
+        classify(Response(400, **many, x_effectonce_tried="unsure")).certainty
+        is Certainty.AMBIGUOUS
+    )
 
 
 def test_the_last_of_many_refusals_is_not_the_final_answer_to_the_request():
     locked = classify(Response(423, x_effectonce_tried="gave-up"))
 
-    assert (locked.certainty, locked.retryable, locked.scope, locked.final) == (Certainty.REJECTED, False, Scope.HOST, False)
+    assert (locked.certainty, locked.retryable, locked.scope, locked.final) == (
+        Certainty.REJECTED,
+        False,
+        Scope.HOST,
+        False,
+    )
 
 
 def test_a_refusal_that_nothing_was_tried_after_is_final():
@@ -122,7 +157,9 @@ def test_what_a_tool_declares_about_an_error_that_wraps_a_lost_answer_is_not_bel
     assert judge(wrapper).certainty is Certainty.AMBIGUOUS
 
 
-@pytest.mark.parametrize(("verdict", "certainty"), [(REFUSED, Certainty.REJECTED), (LOST, Certainty.AMBIGUOUS)])
+@pytest.mark.parametrize(
+    ("verdict", "certainty"), [(REFUSED, Certainty.REJECTED), (LOST, Certainty.AMBIGUOUS)]
+)
 def test_a_rule_speaks_for_one_attempt(verdict, certainty):
     rules = {LookupError: Verdict(Bucket.SCHEMA, Certainty.REJECTED)}
     judge = classifier((), (), rules=as_rules(rules))
@@ -131,7 +168,9 @@ def test_a_rule_speaks_for_one_attempt(verdict, certainty):
     assert judge(told(LookupError(), verdict, gave_up=False)).certainty is certainty
 
 
-@pytest.mark.parametrize(("verdict", "certainty"), [(REFUSED, Certainty.NOT_SENT), (LOST, Certainty.AMBIGUOUS)])
+@pytest.mark.parametrize(
+    ("verdict", "certainty"), [(REFUSED, Certainty.NOT_SENT), (LOST, Certainty.AMBIGUOUS)]
+)
 def test_whoever_wraps_a_layer_that_gave_up_says_no_more_than_that_layer(verdict, certainty):
     inner = GaveUp("no connection", verdict=verdict)
     inner.__cause__ = ConnectionRefusedError(111, "no")
@@ -140,10 +179,17 @@ def test_whoever_wraps_a_layer_that_gave_up_says_no_more_than_that_layer(verdict
 
     judged = classify(outer)
 
-    assert (judged.bucket, judged.certainty, judged.retryable) == (Bucket.UNREACHABLE, certainty, False)
+    assert (judged.bucket, judged.certainty, judged.retryable) == (
+        Bucket.UNREACHABLE,
+        certainty,
+        False,
+    )
 
 
-@pytest.mark.parametrize("ours", [InDoubt("it may have happened"), PartialSuccess("half of it", corrective_action="look")])
+@pytest.mark.parametrize(
+    "ours",
+    [InDoubt("it may have happened"), PartialSuccess("half of it", corrective_action="look")],
+)
 def test_whoever_wraps_what_may_have_happened_does_not_make_it_a_refusal(ours):
     ours.__cause__ = ConnectionRefusedError(111, "no")
     outer = RuntimeError("could not pay")
@@ -152,12 +198,17 @@ def test_whoever_wraps_what_may_have_happened_does_not_make_it_a_refusal(ours):
     assert classify(outer).certainty is Certainty.AMBIGUOUS
 
 
-@pytest.mark.parametrize(("answers", "attempts"), [([Ok(7)], 1), ([Raised(TimeoutError()), Ok(7)], 2)])
+@pytest.mark.parametrize(
+    ("answers", "attempts"), [([Ok(7)], 1), ([Raised(TimeoutError()), Ok(7)], 2)]
+)
 def test_a_whole_call_begins_with_its_first_attempt(answers, attempts):
     patience, _ = retry(kind="read", base_s=0.0).patience("bank", 0.0, attempt=0)
     patience.give_up_at = float("inf")
     left = iter(answers)
 
-    ended = drive(whole_call(patience, repeatable=True), lambda op: next(left) if isinstance(op, Invoke) else None)
+    ended = drive(
+        whole_call(patience, repeatable=True),
+        lambda op: next(left) if isinstance(op, Invoke) else None,
+    )
 
     assert (ended, patience.attempt) == (Fresh(7), attempts)

@@ -1,4 +1,6 @@
-"""How processes find out together that a dependency is unwell: the exchange and the count of votes."""
+"""How processes find out together that a dependency is unwell: the exchange and the count of
+votes.
+"""
 
 import pytest
 
@@ -78,14 +80,27 @@ def test_a_cell_that_cannot_be_read_is_written_anew(store):
 
 @pytest.mark.parametrize(
     ("against", "nodes", "enough"),
-    [(1, 1, False), (1, 2, False), (2, 2, True), (2, 3, True), (2, 4, False), (3, 4, True), (1, 100, False)],
+    [
+        (1, 1, False),
+        (1, 2, False),
+        (2, 2, True),
+        (2, 3, True),
+        (2, 4, False),
+        (3, 4, True),
+        (1, 100, False),
+    ],
 )
 def test_it_takes_more_than_half_and_at_least_two(against, nodes, enough):
     assert carried(Quorum(0.0, nodes, against), 0.5) is enough
 
 
 def test_votes_that_are_over_or_were_followed_before_do_not_count():
-    votes = {"over": Vote(100.0, 99.0), "followed": Vote(100.0, 120.0), "new": Vote(100.0, 130.0), "me": Vote(100.0)}
+    votes = {
+        "over": Vote(100.0, 99.0),
+        "followed": Vote(100.0, 120.0),
+        "new": Vote(100.0, 130.0),
+        "me": Vote(100.0),
+    }
 
     seen = standing(votes, "me", followed_until=120.0)
 

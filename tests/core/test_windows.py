@@ -9,7 +9,17 @@ from datetime import timedelta
 
 import pytest
 
-from effectonce import Conflict, ContractViolation, Expired, Guard, InDoubt, NotSent, OutOfOrder, State, TimeWindow
+from effectonce import (
+    Conflict,
+    ContractViolation,
+    Expired,
+    Guard,
+    InDoubt,
+    NotSent,
+    OutOfOrder,
+    State,
+    TimeWindow,
+)
 from effectonce._core import ops
 from effectonce.stores.memory import MemoryStore
 from tests.core.helpers import QUICK, named
@@ -34,8 +44,12 @@ def test_an_expired_key_is_refused_and_never_run_again(guard, clock):
     assert len(calls) == 1
 
 
-@pytest.mark.parametrize(("declared", "left"), [({}, 0), ({"tombstone": math.inf}, 1)], ids=["by default", "for ever"])
-def test_an_expired_key_is_remembered_for_a_year_unless_it_is_declared_otherwise(guard, clock, declared, left):
+@pytest.mark.parametrize(
+    ("declared", "left"), [({}, 0), ({"tombstone": math.inf}, 1)], ids=["by default", "for ever"]
+)
+def test_an_expired_key_is_remembered_for_a_year_unless_it_is_declared_otherwise(
+    guard, clock, declared, left
+):
     @guard.tool(kind="write", window=timedelta(hours=1), **declared)
     def pay():
         pass
@@ -70,7 +84,11 @@ def test_a_time_window_drops_repeats_and_then_lets_one_through(guard, clock):
     assert guard.counts() == {}
 
 
-@pytest.mark.parametrize("declared", [{"window": math.inf}, {"dedup": TimeWindow(seconds=math.inf)}], ids=["window", "dedup"])
+@pytest.mark.parametrize(
+    "declared",
+    [{"window": math.inf}, {"dedup": TimeWindow(seconds=math.inf)}],
+    ids=["window", "dedup"],
+)
 def test_a_window_may_never_end(guard, clock, declared):
     calls = []
 
@@ -95,7 +113,9 @@ def test_a_time_window_lets_a_repeat_through_after_a_crash(guard, clock, store):
     def notify(user: str):
         return user
 
-    store.apply(ops.Claim(guard._tool(notify).prepare(("ada",), {}).request, "dead", 30, dispatch=True))
+    store.apply(
+        ops.Claim(guard._tool(notify).prepare(("ada",), {}).request, "dead", 30, dispatch=True)
+    )
     clock.advance(31)
     assert notify("ada") == "ada"
 
@@ -190,7 +210,9 @@ def test_a_call_waits_for_another_one_of_its_step_that_is_in_flight():
 
 
 def test_a_tool_may_call_other_tools_and_each_effect_lands_once(store, clock):
-    """The inner calls have their place inside the outer effect: neither latched by it nor run again with it."""
+    """The inner calls have their place inside the outer effect: neither latched by it nor run
+    again with it.
+    """
     done = []
 
     def process(dies):
@@ -237,8 +259,12 @@ def test_the_same_inner_call_of_two_effects_is_two_effects(guard):
     assert done == ["customer"] * 3
 
 
-def test_a_claim_that_was_not_sent_is_not_sent_while_another_call_of_its_step_is_in_the_air(guard, clock):
-    """The first call could not send and waits; meanwhile the model tries another way, and that one goes in doubt."""
+def test_a_claim_that_was_not_sent_is_not_sent_while_another_call_of_its_step_is_in_the_air(
+    guard, clock
+):
+    """The first call could not send and waits; meanwhile the model tries another way, and that
+    one goes in doubt.
+    """
     done = []
 
     @guard.tool(kind="write", retry=QUICK)
@@ -272,8 +298,12 @@ def test_a_claim_that_was_not_sent_is_not_sent_while_another_call_of_its_step_is
 
 def test_a_tightened_contract_is_honoured_for_what_is_open(store, clock):
     loose, strict = Guard(store, cache=0), Guard(store, cache=0)
-    loose.tool(kind="idempotent_write", name="pay", retry=QUICK)(lambda: (_ for _ in ()).throw(SystemExit()))
-    strict.tool(kind="write", name="pay", retry=QUICK)(lambda: pytest.fail("it may have happened already"))
+    loose.tool(kind="idempotent_write", name="pay", retry=QUICK)(
+        lambda: (_ for _ in ()).throw(SystemExit())
+    )
+    strict.tool(kind="write", name="pay", retry=QUICK)(
+        lambda: pytest.fail("it may have happened already")
+    )
     with loose.step("chat", "pay"), pytest.raises(SystemExit):
         loose.call("pay", {})
     with strict.step("chat", "pay"):

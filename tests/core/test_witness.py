@@ -1,4 +1,6 @@
-"""What was seen to leave decides what an error says about the effect: the table of `_core/observed_sends.py`, row by row."""
+"""What was seen to leave decides what an error says about the effect: the table of
+`_core/observed_sends.py`, row by row.
+"""
 
 import itertools
 
@@ -202,7 +204,11 @@ def test_a_tool_that_may_be_repeated_is_asked_for_its_result_again():
 
 @pytest.mark.parametrize(
     ("probe", "said"),
-    [(Found("from the shop"), "from the shop"), (NotFound(), "ResultUnavailable"), (CannotTell(), "ResultUnavailable")],
+    [
+        (Found("from the shop"), "from the shop"),
+        (NotFound(), "ResultUnavailable"),
+        (CannotTell(), "ResultUnavailable"),
+    ],
 )
 def test_a_probe_may_have_the_result_that_the_tool_lost_and_never_lets_it_run_again(probe, said):
     tool = Tool(DONE, downstream="probe", probe=probe)

@@ -1,4 +1,6 @@
-"""What a run that ends leaves behind: nothing that could still be done, and nothing that was done and is not undone."""
+"""What a run that ends leaves behind: nothing that could still be done, and nothing that was
+done and is not undone.
+"""
 
 import asyncio
 
@@ -88,7 +90,9 @@ def test_a_cancellation_that_a_step_has_heard_of_is_written_on_it_once(guard, le
         travel("t1")  # nothing was left to do in it, so it came to its own error
 
     cancellations = [
-        e for e in guard.find(key_of(guard, workflow="book")).evidence if b"bob" in e.outcome or b"ann" in e.outcome
+        e
+        for e in guard.find(key_of(guard, workflow="book")).evidence
+        if b"bob" in e.outcome or b"ann" in e.outcome
     ]
     assert len(cancellations) == 1
 
@@ -118,7 +122,9 @@ def test_what_a_cancelled_run_counts_as_not_done_cannot_be_redriven(guard, ledge
     assert guard.counts() == {State.FAILED: 2}
 
 
-def test_a_cancelled_run_that_is_resumed_while_it_compensates_was_cancelled_all_the_same(guard, ledger):
+def test_a_cancelled_run_that_is_resumed_while_it_compensates_was_cancelled_all_the_same(
+    guard, ledger
+):
     away, dead = [NotSent("no line")], [ConnectionError("dead")]
 
     @guard.tool(kind="write", retry=Retry(attempts=1))
@@ -148,7 +154,9 @@ def test_a_cancelled_run_that_is_resumed_while_it_compensates_was_cancelled_all_
 
 
 @pytest.mark.parametrize("lease_s", [10, 300])
-def test_a_step_that_its_owner_is_about_to_send_is_not_done_behind_a_cancelled_run(store, clock, ledger, lease_s):
+def test_a_step_that_its_owner_is_about_to_send_is_not_done_behind_a_cancelled_run(
+    store, clock, ledger, lease_s
+):
     guard = Guard(store, cache=0)
 
     @guard.tool(kind="write", separate_dispatch=True, lease_s=lease_s)
@@ -163,7 +171,9 @@ def test_a_step_that_its_owner_is_about_to_send_is_not_done_behind_a_cancelled_r
     def meanwhile():
         """The run is lost, cancelled, and taken by somebody else."""
         clock.advance(60)
-        guard.workflows.cancel(key_of(guard, workflow="order"), by="ann", reason="the customer called")
+        guard.workflows.cancel(
+            key_of(guard, workflow="order"), by="ann", reason="the customer called"
+        )
         with pytest.raises(InFlight if lease_s == 300 else Cancelled):
             elsewhere(order, "o1")
 
@@ -225,7 +235,9 @@ def test_several_errors_in_one_end_a_sync_run_as_well(guard, ledger):
     @guard.workflow
     def order(run: Run, n: int) -> None:
         run.compensate("undo", ledger.do, "undo")
-        raise ExceptionGroup("all", [ExceptionGroup("some", [Rejected("sold out")]), Rejected("no room")])
+        raise ExceptionGroup(
+            "all", [ExceptionGroup("some", [Rejected("sold out")]), Rejected("no room")]
+        )
 
     with pytest.raises(Rejected, match="sold out"):
         order(1)
@@ -254,7 +266,10 @@ def test_a_task_that_nobody_awaits_does_nothing_once_the_run_compensates(guard, 
     async def main():
         with pytest.raises(Rejected):
             await order(1)
-        with pytest.raises(ContractViolation, match=r"order eff_\w+ has ended without awaiting 1 pay\. Nothing was sent"):
+        with pytest.raises(
+            ContractViolation,
+            match=r"order eff_\w+ has ended without awaiting 1 pay\. Nothing was sent",
+        ):
             await left[0]
 
     asyncio.run(main())
@@ -304,7 +319,9 @@ def test_a_step_asks_for_no_other_because_its_replay_does_not(guard, ledger, ask
     def order(run: Run, n: int) -> None:
         run.step("pay", lambda: getattr(run, asks)("mail", ledger.do, "mail"))
 
-    with pytest.raises(InDoubt, match=r"'mail' of order eff_\w+ was asked for inside order\.pay eff_\w+"):
+    with pytest.raises(
+        InDoubt, match=r"'mail' of order eff_\w+ was asked for inside order\.pay eff_\w+"
+    ):
         order(1)
     assert ledger.done == []
 
@@ -343,7 +360,9 @@ def test_an_answer_that_cannot_be_written_down_is_not_acted_on_and_may_be_correc
 
         return order
 
-    with pytest.raises(ContractViolation, match="this answer cannot be written down, so nothing is done with it: "):
+    with pytest.raises(
+        ContractViolation, match="this answer cannot be written down, so nothing is done with it: "
+    ):
         deployed(object())(1)
     assert ledger.done == ["decide"]
 
@@ -384,9 +403,9 @@ def test_a_run_ends_beside_another_call_of_its_step_that_is_in_doubt(guard, ledg
 
 def test_changed_arguments_of_a_step_in_the_store_of_another_guard_are_noticed(guard, ledger):
     elsewhere_kept = Guard(MemoryStore(), cache=0)
-    pay = elsewhere_kept.tool(kind="irreversible", downstream=Downstream.key(window=60), accept_store_loss=True)(
-        _paying(ledger)
-    )
+    pay = elsewhere_kept.tool(
+        kind="irreversible", downstream=Downstream.key(window=60), accept_store_loss=True
+    )(_paying(ledger))
     amounts = [1, 2]
 
     @guard.workflow
@@ -412,7 +431,9 @@ def _paying(ledger):
 
 
 @pytest.mark.parametrize("colour", ["def", "async def"])
-def test_a_run_is_not_gone_on_with_without_an_argument_that_it_was_begun_with(store, ledger, colour):
+def test_a_run_is_not_gone_on_with_without_an_argument_that_it_was_begun_with(
+    store, ledger, colour
+):
     def deployed(body):
         guard = Guard(store, cache=0)
         body.__name__ = "order"
@@ -435,13 +456,17 @@ def test_a_run_is_not_gone_on_with_without_an_argument_that_it_was_begun_with(st
         with pytest.raises(KeyError):
             deployed(before).call("order", {"n": 1, "amount": 500})
         guard = deployed(after)
-        with pytest.raises(CodeChanged, match="it was begun with amount, which order does not take any more"):
+        with pytest.raises(
+            CodeChanged, match="it was begun with amount, which order does not take any more"
+        ):
             guard.workflows.resume(key_of(guard))
     else:
         with pytest.raises(KeyError):
             asyncio.run(deployed(abefore).call("order", {"n": 1, "amount": 500}))
         guard = deployed(aafter)
-        with pytest.raises(CodeChanged, match="it was begun with amount, which order does not take any more"):
+        with pytest.raises(
+            CodeChanged, match="it was begun with amount, which order does not take any more"
+        ):
             asyncio.run(guard.workflows.resume(key_of(guard)))
 
     assert ledger.done == []
@@ -458,6 +483,9 @@ def test_a_run_whose_arguments_are_not_stored_says_what_to_do(store):
     with pytest.raises(KeyError):
         order("4242")
 
-    with pytest.raises(ContractViolation, match=r"its arguments were redacted\. Nothing was sent\. Call order again"):
+    with pytest.raises(
+        ContractViolation,
+        match=r"its arguments were redacted\. Nothing was sent\. Call order again",
+    ):
         guard.workflows.resume(key_of(guard))
     assert guard.workflows.resume_all().waiting == 1

@@ -1,4 +1,6 @@
-"""What an error of a plain function in a run means: its workflow says it, or a protected client saw what left."""
+"""What an error of a plain function in a run means: its workflow says it, or a protected client
+saw what left.
+"""
 
 import pytest
 
@@ -53,11 +55,17 @@ def test_a_step_that_had_sent_nothing_runs_again(options):
 
 
 def test_a_step_whose_request_was_refused_has_failed():
-    assert analysed(failing_once(refused()), through="protected") == ["StepFailed", "ReplayedFailure"]
+    assert analysed(failing_once(refused()), through="protected") == [
+        "StepFailed",
+        "ReplayedFailure",
+    ]
 
 
 def test_a_step_whose_request_has_no_answer_is_in_doubt():
-    assert analysed(failing_once(Sighting("POST model")), through="protected") == ["InDoubt", "InDoubt"]
+    assert analysed(failing_once(Sighting("POST model")), through="protected") == [
+        "InDoubt",
+        "InDoubt",
+    ]
 
 
 def test_a_misspelt_declaration_is_refused():

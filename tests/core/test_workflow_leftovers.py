@@ -1,4 +1,6 @@
-"""A run does not end behind the back of steps that it did before: also where new code fails, or returns, before it comes to them."""
+"""A run does not end behind the back of steps that it did before: also where new code fails, or
+returns, before it comes to them.
+"""
 
 import asyncio
 import threading
@@ -67,12 +69,15 @@ both = pytest.mark.parametrize("made", [release, arelease], ids=["sync", "async"
 
 @both
 @pytest.mark.parametrize("reached", [(), ("pack",)])
-def test_new_code_that_fails_before_a_step_that_was_done_does_not_end_the_run(store, ledger, made, reached):
+def test_new_code_that_fails_before_a_step_that_was_done_does_not_end_the_run(
+    store, ledger, made, reached
+):
     with pytest.raises(KeyError):
         call(store, made(ledger, "pack", "send", ends=raising(KeyError("a bug"))))
 
     with pytest.raises(
-        CodeChanged, match=r"fails \(Rejected: closed\), but step '\d \w+' was begun .* Nothing was compensated"
+        CodeChanged,
+        match=r"fails \(Rejected: closed\), but step '\d \w+' was begun .* Nothing was compensated",
     ):
         call(store, made(ledger, *reached, ends=raising(Rejected("closed"))))
 
@@ -86,7 +91,9 @@ def test_new_code_that_fails_before_a_step_that_was_done_does_not_end_the_run(st
 
 
 @both
-def test_new_code_that_returns_before_a_step_that_was_done_does_not_end_the_run(store, ledger, made):
+def test_new_code_that_returns_before_a_step_that_was_done_does_not_end_the_run(
+    store, ledger, made
+):
     with pytest.raises(KeyError):
         call(store, made(ledger, "pack", "send", ends=raising(KeyError("a bug"))))
 
@@ -97,7 +104,9 @@ def test_new_code_that_returns_before_a_step_that_was_done_does_not_end_the_run(
 
 @both
 def test_new_code_that_returns_what_was_being_compensated_does_not_end_the_run(store, ledger, made):
-    """The process died when it had undone the last step: the run is not done, whatever the code of today thinks."""
+    """The process died when it had undone the last step: the run is not done, whatever the code
+    of today thinks.
+    """
 
     class Dies(Ledger):
         def do(self, what, result=None):
@@ -117,7 +126,9 @@ def test_new_code_that_returns_what_was_being_compensated_does_not_end_the_run(s
 
 
 def test_a_step_that_was_done_beside_one_that_was_not_is_noticed(clock, ledger):
-    """Of two at the same time the first left no trace: it may be repeated, so it is written down when it is done."""
+    """Of two at the same time the first left no trace: it may be repeated, so it is written down
+    when it is done.
+    """
 
     def both_at_once(run: Run, n: int) -> None:
         run.parallel(("look", look), ("pay", pay))
@@ -181,7 +192,9 @@ def test_a_run_that_fails_where_it_failed_before_ends_as_before(store, ledger):
     @job
     def body(run: Run, n: int) -> None:
         run.step("pack", dies.do, "pack")
-        run.compensate("undo pack", guard.tool(kind="idempotent_write", name="undo")(dies.do), "no pack")
+        run.compensate(
+            "undo pack", guard.tool(kind="idempotent_write", name="undo")(dies.do), "no pack"
+        )
         run.step("sell", refuse)
 
     guard = Guard(store, cache=0)
@@ -196,7 +209,9 @@ def test_a_run_that_fails_where_it_failed_before_ends_as_before(store, ledger):
 
 
 @both
-def test_a_cancelled_run_whose_new_code_does_not_come_to_a_step_waits_for_a_correction(store, ledger, made):
+def test_a_cancelled_run_whose_new_code_does_not_come_to_a_step_waits_for_a_correction(
+    store, ledger, made
+):
     with pytest.raises(KeyError):
         call(store, made(ledger, "pack", "send", ends=raising(KeyError("a bug"))))
     guard = Guard(store, cache=0)

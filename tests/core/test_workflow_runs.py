@@ -20,7 +20,18 @@ from effectonce.errors import Cancelled, LeaseLost, StepFailed
 from effectonce.stores.memory import MemoryStore
 from effectonce.workflows import Resumed, Run
 from tests.core.helpers import QUICK, Line
-from tests.core.workflows import Flaky, Ledger, booking, elsewhere, job, key_of, noting, refusing, registered, stopped_after
+from tests.core.workflows import (
+    Flaky,
+    Ledger,
+    booking,
+    elsewhere,
+    job,
+    key_of,
+    noting,
+    refusing,
+    registered,
+    stopped_after,
+)
 
 
 @pytest.fixture
@@ -44,7 +55,9 @@ def test_two_callers_of_one_run_get_one_result_and_one_of_them_ran_it(store, led
         return run.step("slow", slow)
 
     orders = [guard.workflow(order) for guard in guards]
-    callers = [threading.Thread(target=lambda each=each: results.append(each(1))) for each in orders]
+    callers = [
+        threading.Thread(target=lambda each=each: results.append(each(1))) for each in orders
+    ]
     callers[0].start()
     inside.wait()
     callers[1].start()
@@ -100,7 +113,9 @@ def test_the_end_of_a_run_that_was_lost_changes_nothing(store, clock, ledger, en
     assert Guard(store).workflow(swift)(1) == "the other's"
 
 
-def test_a_repeatable_step_that_somebody_else_has_done_meanwhile_stops_the_run(store, clock, ledger):
+def test_a_repeatable_step_that_somebody_else_has_done_meanwhile_stops_the_run(
+    store, clock, ledger
+):
     guard, other = Guard(store, cache=0), Guard(store, cache=0)
 
     @job
@@ -148,7 +163,12 @@ def test_a_step_that_may_be_repeated_is_written_once_and_at_once(ledger):
         return run.ask("look", lambda: 0) + run.step("note", note, 1) + run.step("note", note, 2)
 
     assert three(1) == 3
-    assert [shape(op) for op in store.asked] == ["Claim", *[("Claim", "Complete")] * 3, "ReadCell", "Complete"]
+    assert [shape(op) for op in store.asked] == [
+        "Claim",
+        *[("Claim", "Complete")] * 3,
+        "ReadCell",
+        "Complete",
+    ]
 
 
 def test_any_other_step_is_claimed_before_it_is_done(ledger):
@@ -161,7 +181,12 @@ def test_any_other_step_is_claimed_before_it_is_done(ledger):
         run.step("pay", ledger.do, 2)
 
     two(1)
-    assert [shape(op) for op in store.asked] == ["Claim", *[("Claim", "ReadCell"), "Complete"] * 2, "ReadCell", "Complete"]
+    assert [shape(op) for op in store.asked] == [
+        "Claim",
+        *[("Claim", "ReadCell"), "Complete"] * 2,
+        "ReadCell",
+        "Complete",
+    ]
 
 
 def test_who_goes_on_with_a_run_claims_every_step_before_it_is_done(ledger):
@@ -181,7 +206,8 @@ def test_who_goes_on_with_a_run_claims_every_step_before_it_is_done(ledger):
     assert one(1) == 1
     *asked, left, end = [shape(op) for op in store.asked]
     assert asked == ["Claim", ("Renew", "Find"), ("Claim", "ReadCell"), "Complete"]
-    assert (set(left), end) == ({"ReadCell", "Find"}, "Complete")  # what it did before, and does not come to now
+    # what it did before, and does not come to now
+    assert (set(left), end) == ({"ReadCell", "Find"}, "Complete")
 
 
 def test_a_repeatable_step_that_fails_at_first_is_claimed_then(guard, ledger):
@@ -244,7 +270,8 @@ def test_an_end_that_the_store_cannot_be_told_is_told_by_the_next_call(kind, end
     assert guard.counts() == {State.COMPLETED if end == "done" else State.FAILED: 1}
 
 
-# ---------------------------------------------------------------- in parallel, and inside each other
+# ---------------------------------------------------------------- in parallel, and inside each
+# other
 
 
 def test_steps_at_the_same_time_are_told_apart_by_their_place(guard):
@@ -366,7 +393,9 @@ def test_a_cancelled_run_undoes_what_was_done_and_goes_no_further(guard, ledger)
     guard.observe(heard.append)
     guard.workflows.cancel(key, by="ann", reason="the customer called")
     guard.workflows.cancel(key, by="bob", reason="so did he")  # again changes nothing
-    assert [(event.name, event.by, event.reason) for event in heard] == [("cancelled", "ann", "the customer called")]
+    assert [(event.name, event.by, event.reason) for event in heard] == [
+        ("cancelled", "ann", "the customer called")
+    ]
     assert guard.dead_letters.show(key).late_results == ()
 
     with pytest.raises(Cancelled, match="was cancelled by ann: the customer called"):
@@ -374,7 +403,9 @@ def test_a_cancelled_run_undoes_what_was_done_and_goes_no_further(guard, ledger)
     assert ledger.done == ["hotel", "no hotel"]
     summary = guard.workflows.summary(key)
     assert (summary.state, summary.cancelled.by) == ("failed", "ann")
-    assert [(s.position, s.name, s.state) for s in summary.compensations] == [("undo 1", "cancel hotel", "completed")]
+    assert [(s.position, s.name, s.state) for s in summary.compensations] == [
+        ("undo 1", "cancel hotel", "completed")
+    ]
     with pytest.raises(ContractViolation, match=r"book eff_\w+ has ended already"):
         guard.workflows.cancel(key, by="ann", reason="again")
     with pytest.raises(ContractViolation, match="needs a name"):
@@ -407,17 +438,31 @@ def test_a_summary_tells_what_a_run_has_done(guard, ledger):
     summary = guard.workflows.summary(key_of(guard, "failed"))
 
     assert (summary.workflow, summary.state, summary.runs) == ("book", "failed", 1)
-    assert summary.arguments == {"trip": "t1", "guests": 20, "line": {"sku": "LH1", "price": Decimal(1)}}
+    assert summary.arguments == {
+        "trip": "t1",
+        "guests": 20,
+        "line": {"sku": "LH1", "price": Decimal(1)},
+    }
     assert [step.position for step in summary.steps] == [str(n) for n in range(1, 23)]
-    assert (summary.steps[0].name, summary.steps[0].state, summary.steps[0].sends) == ("hotel", "completed", 1)
+    assert (summary.steps[0].name, summary.steps[0].state, summary.steps[0].sends) == (
+        "hotel",
+        "completed",
+        1,
+    )
     assert (summary.steps[-1].state, summary.steps[-1].error) == ("failed", "Rejected: sold out")
     assert "sold out" in summary.error
     assert summary.ended_at is not None
-    assert (summary.totals.steps, summary.totals.completed, summary.totals.failed_attempts) == (22, 21, 1)
+    assert (summary.totals.steps, summary.totals.completed, summary.totals.failed_attempts) == (
+        22,
+        21,
+        1,
+    )
     assert summary.steps[-1].attempts[0].error == "Rejected"
 
 
-def test_the_summary_of_a_run_that_waits_says_what_stopped_it_and_for_how_long(guard, ledger, clock):
+def test_the_summary_of_a_run_that_waits_says_what_stopped_it_and_for_how_long(
+    guard, ledger, clock
+):
     @guard.workflow
     def book(run: Run, trip: str) -> None:
         run.step("hotel", ledger.do, "hotel")
@@ -507,7 +552,11 @@ def test_a_run_that_waits_is_a_dead_letter_and_redriving_it_is_resuming_it(guard
     with pytest.raises(KeyError):
         order(1)
     (letter,) = guard.dead_letters.list()
-    assert (letter.tool, letter.error, letter.effect_state) == ("order", "KeyError", "never_started")
+    assert (letter.tool, letter.error, letter.effect_state) == (
+        "order",
+        "KeyError",
+        "never_started",
+    )
 
     with pytest.raises(ContractViolation, match="cancel it"):
         guard.dead_letters.discard(letter.key, by="ann", reason="enough")

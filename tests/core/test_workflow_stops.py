@@ -1,4 +1,6 @@
-"""What stops a run, and that it stays stopped; steps that nobody waits for; functions that look alike."""
+"""What stops a run, and that it stays stopped; steps that nobody waits for; functions that look
+alike.
+"""
 
 import asyncio
 import functools
@@ -6,7 +8,17 @@ import gc
 
 import pytest
 
-from effectonce import Bucket, Certainty, ContractViolation, GaveUp, Guard, Rejected, Retry, StoreUnavailable, Verdict
+from effectonce import (
+    Bucket,
+    Certainty,
+    ContractViolation,
+    GaveUp,
+    Guard,
+    Rejected,
+    Retry,
+    StoreUnavailable,
+    Verdict,
+)
 from effectonce._core.ops import Claim, Complete, Find, Renew, Search, Tally, Together
 from effectonce._core.record import State
 from effectonce.errors import Cancelled, StepFailed
@@ -77,7 +89,9 @@ def test_an_answer_that_the_store_could_not_be_told_is_not_acted_on(clock, ledge
         with pytest.raises(KeyError):
             act("c1")
     store.kinds = (Complete,)
-    with pytest.raises(StoreUnavailable, match="was done, but its result could not be written to the store"):
+    with pytest.raises(
+        StoreUnavailable, match="was done, but its result could not be written to the store"
+    ):
         act("c1")
     assert ledger.done == ["refund"]
 
@@ -87,7 +101,9 @@ def test_an_answer_that_the_store_could_not_be_told_is_not_acted_on(clock, ledge
     assert ledger.done == ["refund", "charge", "did charge"]
 
 
-def test_a_step_that_was_cancelled_in_the_middle_stops_the_run_even_if_the_workflow_goes_on(guard, ledger):
+def test_a_step_that_was_cancelled_in_the_middle_stops_the_run_even_if_the_workflow_goes_on(
+    guard, ledger
+):
     started = asyncio.Event()
 
     async def pay() -> None:
@@ -107,7 +123,12 @@ def test_a_step_that_was_cancelled_in_the_middle_stops_the_run_even_if_the_workf
             await paying
         await run.step("ship", ship)
 
-    with pytest.raises(GaveUp, match=r"step 1 pay of order eff_\w+ was interrupted \(CancelledError\) and may have happened"):
+    with pytest.raises(
+        GaveUp,
+        match=(
+            r"step 1 pay of order eff_\w+ was interrupted \(CancelledError\) and may have happened"
+        ),
+    ):
         asyncio.run(order(1))
     assert ledger.done == ["pay"]
     assert guard.counts() == {State.CLAIMED: 1, State.IN_DOUBT: 1}
@@ -305,7 +326,9 @@ def test_nobody_would_wait_for_steps_of_the_other_colour(guard, ledger):
         await run.parallel(("now", ledger.do, "now"), ("later", later))
 
     for each in (at_once, undoing):
-        with pytest.raises(ContractViolation, match=r"is def, but .*later is async def: it would not be awaited"):
+        with pytest.raises(
+            ContractViolation, match=r"is def, but .*later is async def: it would not be awaited"
+        ):
             each(1)
     with pytest.raises(ContractViolation, match="mixed is async def, but 1 now is def"):
         asyncio.run(mixed(1))
@@ -316,7 +339,9 @@ def test_nobody_would_wait_for_steps_of_the_other_colour(guard, ledger):
 
 
 def test_a_repeatable_tool_that_dispatches_on_its_own_is_a_step_like_any_other(guard, ledger):
-    note = guard.tool(kind="idempotent_write", name="note", separate_dispatch=True, retry=QUICK)(ledger.do)
+    note = guard.tool(kind="idempotent_write", name="note", separate_dispatch=True, retry=QUICK)(
+        ledger.do
+    )
 
     @guard.workflow
     def order(run: Run, n: int) -> int:
@@ -353,7 +378,9 @@ def test_functions_of_one_code_keep_their_own_defaults(guard):
         return [run.step("item", lambda item=item: item) for item in range(3)]
 
     assert order(1) == [0, 1, 2]
-    stored = {r.request.step: r.request.arguments for r in guard.store.apply(Search()) if r.request.step}
+    stored = {
+        r.request.step: r.request.arguments for r in guard.store.apply(Search()) if r.request.step
+    }
     assert stored == {f"{n + 1} item": b'v1 ok {"item":%d}' % n for n in range(3)}
 
 
@@ -383,7 +410,9 @@ def test_functions_behind_one_decorator_keep_their_own_parameters(guard):
 def test_functions_that_are_made_for_every_run_are_forgotten_with_it(guard):
     @guard.workflow
     def order(run: Run, n: int) -> int:
-        return run.ask("ask", functools.partial(abs, n)) + run.step("step", functools.partial(abs, -n))
+        return run.ask("ask", functools.partial(abs, n)) + run.step(
+            "step", functools.partial(abs, -n)
+        )
 
     def known() -> int:
         gc.collect()

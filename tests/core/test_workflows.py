@@ -60,7 +60,9 @@ def test_a_step_whose_arguments_do_not_fit_sends_nothing(guard, ledger):
     assert ledger.done == []
 
 
-def test_an_answer_is_written_down_before_anything_is_done_with_it_and_never_asked_for_again(guard, ledger):
+def test_an_answer_is_written_down_before_anything_is_done_with_it_and_never_asked_for_again(
+    guard, ledger
+):
     answers = iter(["charge", "refund"])
     stop = [RuntimeError("died before acting")]
 
@@ -199,7 +201,9 @@ def test_a_definite_failure_undoes_what_was_done_the_last_first_and_ends_the_run
         run.compensate("cancel train", ledger.do, "no train")
         run.step("ferry", refusing(ledger))
 
-    with pytest.raises(StepFailed, match=r"step 3 ferry of book .* failed for good with Rejected: sold out") as failure:
+    with pytest.raises(
+        StepFailed, match=r"step 3 ferry of book .* failed for good with Rejected: sold out"
+    ) as failure:
         book("t1")
     with pytest.raises(ReplayedFailure, match="sold out"):
         book("t1")
@@ -241,12 +245,16 @@ def test_a_compensation_that_fails_for_good_is_told_and_the_others_are_done(guar
         run.compensate("cancel train", refusing(ledger))
         run.step("ferry", refusing(ledger))
 
-    with pytest.raises(StepFailed, match=r"could not be compensated: step undo 2 cancel train .* sold out"):
+    with pytest.raises(
+        StepFailed, match=r"could not be compensated: step undo 2 cancel train .* sold out"
+    ):
         book("t1")
     assert ledger.done == ["refuse", "refuse", "no hotel"]
 
 
-def test_a_workflow_may_handle_a_definite_failure_and_does_the_same_when_it_is_resumed(guard, ledger):
+def test_a_workflow_may_handle_a_definite_failure_and_does_the_same_when_it_is_resumed(
+    guard, ledger
+):
     stop = [KeyError()]
 
     @guard.workflow
@@ -282,7 +290,9 @@ def test_an_error_of_the_users_own_ends_the_run_if_it_is_declared(guard, ledger)
     assert ledger.done == ["hotel", "no hotel"]
 
 
-def test_a_step_in_doubt_parks_the_run_and_nothing_else_is_done_even_if_the_workflow_catches_it(guard, ledger):
+def test_a_step_in_doubt_parks_the_run_and_nothing_else_is_done_even_if_the_workflow_catches_it(
+    guard, ledger
+):
     def pay() -> None:
         ledger.do("pay")
         raise TimeoutError("nobody knows")
@@ -384,7 +394,9 @@ def test_a_step_has_the_permissions_of_its_workflow_and_no_others(guard, ledger)
         return run.step("pay", pay, "paid")
 
     assert trusted(1) == "paid"
-    with pytest.raises(ContractViolation, match=r"needs the permission 'money', which other .* does not have"):
+    with pytest.raises(
+        ContractViolation, match=r"needs the permission 'money', which other .* does not have"
+    ):
         other(1)
     assert ledger.done == ["paid"]
 

@@ -113,7 +113,9 @@ async def test_async_runs_are_resumed_and_cancelled_and_changes_noticed(guard, l
 
 
 @in_a_loop
-async def test_an_async_run_notices_changed_code_lost_leases_and_steps_that_are_gone(store, clock, ledger):
+async def test_an_async_run_notices_changed_code_lost_leases_and_steps_that_are_gone(
+    store, clock, ledger
+):
     async def do(what: str) -> str:
         return ledger.do(what)
 
@@ -148,7 +150,9 @@ async def test_an_async_run_that_lost_its_lease_does_nothing_more(store, clock, 
     async def do(what: str) -> str:
         return ledger.do(what)
 
-    note, its_note = (g.tool(kind="idempotent_write", name="note", retry=QUICK)(do) for g in (guard, other))
+    note, its_note = (
+        g.tool(kind="idempotent_write", name="note", retry=QUICK)(do) for g in (guard, other)
+    )
 
     @job
     async def swift(run: Run, n: int) -> str:
@@ -157,7 +161,9 @@ async def test_an_async_run_that_lost_its_lease_does_nothing_more(store, clock, 
     @job
     async def stalled(run: Run, n: int) -> str:
         clock.advance(31)
-        task = asyncio.get_running_loop().create_task(other.workflow(swift)(1), context=contextvars.Context())
+        task = asyncio.get_running_loop().create_task(
+            other.workflow(swift)(1), context=contextvars.Context()
+        )
         assert await task == "note"
         await run.step("note", note, "note")
         return await run.step("second", do, "second")

@@ -142,7 +142,9 @@ def test_the_same_key_with_other_arguments_is_a_conflict_fresh_and_in_flight(sto
             pay("inv_1", 2, "b")
 
     assert seen == ["in flight"]
-    assert "1" not in caught.value.as_model_error().get("message", "").replace(caught.value.effect.reference, "")
+    assert "1" not in caught.value.as_model_error().get("message", "").replace(
+        caught.value.effect.reference, ""
+    )
 
 
 def test_the_same_key_with_other_arguments_is_a_conflict_after_a_reclaim(store, clock):
@@ -186,7 +188,13 @@ def test_the_same_key_with_other_arguments_is_a_conflict_after_waiting():
 
 
 def test_a_waiting_caller_gets_the_result_of_the_one_in_flight():
-    guard, entered, leave, calls, outcomes = Guard("memory://"), threading.Event(), threading.Event(), [], []
+    guard, entered, leave, calls, outcomes = (
+        Guard("memory://"),
+        threading.Event(),
+        threading.Event(),
+        [],
+        [],
+    )
 
     @guard.tool(kind="write")
     def pay():
@@ -234,7 +242,9 @@ def test_a_caller_that_will_not_wait_is_told_when_to_come_back(guard, clock):
 
 
 @pytest.mark.parametrize(("lease_s", "after_s"), [(600, 1.0), (0.5, 0.5)])
-def test_a_call_in_flight_says_when_to_look_again_and_when_it_can_be_taken_over(guard, lease_s, after_s):
+def test_a_call_in_flight_says_when_to_look_again_and_when_it_can_be_taken_over(
+    guard, lease_s, after_s
+):
     @guard.tool(kind="write", lease_s=lease_s, wait_s=0)
     def pay():
         with guard.step("chat", "pay"), pytest.raises(InFlight) as caught:

@@ -1,4 +1,6 @@
-"""One process of many that ask for the same effects at the same time. Prints what its callers were told."""
+"""One process of many that ask for the same effects at the same time. Prints what its callers
+were told.
+"""
 
 import json
 import random
@@ -16,7 +18,9 @@ def main(url, port, keys, callers, seed):
 
     @guard.tool(kind="irreversible", wait_s=100)
     def charge(invoice: str):
-        return pay(int(port), invoice, 1, key=current_effect().downstream_key, timeout_s=60)["receipt"]
+        return pay(int(port), invoice, 1, key=current_effect().downstream_key, timeout_s=60)[
+            "receipt"
+        ]
 
     told, gate = [], threading.Barrier(int(callers))
 

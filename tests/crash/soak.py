@@ -1,14 +1,17 @@
-"""Kill and stop real processes at every named point, thousands of times, and count what happened downstream.
+"""Kill and stop real processes at every named point, thousands of times, and count what happened
+downstream.
 
     python -m tests.crash.soak --kills 2000 --stops 200 [--store postgres|redis] [--store-kills 50]
 
-Each round is one effect. Worker processes call it and die at a named point, once or twice, or are stopped past their lease and continued
-after another one has called; a last worker, which does not die, asks for the outcome. What was promised is judged at the end from the
-ledger of a bank that is a process of its own, and from what each worker heard before it died.
+Each round is one effect. Worker processes call it and die at a named point, once or twice, or
+are stopped past their lease and continued after another one has called; a last worker, which
+does not die, asks for the outcome. What was promised is judged at the end from the ledger of a
+bank that is a process of its own, and from what each worker heard before it died.
 
-In most rounds something is wrong with the workers besides (`TWISTS`): they change their arguments, return what has yet to happen or is
-too large to be stored, have another contract than the last worker, have a clock that is a year ahead or behind, close the connection that
-they were lent, or see their record vanish while the tool runs.
+In most rounds something is wrong with the workers besides (`TWISTS`): they change their
+arguments, return what has yet to happen or is too large to be stored, have another contract than
+the last worker, have a clock that is a year ahead or behind, close the connection that they were
+lent, or see their record vanish while the tool runs.
 """
 
 from __future__ import annotations
@@ -33,7 +36,16 @@ from pathlib import Path
 import psycopg
 import redis as redis_py
 
-from effectonce import Downstream, EffectOnceError, Found, Guard, NotFound, Outcome, StoreUnavailable, current_effect
+from effectonce import (
+    Downstream,
+    EffectOnceError,
+    Found,
+    Guard,
+    NotFound,
+    Outcome,
+    StoreUnavailable,
+    current_effect,
+)
 from effectonce._core.codec import STORED_BYTES_MAX
 from effectonce.stores import open_store
 from effectonce.stores.postgres import PostgresStore
@@ -45,24 +57,48 @@ from tests.servers.postgres import Postgres
 
 LEASE_S = 0.3
 PATIENCE_S = 60.0
-MEANWHILE_S = 5.0  # while somebody is stopped, who may hold the file: its heart beats in a thread of its own
-LATER = ("StoreUnavailable", "InFlight", "GaveUp")  # nobody was told anything definite: asking again is safe
+# while somebody is stopped, who may hold the file: its heart beats in a thread of its own
+MEANWHILE_S = 5.0
+# nobody was told anything definite: asking again is safe
+LATER = ("StoreUnavailable", "InFlight", "GaveUp")
 EXISTS = "SELECT count(*) FROM sqlite_schema WHERE name = 'payments'"
 RUNNERS = 3
-SETUPS = {  # downstream -> kind, points that a worker may be killed at, points that it may be stopped at
-    "key": ("irreversible", ("before the claim", "claimed", "dispatched", "in flight", "effect done", "completed")),
-    "none": ("write", ("before the claim", "claimed", "dispatched", "in flight", "effect done", "completed")),
-    "probe": ("write", ("before the claim", "claimed", "dispatched", "in flight", "effect done", "completed")),
-    "transaction": ("write", ("before the claim", "claimed", "in flight", "before the commit", "completed")),
+# downstream -> kind, points that a worker may be killed at, points that it may be stopped at
+SETUPS = {
+    "key": (
+        "irreversible",
+        ("before the claim", "claimed", "dispatched", "in flight", "effect done", "completed"),
+    ),
+    "none": (
+        "write",
+        ("before the claim", "claimed", "dispatched", "in flight", "effect done", "completed"),
+    ),
+    "probe": (
+        "write",
+        ("before the claim", "claimed", "dispatched", "in flight", "effect done", "completed"),
+    ),
+    "transaction": (
+        "write",
+        ("before the claim", "claimed", "in flight", "before the commit", "completed"),
+    ),
 }
 STOP_POINTS = ("claimed", "effect done")
 YEAR_S = 365 * 86_400.0
 TWISTS = ("changes", "lazy", "huge", "contract", "ahead", "behind", "closes", "vanishes")
 OTHER_CONTRACT = {"key": "none", "none": "probe", "probe": "none", "transaction": "none"}
 HUGE = STORED_BYTES_MAX + 1
-MAY_DOUBT = ("contract", "ahead", "behind")  # a key or a window that the two deploys, or the two clocks, do not agree about
-KNOWN = {"behind": ("succeeded", "Expired")}  # by a clock that is a year behind, it was done a year ago
-COUNTS = ("duplicates", "lost_outcomes", "false_failures", "phantom_successes", "wedged", "worker_errors")
+# a key or a window that the two deploys, or the two clocks, do not agree about
+MAY_DOUBT = ("contract", "ahead", "behind")
+# by a clock that is a year behind, it was done a year ago
+KNOWN = {"behind": ("succeeded", "Expired")}
+COUNTS = (
+    "duplicates",
+    "lost_outcomes",
+    "false_failures",
+    "phantom_successes",
+    "wedged",
+    "worker_errors",
+)
 EXACTLY_ONCE = ("key", "transaction")
 
 
@@ -70,16 +106,30 @@ EXACTLY_ONCE = ("key", "transaction")
 
 
 def work(round_, point, how, patience_s=PATIENCE_S):
-    """One process, one call; one that does not die asks until it is told something. Returns what it was told."""
-    logging.getLogger("effectonce").setLevel(logging.ERROR)  # the twists would fill the screen with warnings
-    twist = round_["twist"] if point is not None or round_["twist"] == "vanishes" else ""  # the last worker is as it should be
-    store = opened(round_["store"], patience_s / 2, {"ahead": YEAR_S, "behind": -YEAR_S}.get(twist, 0.0))
-    guard = Guard(store if point is None else CrashingStore(store, at=point, how=how), cache=0, spool=round_["spool"])
+    """One process, one call; one that does not die asks until it is told something. Returns what
+    it was told.
+    """
+    # the twists would fill the screen with warnings
+    logging.getLogger("effectonce").setLevel(logging.ERROR)
+    # the last worker is as it should be
+    twist = round_["twist"] if point is not None or round_["twist"] == "vanishes" else ""
+    store = opened(
+        round_["store"], patience_s / 2, {"ahead": YEAR_S, "behind": -YEAR_S}.get(twist, 0.0)
+    )
+    guard = Guard(
+        store if point is None else CrashingStore(store, at=point, how=how),
+        cache=0,
+        spool=round_["spool"],
+    )
     insist(guard.spool.settle, patience_s)  # what an earlier process could not tell the store
-    downstream = OTHER_CONTRACT[round_["downstream"]] if twist == "contract" else round_["downstream"]
+    downstream = (
+        OTHER_CONTRACT[round_["downstream"]] if twist == "contract" else round_["downstream"]
+    )
     decorate = guard.tool(
         kind=SETUPS[downstream][0],
-        downstream={"key": Downstream.key(), "probe": Downstream.probe()}.get(downstream, downstream),
+        downstream={"key": Downstream.key(), "probe": Downstream.probe()}.get(
+            downstream, downstream
+        ),
         lease_s=LEASE_S,
         separate_dispatch=point == "dispatched",
     )
@@ -105,8 +155,14 @@ def work(round_, point, how, patience_s=PATIENCE_S):
     def call():
         with guard.step("soak", round_["id"]):
             if round_["colour"] == "sync":
-                return told(lambda: guard.call(guarded(decorate(pay), find, downstream), {"payment": {"id": round_["id"]}}))
-            return told(lambda: asyncio.run(_call_async(guard, decorate, pay, find, downstream, round_)))
+                return told(
+                    lambda: guard.call(
+                        guarded(decorate(pay), find, downstream), {"payment": {"id": round_["id"]}}
+                    )
+                )
+            return told(
+                lambda: asyncio.run(_call_async(guard, decorate, pay, find, downstream, round_))
+            )
 
     give_up_at = time.monotonic() + patience_s
     began = time.monotonic()
@@ -131,7 +187,11 @@ def opened(where, wait_s=PATIENCE_S / 2, ahead_s=0.0):
     """A store by its URL, or SQLite by the path of its file, whose clock is that of its process."""
     if where.startswith("postgres"):
         return PostgresStore(where, timeout_s=wait_s)
-    return open_store(where) if "://" in where else SqliteStore(where, busy_s=wait_s, clock=lambda: time.time() + ahead_s)
+    return (
+        open_store(where)
+        if "://" in where
+        else SqliteStore(where, busy_s=wait_s, clock=lambda: time.time() + ahead_s)
+    )
 
 
 def vanish(where, key):
@@ -158,7 +218,9 @@ def _twisted(paid, twist):
     """What the tool returns instead. Of an async insert that is known when it is awaited."""
     if inspect.isawaitable(paid):
         return _atwisted(paid, twist)
-    return {"lazy": lambda: iter([paid]), "huge": lambda: paid.ljust(HUGE)}.get(twist, lambda: paid)()
+    return {"lazy": lambda: iter([paid]), "huge": lambda: paid.ljust(HUGE)}.get(
+        twist, lambda: paid
+    )()
 
 
 async def _atwisted(paid, twist):
@@ -174,7 +236,9 @@ async def _call_async(guard, decorate, pay, find, downstream, round_):
         return find(payment)
 
     apay.__name__ = "pay"
-    return await guard.call(guarded(decorate(apay), afind, downstream), {"payment": {"id": round_["id"]}})
+    return await guard.call(
+        guarded(decorate(apay), afind, downstream), {"payment": {"id": round_["id"]}}
+    )
 
 
 def _pay(payment_id, round_, point, how, *, keyed):
@@ -182,7 +246,9 @@ def _pay(payment_id, round_, point, how, *, keyed):
     with Teller(round_["port"]) as teller:
         if point == "in flight":
             body = json.dumps({"payment_id": payment_id, "amount_minor": 1})
-            teller._http.request("POST", "/payments", body, {"Idempotency-Key": key} if keyed else {})
+            teller._http.request(
+                "POST", "/payments", body, {"Idempotency-Key": key} if keyed else {}
+            )
             die(how)
         receipt = teller.pay(payment_id, 1, key=key)["receipt"]
     if point == "effect done":
@@ -231,14 +297,17 @@ def told(call):
     except (
         EffectOnceError,
         TypeError,
-    ) as error:  # the latter: a transaction whose tool returns what has yet to happen is rolled back
+    ) as error:
+        # the latter: a transaction whose tool returns what has yet to happen is rolled back
         return {"status": type(error).__name__}
     assert isinstance(outcome, Outcome)
-    value = outcome.value if outcome.value is None else outcome.value.rstrip()  # a huge one is a receipt and blanks
+    # a huge one is a receipt and blanks
+    value = outcome.value if outcome.value is None else outcome.value.rstrip()
     return {"status": outcome.status, "value": value, "settled_by": outcome.settled_by}
 
 
-# ---------------------------------------------------------------- a runner: forks workers, one round after the other
+# ---------------------------------------------------------------- a runner: forks workers, one
+# round after the other
 
 
 def start(job):
@@ -278,7 +347,9 @@ def run_killed(round_):
         how_it_ended, report = end(*start(lambda: work(round_, point, signal.SIGKILL)))  # noqa: B023
         if how_it_ended == f"signal {signal.SIGKILL.value}":
             killed.append(point)
-        reports.append(report or {"status": how_it_ended if how_it_ended.startswith("exit") else "killed"})
+        reports.append(
+            report or {"status": how_it_ended if how_it_ended.startswith("exit") else "killed"}
+        )
     return {"killed": killed, "told": [*reports, end(*start(lambda: work(round_, None, None)))[1]]}
 
 
@@ -291,8 +362,12 @@ def run_stopped(round_):
     other = end(*start(lambda: work(round_, None, None, MEANWHILE_S)))[1]
     if stopped:
         os.kill(pid, signal.SIGCONT)
-    late = (end(pid, reader) if stopped else ended(status, reader))[1]  # the store may have been gone before it came to stop
-    return {"stopped": [point] if stopped else [], "told": [late, other, end(*start(lambda: work(round_, None, None)))[1]]}
+    # the store may have been gone before it came to stop
+    late = (end(pid, reader) if stopped else ended(status, reader))[1]
+    return {
+        "stopped": [point] if stopped else [],
+        "told": [late, other, end(*start(lambda: work(round_, None, None)))[1]],
+    }
 
 
 def runner(rounds, progress):
@@ -310,20 +385,39 @@ def runner(rounds, progress):
 def plan(kills, stops, store, ports, seed):
     """Rounds that visit every downstream, colour and point, twice-killed ones among them."""
     rng, rounds, planned = random.Random(seed), [], 0
-    setups = {name: setup for name, setup in SETUPS.items() if name != "transaction" or not store.startswith("redis")}
+    setups = {
+        name: setup
+        for name, setup in SETUPS.items()
+        if name != "transaction" or not store.startswith("redis")
+    }
 
     def add(downstream, points, *, stop):
         number = len(rounds)
-        common = {"store": store, "port": ports[downstream == "key"], "colour": ("sync", "async")[number // 2 % 2]}
+        common = {
+            "store": store,
+            "port": ports[downstream == "key"],
+            "colour": ("sync", "async")[number // 2 % 2],
+        }
         twist = rng.choice(TWISTS) if not stop and number % 3 else ""
         rounds.append(
-            common | {"id": f"pay_{number}", "downstream": downstream, "points": points, "stop": stop, "twist": twist}
+            common
+            | {
+                "id": f"pay_{number}",
+                "downstream": downstream,
+                "points": points,
+                "stop": stop,
+                "twist": twist,
+            }
         )
 
     while planned < kills:
         for downstream, (_, points) in setups.items():
             point = points[planned // len(setups) % len(points)]
-            add(downstream, [point, rng.choice(points)] if rng.random() < 0.3 else [point], stop=False)
+            add(
+                downstream,
+                [point, rng.choice(points)] if rng.random() < 0.3 else [point],
+                stop=False,
+            )
             planned += 1
     for number in range(stops):
         downstream = list(setups)[number % len(setups)]
@@ -333,7 +427,9 @@ def plan(kills, stops, store, ports, seed):
 
 
 def judge(reports, effects):
-    """Hold what every worker was told against what happened. The rounds that broke a promise are shown as they were."""
+    """Hold what every worker was told against what happened. The rounds that broke a promise are
+    shown as they were.
+    """
     bad, broken = Counter(), []
     for report in reports:
         before = bad.total()
@@ -344,27 +440,39 @@ def judge(reports, effects):
         bad["false_failures"] += bool(told_failed) and count > 0
         bad["phantom_successes"] += bool(told_ok) and count == 0
         lost = told_ok and (
-            final["status"] not in KNOWN.get(report["twist"], ("succeeded",)) or differ(told_ok, report["twist"])
+            final["status"] not in KNOWN.get(report["twist"], ("succeeded",))
+            or differ(told_ok, report["twist"])
         )
         once = report["downstream"] in EXACTLY_ONCE and report["twist"] not in MAY_DOUBT
-        bad["lost_outcomes"] += bool(lost) or (final["status"] != "succeeded" if once else final["status"] == "failed")
+        bad["lost_outcomes"] += bool(lost) or (
+            final["status"] != "succeeded" if once else final["status"] == "failed"
+        )
         bad["wedged"] += final["after_s"] > LEASE_S + 1 or final["status"] in LATER
-        bad["worker_errors"] += any(told["status"].startswith("exit") for told in report["told"] if told)
+        bad["worker_errors"] += any(
+            told["status"].startswith("exit") for told in report["told"] if told
+        )
         if bad.total() > before:
             broken.append(report | {"effects": count})
     return {name: bad[name] for name in COUNTS} | {"broken": broken}
 
 
 def differ(told_ok, twist):
-    """Did two callers get two results? One that was too large to be stored is known as done, and not shown again."""
-    return len({told["value"] for told in told_ok if twist != "huge" or told["value"] is not None}) > 1
+    """Did two callers get two results? One that was too large to be stored is known as done, and
+    not shown again.
+    """
+    return (
+        len({told["value"] for told in told_ok if twist != "huge" or told["value"] is not None}) > 1
+    )
 
 
 def table(reports, effects):
     """One row per downstream and point."""
     rows = {}
     for report in reports:
-        for point in (*report.get("killed", ()), *(f"stopped: {p}" for p in report.get("stopped", ()))):
+        for point in (
+            *report.get("killed", ()),
+            *(f"stopped: {p}" for p in report.get("stopped", ())),
+        ):
             row = rows.setdefault((report["downstream"], point), Counter())
             row["times"] += 1
             row["effects"] += effects[report["id"]]
@@ -380,8 +488,14 @@ def count_effects(store, ledgers):
         return effects
     store = opened(store)
     with store.transaction() as transaction:
-        exists = isinstance(store, PostgresStore) or transaction.connection.execute(EXISTS).fetchone()[0]
-        rows = transaction.connection.execute("SELECT payment_id FROM payments").fetchall() if exists else []
+        exists = (
+            isinstance(store, PostgresStore) or transaction.connection.execute(EXISTS).fetchone()[0]
+        )
+        rows = (
+            transaction.connection.execute("SELECT payment_id FROM payments").fetchall()
+            if exists
+            else []
+        )
     store.close()
     effects.update(payment_id for (payment_id,) in rows)
     return effects
@@ -389,7 +503,9 @@ def count_effects(store, ledgers):
 
 @contextlib.contextmanager
 def served(store, folder):
-    """Where the records are kept: a file, or a private server that syncs each write to its disk. Also how to kill and restart it."""
+    """Where the records are kept: a file, or a private server that syncs each write to its disk.
+    Also how to kill and restart it.
+    """
     if store == "sqlite":
         yield str(Path(folder, "effects.db")), None
     elif store == "redis":
@@ -407,7 +523,12 @@ class Saboteur:
     """Kills the server again and again while the workers work, evenly over the run."""
 
     def __init__(self, restart, times, rounds):
-        self._restart, self._every, self._seen, self.times = restart, rounds / times if times else 0, 0, 0
+        self._restart, self._every, self._seen, self.times = (
+            restart,
+            rounds / times if times else 0,
+            0,
+            0,
+        )
 
     def advance(self, n):
         self._seen += n
@@ -475,27 +596,41 @@ def show(result):
     console = Console()
     console.print(sheet)
     console.print(
-        f"{result['kills']} SIGKILL, {result['stops']} SIGSTOP and {result['store_kills']} kills of the store itself over "
-        f"{result['effects_asked_for']} effects in "
-        f"{result['seconds']} s: {result['duplicates']} duplicates, {result['lost_outcomes']} lost outcomes, "
-        f"{result['false_failures']} false failures, {result['phantom_successes']} phantom successes, "
-        f"{result['wedged']} keys wedged for longer than a lease and a second."
+        f"{result['kills']} SIGKILL, {result['stops']} SIGSTOP and {result['store_kills']} kills of"
+        f" the store itself over {result['effects_asked_for']} effects in {result['seconds']} s:"
+        f" {result['duplicates']} duplicates, {result['lost_outcomes']} lost outcomes,"
+        f" {result['false_failures']} false failures, {result['phantom_successes']} phantom"
+        f" successes, {result['wedged']} keys wedged for longer than a lease and a second."
     )
     for report in result["broken"]:
         console.print(report)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kills", type=int, default=2000)
     parser.add_argument("--stops", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--store", choices=("sqlite", "postgres", "redis"), default="sqlite")
-    parser.add_argument("--store-kills", type=int, default=0, help="how often the server itself is killed and started again")
+    parser.add_argument(
+        "--store-kills",
+        type=int,
+        default=0,
+        help="how often the server itself is killed and started again",
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.json:
-        result = soak(options.kills, options.stops, options.seed, lambda _: None, options.store, options.store_kills)
+        result = soak(
+            options.kills,
+            options.stops,
+            options.seed,
+            lambda _: None,
+            options.store,
+            options.store_kills,
+        )
         print(json.dumps(result))
     else:
         from rich.progress import Progress
@@ -503,9 +638,12 @@ def main():
         with Progress(auto_refresh=False) as bar:  # no thread beside us: we fork
             task = bar.add_task("killing and stopping", total=options.kills + options.stops)
             tell = lambda n: (bar.advance(task, n), bar.refresh())
-            result = soak(options.kills, options.stops, options.seed, tell, options.store, options.store_kills)
+            result = soak(
+                options.kills, options.stops, options.seed, tell, options.store, options.store_kills
+            )
         show(result)
-    late = 0 if options.store_kills else result["wedged"]  # while the store itself is away, everybody waits
+    # while the store itself is away, everybody waits
+    late = 0 if options.store_kills else result["wedged"]
     sys.exit(1 if late or any(result[name] for name in COUNTS if name != "wedged") else 0)
 
 

@@ -1,10 +1,13 @@
-"""Kill operators in the middle of redriving dead letters, again and again, and count what happened downstream.
+"""Kill operators in the middle of redriving dead letters, again and again, and count what
+happened downstream.
 
     python -m tests.crash.soak_letters --letters 1000 [--store postgres|redis]
 
-A third of the letters was never sent, a third was lost on its way, and a third happened and its answer was lost. In each round two
-operators redrive them at the same time: one dies at a named point, the other is killed from outside wherever it is then. A last one, who
-lives, redrives what is left. What was promised is judged from the ledger of a bank that is a process of its own, and from the store.
+A third of the letters was never sent, a third was lost on its way, and a third happened and its
+answer was lost. In each round two operators redrive them at the same time: one dies at a named
+point, the other is killed from outside wherever it is then. A last one, who lives, redrives what
+is left. What was promised is judged from the ledger of a bank that is a process of its own, and
+from the store.
 """
 
 from __future__ import annotations
@@ -36,7 +39,12 @@ class DyingLater:
     """A store whose process dies at *point* of the claim number *nth*."""
 
     def __init__(self, store, point, nth):
-        self._store, self._crashing, self._nth, self._claims = store, CrashingStore(store, at=point), nth, 0
+        self._store, self._crashing, self._nth, self._claims = (
+            store,
+            CrashingStore(store, at=point),
+            nth,
+            0,
+        )
         self.capabilities = store.capabilities
 
     def apply(self, op):
@@ -53,7 +61,13 @@ def shop(where, port, *, trouble=None, point=None, nth=1):
     guard = Guard(store if point is None else DyingLater(store, point, nth), cache=0)
     sends = []
 
-    @guard.tool(kind="irreversible", downstream=Downstream.key(), lease_s=LEASE_S, wait_s=0, retry=Retry(attempts=1))
+    @guard.tool(
+        kind="irreversible",
+        downstream=Downstream.key(),
+        lease_s=LEASE_S,
+        wait_s=0,
+        retry=Retry(attempts=1),
+    )
     def pay(payment_id: str) -> str:
         if trouble == "not sent":
             raise NotSent("the bank is away")
@@ -89,7 +103,9 @@ def leave_letters(where, port, count):
 def operate(where, port, point=None, nth=1):
     """Redrive some of them, oldest first: few enough that some are left for every round."""
     guard, _ = shop(where, port, point=point, nth=nth)
-    guard.dead_letters.redrive_all(dry_run=False, per_s=None, limit=12, by="an operator", reason="the bank is back")
+    guard.dead_letters.redrive_all(
+        dry_run=False, per_s=None, limit=12, by="an operator", reason="the bank is back"
+    )
 
 
 def operate_to_the_end(where, port, count):
@@ -98,10 +114,16 @@ def operate_to_the_end(where, port, count):
     guard, _ = shop(where, port)
     while guard.counts().get(State.COMPLETED, 0) < count and time.monotonic() < give_up_at:
         done = guard.dead_letters.redrive_all(
-            dry_run=False, per_s=None, limit=1_000_000, by="the last operator", reason="the bank is back"
+            dry_run=False,
+            per_s=None,
+            limit=1_000_000,
+            by="the last operator",
+            reason="the bank is back",
         )
         total.update(each.what for each in done)
-    again = guard.dead_letters.redrive_all(dry_run=False, by="the last operator", reason="to be sure")
+    again = guard.dead_letters.redrive_all(
+        dry_run=False, by="the last operator", reason="to be sure"
+    )
     counts = {str(state): number for state, number in guard.counts().items()}
     return {"done": total["done"], "left": len(again), "counts": counts}
 
@@ -116,8 +138,12 @@ def soak(letters, kills, seed, store, on_progress):
         began = time.monotonic()
         assert end(*start(lambda: leave_letters(where, bank.port, letters)))[0] == "exit 0"
         landed = len(bank.ledger())
-        while rounds < 3 * kills and (killed.total() < kills or not all(killed[point] for point in POINTS)):
-            killed.update(kill_two(where, bank.port, POINTS[rounds % len(POINTS)], rng.randint(1, 3)))
+        while rounds < 3 * kills and (
+            killed.total() < kills or not all(killed[point] for point in POINTS)
+        ):
+            killed.update(
+                kill_two(where, bank.port, POINTS[rounds % len(POINTS)], rng.randint(1, 3))
+            )
             rounds += 1
             on_progress(killed.total())
         how, last = end(*start(lambda: operate_to_the_end(where, bank.port, letters)))
@@ -139,7 +165,9 @@ def kill_two(where, port, point, nth):
     """Two operators at once; neither lives, unless the other was faster than its end."""
     first = start(lambda: operate(where, port, point, nth))
     second = start(lambda: operate(where, port))
-    dead = [name for name, worker in ((point, first), ("anywhere", second)) if was_killed(*worker, name)]
+    dead = [
+        name for name, worker in ((point, first), ("anywhere", second)) if was_killed(*worker, name)
+    ]
     return Counter(dead)
 
 
@@ -150,25 +178,37 @@ def was_killed(pid, reader, name):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--letters", type=int, default=1000)
-    parser.add_argument("--kills", type=int, default=None, help="a tenth of the letters, unless you say otherwise")
+    parser.add_argument(
+        "--kills", type=int, default=None, help="a tenth of the letters, unless you say otherwise"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--store", choices=("sqlite", "postgres", "redis"), default="sqlite")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     kills = options.letters // 10 if options.kills is None else options.kills
-    tell = (lambda _: None) if options.json else (lambda n: print(f"\r{n} killed", end="", file=sys.stderr))
+    tell = (
+        (lambda _: None)
+        if options.json
+        else (lambda n: print(f"\r{n} killed", end="", file=sys.stderr))
+    )
     result = soak(options.letters, kills, options.seed, options.store, tell)
     if options.json:
         print(json.dumps(result))
     else:
         print(
-            f"\n{result['letters']} letters, {sum(result['kills'].values())} SIGKILL in {result['rounds']} rounds of two operators, "
-            f"{result['seconds']} s on {options.store}: {result['effects']} effects, {result['duplicates']} duplicates, "
-            f"{result['lost']} lost. Killed: {result['kills']}. The last operator: {result['last_operator']}"
+            f"\n{result['letters']} letters, {sum(result['kills'].values())} SIGKILL in"
+            f" {result['rounds']} rounds of two operators, {result['seconds']} s on"
+            f" {options.store}: {result['effects']} effects, {result['duplicates']} duplicates,"
+            f" {result['lost']} lost. Killed: {result['kills']}. The last operator:"
+            f" {result['last_operator']}"
         )
-    whole = isinstance(result["last_operator"], dict) and result["last_operator"]["counts"] == {"completed": options.letters}
+    whole = isinstance(result["last_operator"], dict) and result["last_operator"]["counts"] == {
+        "completed": options.letters
+    }
     sys.exit(0 if whole and not result["duplicates"] and not result["lost"] else 1)
 
 

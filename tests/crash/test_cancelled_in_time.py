@@ -1,4 +1,6 @@
-"""After `guard.workflows.cancel()` has returned, no step of the run begins: in another process, in whatever state that is."""
+"""After `guard.workflows.cancel()` has returned, no step of the run begins: in another process,
+in whatever state that is.
+"""
 
 import os
 import signal
@@ -88,7 +90,9 @@ def running(request, tmp_path):
     def run(colour):
         url, done = STORES[request.param](request), tmp_path / "ledger"
         command = [sys.executable, "-c", RUNS, url, str(done), colour]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ)
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ
+        )
         begun.append(process)
         assert process.stdout.readline() == "between two steps\n"
         return process, url, done
@@ -114,7 +118,9 @@ def test_no_step_begins_after_a_cancellation(running, colour, workflow, left, st
         process.send_signal(signal.SIGSTOP)
 
     with closing(Guard(url, cache=0)) as guard:
-        guard.workflows.cancel(key_of(guard, workflow=workflow), by="ann", reason="the customer called")
+        guard.workflows.cancel(
+            key_of(guard, workflow=workflow), by="ann", reason="the customer called"
+        )
         process.send_signal(signal.SIGCONT)
         told, _ = process.communicate("go on\n", timeout=60)
 
@@ -127,7 +133,9 @@ def test_who_goes_on_with_a_cancelled_run_in_a_run_begins_nothing(running):
     """The process is killed, and the inner run is resumed on its own."""
     process, url, done = running("a run in a run")
     with closing(Guard(url, cache=0)) as guard:
-        guard.workflows.cancel(key_of(guard, workflow="travel"), by="ann", reason="the customer called")
+        guard.workflows.cancel(
+            key_of(guard, workflow="travel"), by="ann", reason="the customer called"
+        )
         process.kill()
 
         inner = guard.workflows.summary(key_of(guard, workflow="book"))
@@ -147,7 +155,9 @@ def test_a_run_that_is_cancelled_during_its_last_step_is_compensated():
         run.step("hotel", cancelling)
 
     def cancelling() -> None:
-        guard.workflows.cancel(key_of(guard, workflow="book"), by="ann", reason="the customer called")
+        guard.workflows.cancel(
+            key_of(guard, workflow="book"), by="ann", reason="the customer called"
+        )
         ledger.do("hotel")
 
     with pytest.raises(Exception, match="was cancelled by ann"):

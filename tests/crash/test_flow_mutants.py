@@ -1,4 +1,6 @@
-"""A flow that is broken on purpose is caught: by the kill-at-every-op worlds, or by the fact that its rule promises."""
+"""A flow that is broken on purpose is caught: by the kill-at-every-op worlds, or by the fact
+that its rule promises.
+"""
 
 import contextlib
 import itertools
@@ -15,7 +17,10 @@ from effectonce.stores.memory import MemoryStore
 from tests.crash.test_kill_at_every_op import check, resume, worlds
 from tests.flaky import FlakyStore
 
-ORIGINAL = {name: getattr(GuardedCall, name) for name in ("_own", "_claim", "_failed", "_complete", "_dispatch", "_ambiguous")}
+ORIGINAL = {
+    name: getattr(GuardedCall, name)
+    for name in ("_own", "_claim", "_failed", "_complete", "_dispatch", "_ambiguous")
+}
 
 
 def killed_everywhere(tmp_path):
@@ -28,7 +33,9 @@ def killed_everywhere(tmp_path):
 
 
 def killed_with_separate_dispatch(tmp_path):
-    for scenario, world in worlds(tmp_path, Kind.WRITE, Capability.NONE, "sync", separate_dispatch=True):
+    for scenario, world in worlds(
+        tmp_path, Kind.WRITE, Capability.NONE, "sync", separate_dispatch=True
+    ):
         check(world, scenario, resume(world))
 
 
@@ -44,7 +51,9 @@ def store_down_sends_nothing(tmp_path):
 
 def an_effect_that_cannot_be_stored_is_done(tmp_path):
     guard, calls = Guard(MemoryStore(), cache=0), []
-    pay = guard.tool(kind="write", name="pay", retry=Retry(attempts=3, base_s=0, cap_s=0))(lambda: calls.append(1) or object())
+    pay = guard.tool(kind="write", name="pay", retry=Retry(attempts=3, base_s=0, cap_s=0))(
+        lambda: calls.append(1) or object()
+    )
     with guard.step("chat", "pay"):
         for _ in range(2):
             with contextlib.suppress(Exception):
@@ -73,7 +82,9 @@ def takes_ambiguous_for_not_sent(self, error, seen):  # rule 4
 
 
 def re_sends_without_a_key(self, error, verdict, delay_s):  # rule 4
-    answer = yield ops.Invoke(self.key, self.token, self.epoch, self.patience.attempt, self.patience.give_up_at)
+    answer = yield ops.Invoke(
+        self.key, self.token, self.epoch, self.patience.attempt, self.patience.give_up_at
+    )
     if isinstance(answer, ops.Ok):
         return (yield from self._complete(answer.value))
     return (yield from ORIGINAL["_ambiguous"](self, error, verdict, delay_s))
@@ -86,7 +97,8 @@ def goes_on_without_a_claim(self):  # rule 10
     return reply, waited
 
 
-def executes_past_the_lease(self):  # rule 3: "pending beyond its time-out: treat as failed, proceed to execute"
+# rule 3: "pending beyond its time-out: treat as failed, proceed to execute"
+def executes_past_the_lease(self):
     reply, waited = yield from ORIGINAL["_claim"](self)
     if isinstance(reply, ops.Doubtful):
         return ops.Held(9, 1, dispatched=True), waited
@@ -121,13 +133,17 @@ MUTANTS = [
 ]
 
 
-@pytest.mark.parametrize(("method", "sabotage", "test"), MUTANTS, ids=lambda m: getattr(m, "__name__", m))
+@pytest.mark.parametrize(
+    ("method", "sabotage", "test"), MUTANTS, ids=lambda m: getattr(m, "__name__", m)
+)
 def test_a_broken_flow_is_caught(method, sabotage, test, monkeypatch, tmp_path):
     monkeypatch.setattr(GuardedCall, method, sabotage)
     with pytest.raises((AssertionError, RecursionError)):
         test(tmp_path)
 
 
-@pytest.mark.parametrize("test", [store_down_sends_nothing, an_effect_that_cannot_be_stored_is_done])
+@pytest.mark.parametrize(
+    "test", [store_down_sends_nothing, an_effect_that_cannot_be_stored_is_done]
+)
 def test_the_sound_flow_passes(test, tmp_path):
     test(tmp_path)

@@ -19,14 +19,21 @@ def hammer(tmp_path, url, *, processes, keys, callers):
             str(keys),
             str(callers),
         ]
-        crowd = [subprocess.Popen([*command, str(seed)], stdout=subprocess.PIPE) for seed in range(processes)]
+        crowd = [
+            subprocess.Popen([*command, str(seed)], stdout=subprocess.PIPE)
+            for seed in range(processes)
+        ]
         told = [json.loads(process.communicate()[0]) for process in crowd]
         assert [process.returncode for process in crowd] == [0] * processes
-        return Counter(entry["payment_id"] for entry in bank.ledger()), [tuple(pair) for report in told for pair in report]
+        return Counter(entry["payment_id"] for entry in bank.ledger()), [
+            tuple(pair) for report in told for pair in report
+        ]
 
 
 def test_8_processes_of_64_threads_on_one_key_land_one_effect(tmp_path):
-    effects, told = hammer(tmp_path, f"sqlite:///{tmp_path}/effects.db", processes=8, keys=1, callers=64)
+    effects, told = hammer(
+        tmp_path, f"sqlite:///{tmp_path}/effects.db", processes=8, keys=1, callers=64
+    )
 
     assert effects == {"inv_0": 1}
     assert len(told) == 512
@@ -34,7 +41,9 @@ def test_8_processes_of_64_threads_on_one_key_land_one_effect(tmp_path):
 
 
 def test_1000_keys_of_50_callers_land_1000_effects(tmp_path):
-    effects, told = hammer(tmp_path, f"sqlite:///{tmp_path}/effects.db", processes=2, keys=1000, callers=25)
+    effects, told = hammer(
+        tmp_path, f"sqlite:///{tmp_path}/effects.db", processes=2, keys=1000, callers=25
+    )
 
     assert len(effects) == 1000
     assert set(effects.values()) == {1}

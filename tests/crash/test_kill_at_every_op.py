@@ -1,4 +1,5 @@
-"""The flow is stopped before and after each op it yields, for every kind, downstream and colour, and resumed by another process.
+"""The flow is stopped before and after each op it yields, for every kind, downstream and colour,
+and resumed by another process.
 
 What must hold is read from the guarantee table: the same data that the engine and the README use.
 """
@@ -24,7 +25,8 @@ SCENARIOS = (
     ("landed-unanswered", "refused"),
     ("landed-unanswered", "not-sent", "ok"),
 )
-SERVER_SCENARIOS = (("ok",), ("landed-unanswered", "ok"), ("lost", "refused"))  # a server takes a moment for each world
+# a server takes a moment for each world
+SERVER_SCENARIOS = (("ok",), ("landed-unanswered", "ok"), ("lost", "refused"))
 KINDS = [kind for kind in Kind if kind is not Kind.READ]
 MAX_OPS = 60
 
@@ -42,11 +44,26 @@ def worlds(
     open_store=None,
     scenarios=SCENARIOS,
 ):
-    """Every scenario, dying at every op, before and after it. The place is a folder, or a server that is used for every world."""
+    """Every scenario, dying at every op, before and after it. The place is a folder, or a server
+    that is used for every world.
+    """
     for scenario, when in itertools.product(scenarios, ("before", "after")):
         for nth in range(MAX_OPS):
-            behaviours = () if capability is Capability.TRANSACTION and "landed-unanswered" in scenario else scenario
-            world = World(kind, capability, colour, behaviours, separate_dispatch, delay_s, probe, die_at=(nth, when))
+            behaviours = (
+                ()
+                if capability is Capability.TRANSACTION and "landed-unanswered" in scenario
+                else scenario
+            )
+            world = World(
+                kind,
+                capability,
+                colour,
+                behaviours,
+                separate_dispatch,
+                delay_s,
+                probe,
+                die_at=(nth, when),
+            )
             if not isinstance(place, Path):
                 world.use_postgres(place.emptied())
             elif capability is Capability.TRANSACTION:
@@ -72,7 +89,10 @@ def resume(world, calls=3):
 
 
 def check(world, scenario, results):
-    context = f"{world.kind} {world.capability} {scenario} log={[type(op).__name__ for op in world.log]} {results}"
+    context = (
+        f"{world.kind} {world.capability} {scenario} log={[type(op).__name__ for op in world.log]}"
+        f" {results}"
+    )
     effects, last, guarantee = world.count(), results[-1], world.guarantee
     if guarantee.effects_max is not None:
         assert effects <= guarantee.effects_max, f"duplicate: {context}"
@@ -104,7 +124,9 @@ def test_killed_at_every_op_the_guarantee_holds(kind, capability, colour, tmp_pa
 @pytest.mark.parametrize("colour", ["sync", "async"])
 @pytest.mark.parametrize("capability", Capability)
 def test_killed_at_every_op_on_a_sealed_store_the_guarantee_holds(capability, colour, tmp_path):
-    for scenario, world in worlds(tmp_path, Kind.WRITE, capability, colour, keyring=Keyring({"2026-11": b"n" * 32})):
+    for scenario, world in worlds(
+        tmp_path, Kind.WRITE, capability, colour, keyring=Keyring({"2026-11": b"n" * 32})
+    ):
         check(world, scenario, resume(world))
 
 
@@ -112,7 +134,9 @@ def test_killed_at_every_op_on_a_sealed_store_the_guarantee_holds(capability, co
 @pytest.mark.parametrize("capability", Capability)
 def test_killed_at_every_op_the_guarantee_holds_on_postgres(capability, colour, postgres):
     runs = 0
-    for scenario, world in worlds(postgres, Kind.WRITE, capability, colour, scenarios=SERVER_SCENARIOS):
+    for scenario, world in worlds(
+        postgres, Kind.WRITE, capability, colour, scenarios=SERVER_SCENARIOS
+    ):
         check(world, scenario, resume(world))
         runs += 1
     assert runs > 20
@@ -121,13 +145,17 @@ def test_killed_at_every_op_the_guarantee_holds_on_postgres(capability, colour, 
 @pytest.mark.parametrize("colour", ["sync", "async"])
 @pytest.mark.parametrize("capability", [Capability.KEY, Capability.PROBE, Capability.NONE])
 @pytest.mark.parametrize("kind", [Kind.WRITE, Kind.IRREVERSIBLE])
-def test_killed_at_every_op_with_a_separate_dispatch_the_guarantee_holds(kind, capability, colour, tmp_path):
+def test_killed_at_every_op_with_a_separate_dispatch_the_guarantee_holds(
+    kind, capability, colour, tmp_path
+):
     for scenario, world in worlds(tmp_path, kind, capability, colour, separate_dispatch=True):
         died_unsent = world.sends == 0 and type(world.log[-1]).__name__ == "Claim"
         results = resume(world)
         check(world, scenario, results)
         if died_unsent and scenario == ("ok",):
-            assert status(results[-1]) == "succeeded", "a crash between claim and dispatch is re-run, not doubted"
+            assert status(results[-1]) == "succeeded", (
+                "a crash between claim and dispatch is re-run, not doubted"
+            )
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
@@ -159,7 +187,9 @@ def test_an_irreversible_effect_that_its_probe_does_not_find_waits_for_a_person(
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_killed_twice_in_a_row_the_guarantee_holds(colour):
-    for capability, first, second in itertools.product((Capability.KEY, Capability.NONE), range(6), range(6)):
+    for capability, first, second in itertools.product(
+        (Capability.KEY, Capability.NONE), range(6), range(6)
+    ):
         for when in itertools.product(("before", "after"), repeat=2):
             world = World(Kind.WRITE, capability, colour, die_at=(first, when[0]))
             world.crashed_call()

@@ -1,4 +1,6 @@
-"""Dead letters under SIGKILL: nothing is lost, nothing is done twice, and the story of each attempt stays."""
+"""Dead letters under SIGKILL: nothing is lost, nothing is done twice, and the story of each
+attempt stays.
+"""
 
 import json
 import subprocess
@@ -15,7 +17,16 @@ from tests.crash.soak_letters import POINTS
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres", "redis"])
 def soaked(request):
-    command = [sys.executable, "-m", "tests.crash.soak_letters", "--letters", "100", "--json", "--store", request.param]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.crash.soak_letters",
+        "--letters",
+        "100",
+        "--json",
+        "--store",
+        request.param,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout, done.stderr
     return json.loads(done.stdout)
@@ -29,7 +40,8 @@ def test_operators_killed_while_they_redrive_the_same_letters_do_each_once_and_l
 
 def test_operators_were_killed_at_every_point(soaked):
     assert {point for point, times in soaked["kills"].items() if times} >= set(POINTS)
-    assert soaked["landed_before"] == 33  # what had happened before anybody redrove it was not done again
+    # what had happened before anybody redrove it was not done again
+    assert soaked["landed_before"] == 33
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres", "redis"])

@@ -1,4 +1,6 @@
-"""Servers that are killed under load and replicas that take over too early; the downstream counts."""
+"""Servers that are killed under load and replicas that take over too early; the downstream
+counts.
+"""
 
 import asyncio
 import itertools
@@ -8,7 +10,16 @@ from collections import Counter
 
 import pytest
 
-from effectonce import ContractViolation, GaveUp, Guard, InDoubt, InFlight, Retry, StoreUnavailable, current_effect
+from effectonce import (
+    ContractViolation,
+    GaveUp,
+    Guard,
+    InDoubt,
+    InFlight,
+    Retry,
+    StoreUnavailable,
+    current_effect,
+)
 from effectonce._core.guarantees import Capability, Kind
 from effectonce.stores.redis import RedisStore
 from tests.crash.test_kill_at_every_op import check, resume, worlds
@@ -40,7 +51,12 @@ class Downstream:
     """Counts what lands. One that honours keys answers the same key with the same receipt."""
 
     def __init__(self, *, honours_keys):
-        self.honours_keys, self.landed, self._seen, self._lock = honours_keys, Counter(), {}, threading.Lock()
+        self.honours_keys, self.landed, self._seen, self._lock = (
+            honours_keys,
+            Counter(),
+            {},
+            threading.Lock(),
+        )
 
     def pay(self, payment):
         with self._lock:
@@ -53,7 +69,10 @@ class Downstream:
 
 @pytest.mark.parametrize("downstream", ["key", "none"])
 def test_a_server_that_is_killed_under_load_loses_nothing_it_acknowledged(tmp_path, downstream):
-    server, bank = redis.Server(tmp_path / "server", fsync="always"), Downstream(honours_keys=downstream == "key")
+    server, bank = (
+        redis.Server(tmp_path / "server", fsync="always"),
+        Downstream(honours_keys=downstream == "key"),
+    )
     guard = Guard(RedisStore(server.url, timeout_s=2), cache=0)
     told, progress = {}, threading.Semaphore(0)
 
@@ -63,7 +82,13 @@ def test_a_server_that_is_killed_under_load_loses_nothing_it_acknowledged(tmp_pa
     async def apay(payment: str) -> str:
         return bank.pay(payment)
 
-    options = {"kind": "irreversible", "downstream": downstream, "lease_s": 1, "retry": Retry(attempts=20), "wait_s": 60}
+    options = {
+        "kind": "irreversible",
+        "downstream": downstream,
+        "lease_s": 1,
+        "retry": Retry(attempts=20),
+        "wait_s": 60,
+    }
     sync_tool, async_tool = guard.tool(**options)(pay), guard.tool(**options)(apay)
 
     def sync_worker(worker):
@@ -75,7 +100,9 @@ def test_a_server_that_is_killed_under_load_loses_nothing_it_acknowledged(tmp_pa
     async def async_worker(worker):
         for n in range(CALLS):
             with guard.step(f"async {worker}", n):
-                told[f"async {worker}/{n}"] = await ainsist(lambda n=n: async_tool(f"async {worker}/{n}"))
+                told[f"async {worker}/{n}"] = await ainsist(
+                    lambda n=n: async_tool(f"async {worker}/{n}")
+                )
             progress.release()
 
     async def crowd():
@@ -106,7 +133,9 @@ def test_a_server_that_is_killed_under_load_loses_nothing_it_acknowledged(tmp_pa
 
 
 def insist(call):
-    """As an agent does: ask again while the store is away, until there is an outcome, or nobody can know it."""
+    """As an agent does: ask again while the store is away, until there is an outcome, or nobody
+    can know it.
+    """
     while True:
         try:
             return call()
@@ -126,7 +155,9 @@ async def ainsist(call):
             return IN_DOUBT
 
 
-def test_after_a_failover_to_a_replica_that_lags_behind_an_effect_with_a_key_still_lands_once(tmp_path):
+def test_after_a_failover_to_a_replica_that_lags_behind_an_effect_with_a_key_still_lands_once(
+    tmp_path,
+):
     primary = redis.Server(tmp_path / "primary", port=redis.free_port(), repl_diskless_sync_delay=0)
     with Proxy(("127.0.0.1", primary.port)) as link:
         replica = redis.Server(tmp_path / "replica", replicaof=f"127.0.0.1 {link.port}")

@@ -1,6 +1,8 @@
-"""A process that is killed before `sending()` sent nothing, and its call runs again without a person; one that is killed later may have.
+"""A process that is killed before `sending()` sent nothing, and its call runs again without a
+person; one that is killed later may have.
 
-Only for tools that declare `separate_dispatch`. The workers are real processes, really killed; the bank that counts is another one.
+Only for tools that declare `separate_dispatch`. The workers are real processes, really killed;
+the bank that counts is another one.
 """
 
 import json
@@ -102,7 +104,9 @@ class Worker:
 
     def _run(self, point):
         command = [sys.executable, "-c", WORKER, *self.of, point, self.separate]
-        return subprocess.run(command, env=os.environ, capture_output=True, text=True, check=False, timeout=60)
+        return subprocess.run(
+            command, env=os.environ, capture_output=True, text=True, check=False, timeout=60
+        )
 
 
 both_colours = pytest.mark.parametrize("colour", ["sync", "async"])

@@ -1,4 +1,6 @@
-"""A turn outlives the processes that work on it: each is killed while its tool runs, and the next goes on with what is left."""
+"""A turn outlives the processes that work on it: each is killed while its tool runs, and the
+next goes on with what is left.
+"""
 
 import os
 import signal
@@ -42,7 +44,9 @@ def test_a_turn_goes_on_with_what_is_left_after_every_crash(url, tmp_path):
     marks = tmp_path / "marks"
 
     def work(step):
-        return subprocess.run([sys.executable, "-c", WORKER, url, str(marks), step], env=os.environ, check=False).returncode
+        return subprocess.run(
+            [sys.executable, "-c", WORKER, url, str(marks), step], env=os.environ, check=False
+        ).returncode
 
     assert [work("a") for _ in range(3)] == [-signal.SIGKILL] * 3
     assert work("a") == 1  # it gave up, and sent nothing

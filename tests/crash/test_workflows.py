@@ -1,4 +1,6 @@
-"""Ten steps, killed at random moments and resumed: each effect once, the same result for everybody. 1,000 runs each in `make soak`."""
+"""Ten steps, killed at random moments and resumed: each effect once, the same result for
+everybody. 1,000 runs each in `make soak`.
+"""
 
 import pytest
 

@@ -1,11 +1,13 @@
-"""Kill a ten-step workflow at random moments, resume it, kill it again; then count what happened downstream.
+"""Kill a ten-step workflow at random moments, resume it, kill it again; then count what happened
+downstream.
 
     python -m tests.crash.workflows --runs 1000 [--store sqlite|postgres|redis] [--seed 7]
 
-Each run is one workflow: an answer that is asked for, payments by key, by probe and by tools that may repeat, two steps at once, another
-workflow inside, and in every third run a refusal at the end, which is compensated. Workers die by SIGKILL before or after a write to the
-store, or when the bank has said yes; the last one lives. Now and then two of them work on the same run at the same time. The bank is a
-process of its own, and has the last word.
+Each run is one workflow: an answer that is asked for, payments by key, by probe and by tools
+that may repeat, two steps at once, another workflow inside, and in every third run a refusal at
+the end, which is compensated. Workers die by SIGKILL before or after a write to the store, or
+when the bank has said yes; the last one lives. Now and then two of them work on the same run at
+the same time. The bank is a process of its own, and has the last word.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ from tests.crash.soak import end, opened, served, start
 
 LEASE_S = 0.3
 PATIENCE_S = 60.0
-LATER = (GaveUp, InDoubt, InFlight, LeaseLost, StoreUnavailable)  # the next attempt goes on, or asks the probe again
+# the next attempt goes on, or asks the probe again
+LATER = (GaveUp, InDoubt, InFlight, LeaseLost, StoreUnavailable)
 PAUSE_S = 0.05
 AT_ONCE = 6
 MOMENTS = 60  # a run passes about so many
@@ -100,7 +103,9 @@ def trip_of(guard, port, moments):
 
     def paid(what: str, trip: str) -> str:
         with Teller(port) as teller:
-            receipt = teller.pay(f"{trip}/{what}", 1, key=current_effect().downstream_key)["receipt"]
+            receipt = teller.pay(f"{trip}/{what}", 1, key=current_effect().downstream_key)[
+                "receipt"
+            ]
         moments.pass_()
         return receipt
 
@@ -138,7 +143,9 @@ def trip_of(guard, port, moments):
         got["note 1"] = run.step("note", note, "note 1", trip)
         got["train"] = run.step("train", book, "train", trip)
         run.compensate("no train", note, "no train", trip)
-        got["left"], got["right"] = run.parallel(("left", pay, "left", trip), ("right", note, "right", trip))
+        got["left"], got["right"] = run.parallel(
+            ("left", pay, "left", trip), ("right", note, "right", trip)
+        )
         got["note 2"] = run.step("note", note, "note 2", trip)
         got["ferry"] = run.step(f"ferry {plan}", pay, "ferry", trip)
         run.compensate("no ferry", pay, "no ferry", trip)
@@ -188,7 +195,8 @@ def plan(runs, store, spool, port, seed):
     rng = random.Random(seed)
     for number in range(runs):
         deaths = [
-            [rng.randrange(MOMENTS) for _ in range(2 if rng.random() < 0.2 else 1)] for _ in range(rng.choice((1, 1, 2, 3)))
+            [rng.randrange(MOMENTS) for _ in range(2 if rng.random() < 0.2 else 1)]
+            for _ in range(rng.choice((1, 1, 2, 3)))
         ]
         yield {
             "trip": f"trip_{number}",
@@ -201,7 +209,9 @@ def plan(runs, store, spool, port, seed):
 
 
 def judge(reports, ledger):
-    """What each worker was told, and what the bank has: every payment once, every answer the same."""
+    """What each worker was told, and what the bank has: every payment once, every answer the
+    same.
+    """
     paid, receipts = Counter(), {}
     for entry in ledger:
         paid[entry["payment_id"]] += 1
@@ -210,17 +220,24 @@ def judge(reports, ledger):
     for report in reports:
         before = bad.total()
         trip, refused, told = report["trip"], report["refused"], report["told"]
-        expected = {f"{trip}/{what}" for what in (*DONE[: -1 if refused else None], *(UNDONE if refused else ()))}
+        expected = {
+            f"{trip}/{what}"
+            for what in (*DONE[: -1 if refused else None], *(UNDONE if refused else ()))
+        }
         mine = {payment for payment in paid if payment.startswith(f"{trip}/")}
         bad["duplicates"] += any(paid[payment] > 1 for payment in mine)
         bad["lost"] += mine != expected
-        bad["wrong_ends"] += any(each["status"] != ("failed" if refused else "completed") for each in told)
+        bad["wrong_ends"] += any(
+            each["status"] != ("failed" if refused else "completed") for each in told
+        )
         bad["wrong_results"] += not refused and any(
             each.get("got") != {what: receipts[f"{trip}/{what}"] for what in DONE} for each in told
         )
         if bad.total() > before:
             broken.append(report)
-    return {name: bad[name] for name in ("duplicates", "lost", "wrong_ends", "wrong_results")} | {"broken": broken}
+    return {name: bad[name] for name in ("duplicates", "lost", "wrong_ends", "wrong_results")} | {
+        "broken": broken
+    }
 
 
 def soak(runs, store="sqlite", seed=7, on_progress=lambda _: None):
@@ -230,12 +247,19 @@ def soak(runs, store="sqlite", seed=7, on_progress=lambda _: None):
         Bank(Path(folder, "bank"), honours_keys=True) as bank,
     ):
         reports = []
-        with multiprocessing.get_context("fork").Pool(AT_ONCE) as runners:  # most of the time is spent waiting for leases
-            for report in runners.imap_unordered(run_one, plan(runs, where, str(Path(folder, "spool")), bank.port, seed)):
+        # most of the time is spent waiting for leases
+        with multiprocessing.get_context("fork").Pool(AT_ONCE) as runners:
+            for report in runners.imap_unordered(
+                run_one, plan(runs, where, str(Path(folder, "spool")), bank.port, seed)
+            ):
                 reports.append(report)
                 on_progress(len(reports))
         verdict = judge(reports, bank.ledger())
-    return {"store": store, "runs": runs, "killed": sum(report["killed"] for report in reports)} | verdict
+    return {
+        "store": store,
+        "runs": runs,
+        "killed": sum(report["killed"] for report in reports),
+    } | verdict
 
 
 def main():
@@ -246,7 +270,10 @@ def main():
     chosen = parser.parse_args()
     began = time.monotonic()
     verdict = soak(
-        chosen.runs, chosen.store, chosen.seed, lambda n: n % 100 == 0 and print(f"{n} runs", file=sys.stderr, flush=True)
+        chosen.runs,
+        chosen.store,
+        chosen.seed,
+        lambda n: n % 100 == 0 and print(f"{n} runs", file=sys.stderr, flush=True),
     )
     print(json.dumps(verdict | {"seconds": round(time.monotonic() - began)}))
     sys.exit(bool(verdict["broken"]))

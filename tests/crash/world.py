@@ -1,4 +1,6 @@
-"""A downstream that counts, a store, a clock, and a driver that dies where it is told to. No time passes and nothing is random."""
+"""A downstream that counts, a store, a clock, and a driver that dies where it is told to. No
+time passes and nothing is random.
+"""
 
 import asyncio
 import contextlib
@@ -38,10 +40,12 @@ class Tables(NamedTuple):
 
 
 SQLITE = Tables(
-    "CREATE TABLE IF NOT EXISTS ledger (n INTEGER PRIMARY KEY)", "SELECT count(*) FROM sqlite_schema WHERE name = 'ledger'"
+    "CREATE TABLE IF NOT EXISTS ledger (n INTEGER PRIMARY KEY)",
+    "SELECT count(*) FROM sqlite_schema WHERE name = 'ledger'",
 )
 POSTGRES = Tables(
-    "CREATE TABLE IF NOT EXISTS ledger (n serial PRIMARY KEY)", "SELECT count(*) FROM pg_tables WHERE tablename = 'ledger'"
+    "CREATE TABLE IF NOT EXISTS ledger (n serial PRIMARY KEY)",
+    "SELECT count(*) FROM pg_tables WHERE tablename = 'ledger'",
 )
 
 
@@ -54,7 +58,8 @@ class World:
     kind: Kind
     capability: Capability
     colour: str
-    behaviours: tuple[str, ...] = ()  # what the downstream does with each send; "ok" once they are used up
+    # what the downstream does with each send; "ok" once they are used up
+    behaviours: tuple[str, ...] = ()
     separate_dispatch: bool = False
     delay_s: float | None = None
     probe: bool = True
@@ -88,7 +93,12 @@ class World:
         self.sends += 1
         behaviour = self.pending.pop(0) if self.pending else "ok"
         effect = current_effect()
-        _ = effect.connection if self.capability is Capability.TRANSACTION else effect.downstream_key  # as it declares
+        # as it declares
+        _ = (
+            effect.connection
+            if self.capability is Capability.TRANSACTION
+            else effect.downstream_key
+        )
         if behaviour == "not-sent":
             raise NotSent("connection refused")
         if behaviour == "busy":
@@ -120,7 +130,9 @@ class World:
     async def _aland(self, connection):
         await connection.execute(self.tables.create)
         await connection.execute("INSERT INTO ledger DEFAULT VALUES")
-        return {"receipt": (await (await connection.execute("SELECT max(n) FROM ledger")).fetchone())[0]}
+        return {
+            "receipt": (await (await connection.execute("SELECT max(n) FROM ledger")).fetchone())[0]
+        }
 
     def count(self):
         """Effects that really happened."""
@@ -128,7 +140,11 @@ class World:
             return self.effects
         with self.store.transaction() as transaction:
             tables = transaction.connection.execute(self.tables.exists).fetchone()[0]
-            return transaction.connection.execute("SELECT count(*) FROM ledger").fetchone()[0] if tables else 0
+            return (
+                transaction.connection.execute("SELECT count(*) FROM ledger").fetchone()[0]
+                if tables
+                else 0
+            )
 
     def look_up(self):
         if not self.probe:
@@ -138,7 +154,9 @@ class World:
     # -------------------------------------------------------- the agent
 
     def call(self):
-        """One process: a new guard on the same store, one call of the same effect. Returns the outcome or the error."""
+        """One process: a new guard on the same store, one call of the same effect. Returns the
+        outcome or the error.
+        """
         guard = Guard(self.store)
         downstream = {
             Capability.KEY: Downstream.key(window=3600),
@@ -153,7 +171,11 @@ class World:
             separate_dispatch=self.separate_dispatch,
             accept_store_loss=True,
         )
-        return self._call_sync(guard, decorate) if self.colour == "sync" else self._call_async(guard, decorate)
+        return (
+            self._call_sync(guard, decorate)
+            if self.colour == "sync"
+            else self._call_async(guard, decorate)
+        )
 
     def _call_sync(self, guard, decorate):
         @decorate

@@ -1,4 +1,6 @@
-"""Letters as a file, and from a file into another store: exactly, again without effect, and every bad line with its number."""
+"""Letters as a file, and from a file into another store: exactly, again without effect, and
+every bad line with its number.
+"""
 
 import base64
 import hashlib
@@ -25,8 +27,12 @@ from tests.servers import redis
 
 OPENERS = {
     "memory": lambda _, clock: MemoryStore(clock=clock),
-    "sqlite": lambda asked, clock: SqliteStore(asked.getfixturevalue("tmp_path") / "other.db", clock=clock),
-    "postgres": lambda asked, clock: PostgresStore(asked.getfixturevalue("postgres").emptied(), clock=clock),
+    "sqlite": lambda asked, clock: SqliteStore(
+        asked.getfixturevalue("tmp_path") / "other.db", clock=clock
+    ),
+    "postgres": lambda asked, clock: PostgresStore(
+        asked.getfixturevalue("postgres").emptied(), clock=clock
+    ),
     "redis": lambda _, clock: RedisStore(redis.emptied(redis.server()).url, clock=clock),
 }
 
@@ -41,11 +47,17 @@ def shown(letter):
     """A letter without what a new home changes: the record's own times and owners."""
     fields = msgspec.structs.asdict(letter)
     del fields["record"], fields["given_up_at"], fields["age_s"]
-    return fields | {"request": _plain(letter.record.request), "evidence": letter.record.evidence, "state": letter.record.state}
+    return fields | {
+        "request": _plain(letter.record.request),
+        "evidence": letter.record.evidence,
+        "state": letter.record.state,
+    }
 
 
 def _plain(request):
-    return msgspec.structs.replace(request, terms=msgspec.structs.replace(request.terms, resend_s=0.0))
+    return msgspec.structs.replace(
+        request, terms=msgspec.structs.replace(request.terms, resend_s=0.0)
+    )
 
 
 @pytest.mark.parametrize("backend", OPENERS)
@@ -62,7 +74,9 @@ def test_letters_survive_the_way_into_another_store(shop, clock, backend, reques
     after = other.letters.list()
 
     assert sorted(map(shown, after), key=str) == sorted(map(shown, before), key=str)
-    assert [a.at for letter in after for a in letter.attempts] == [a.at for letter in before for a in letter.attempts]
+    assert [a.at for letter in after for a in letter.attempts] == [
+        a.at for letter in before for a in letter.attempts
+    ]
     assert other.letters.load(tmp_path / "letters.jsonl") == Imported(0, 3, ())
     assert other.letters.list() == after
 
@@ -70,7 +84,8 @@ def test_letters_survive_the_way_into_another_store(shop, clock, backend, reques
     done = other.letters.redrive_all(dry_run=False, per_s=None, **BY)
     assert sorted(each.what for each in done) == ["done", "done", "in_doubt"]
     with other.guard.step("chat", "of pay"):
-        assert other.pay("of pay") in ({"receipt": 1}, {"receipt": 2})  # the key is the same: a caller's retry is replayed
+        # the key is the same: a caller's retry is replayed
+        assert other.pay("of pay") in ({"receipt": 1}, {"receipt": 2})
     assert sorted(other.effects) == [("pay", "of pay"), ("ship", "of ship")]
     assert other.letters.load(tmp_path / "letters.jsonl") == Imported(0, 3, ())
     store.close()
@@ -78,7 +93,8 @@ def test_letters_survive_the_way_into_another_store(shop, clock, backend, reques
 
 def test_a_file_is_complete_and_its_owners_alone(shop, tmp_path):
     shop.ask(shop.pay, "inv_1")
-    (tmp_path / "letters.jsonl.part").touch(0o644)  # somebody was killed, or waits for us to write here
+    # somebody was killed, or waits for us to write here
+    (tmp_path / "letters.jsonl.part").touch(0o644)
     shop.letters.export(tmp_path / "letters.jsonl")
 
     assert stat.S_IMODE((tmp_path / "letters.jsonl").stat().st_mode) == 0o600
@@ -144,7 +160,10 @@ def test_what_can_always_be_sent_again_still_can(clock):
     other, _ = letters(MemoryStore(clock=clock))
     other.dead_letters.load(io.BytesIO(exported(guard.dead_letters)))
 
-    assert other.dead_letters.list()[0].record.request.terms == guard.dead_letters.list()[0].record.request.terms
+    assert (
+        other.dead_letters.list()[0].record.request.terms
+        == guard.dead_letters.list()[0].record.request.terms
+    )
 
 
 def test_a_transaction_is_carried_as_never_started(tmp_path, clock):
@@ -180,7 +199,9 @@ def test_a_sealed_letter_is_opened_for_the_file_and_sealed_again(clock):
     assert other.letters.redrive(bare.request.key, **BY).what == "done"
 
 
-@pytest.mark.parametrize("keyring", [None, Keyring({"2027-01": b"o" * 32})], ids=["no keyring", "another key"])
+@pytest.mark.parametrize(
+    "keyring", [None, Keyring({"2027-01": b"o" * 32})], ids=["no keyring", "another key"]
+)
 def test_a_letter_that_does_not_open_is_not_carried_as_if_it_had(clock, tmp_path, keyring):
     store, secret = MemoryStore(clock=clock), b"s" * 32
     with_key = Shop(Guard(store, cache=0, secret=secret, keyring=Keyring({"2026-11": b"n" * 32})))
@@ -193,13 +214,20 @@ def test_a_letter_that_does_not_open_is_not_carried_as_if_it_had(clock, tmp_path
 
     (closed,) = without.list()
     line = write_line(with_key.letters.show(key).record, closed.reference)
-    content = json.loads(line)["letter"] | {"arguments": base64.b64encode(closed.record.request.arguments).decode()}
+    content = json.loads(line)["letter"] | {
+        "arguments": base64.b64encode(closed.record.request.arguments).decode()
+    }
     letter = msgspec.json.encode(content)
     digest = hashlib.sha256(letter).hexdigest().encode()
-    forged = b'{"format":"effectonce dead letter","version":1,"digest":"%b","letter":%b}' % (digest, letter)
+    forged = b'{"format":"effectonce dead letter","version":1,"digest":"%b","letter":%b}' % (
+        digest,
+        letter,
+    )
     other = Guard(MemoryStore(clock=clock), secret=secret)
     assert other.dead_letters.load(io.BytesIO(forged)).problems == (
-        LineProblem(1, "some of it did not open where it was exported: export it again with all keys"),
+        LineProblem(
+            1, "some of it did not open where it was exported: export it again with all keys"
+        ),
     )
     assert other.counts() == {}
 
@@ -244,7 +272,8 @@ def test_a_run_of_a_workflow_stays_where_its_steps_are(guard):
     define(other)
 
     assert exported(guard.dead_letters) == b""
-    came_to = other.dead_letters.load(io.BytesIO(write_line(letter.record, letter.reference)))  # as an older release wrote it
+    # as an older release wrote it
+    came_to = other.dead_letters.load(io.BytesIO(write_line(letter.record, letter.reference)))
     stop.clear()
     other.dead_letters.redrive_all(dry_run=False, per_s=None, **BY)
     guard.dead_letters.redrive_all(dry_run=False, per_s=None, **BY)
@@ -266,7 +295,11 @@ def lines_of(count=3):
 def changed(line, **changes):
     """A line whose letter says something else, with a digest that fits."""
     letter = msgspec.json.encode(json.loads(line)["letter"] | changes)
-    head = {"format": "effectonce dead letter", "version": 1, "digest": hashlib.sha256(letter).hexdigest()}
+    head = {
+        "format": "effectonce dead letter",
+        "version": 1,
+        "digest": hashlib.sha256(letter).hexdigest(),
+    }
     return json.dumps(head)[:-1].encode() + b', "letter": ' + letter + b"}\n"
 
 
@@ -314,7 +347,11 @@ def test_every_bad_line_is_told_with_its_number_and_the_others_are_taken():
 
 def test_a_line_in_a_broken_encoding_is_told_even_if_its_digest_fits():
     letter = b'{"reference": "\xff"}'
-    head = {"format": "effectonce dead letter", "version": 1, "digest": hashlib.sha256(letter).hexdigest()}
+    head = {
+        "format": "effectonce dead letter",
+        "version": 1,
+        "digest": hashlib.sha256(letter).hexdigest(),
+    }
     line = json.dumps(head)[:-1].encode() + b', "letter": ' + letter + b"}\n"
 
     (problem,) = Guard(MemoryStore()).dead_letters.load(io.BytesIO(line)).problems
@@ -334,7 +371,9 @@ def test_whatever_happens_to_a_line_nothing_else_is_imported_and_nothing_is_rais
 
     whole = Guard(MemoryStore())
     whole.dead_letters.load(io.BytesIO(line))
-    assert [letter.key for letter in guard.dead_letters.list()] == [letter.key for letter in whole.dead_letters.list()]
+    assert [letter.key for letter in guard.dead_letters.list()] == [
+        letter.key for letter in whole.dead_letters.list()
+    ]
     assert [letter.attempts for letter in guard.dead_letters.list()] == [
         letter.attempts for letter in whole.dead_letters.list()
     ]
@@ -348,7 +387,9 @@ def test_a_conflict_with_an_existing_record_is_told_and_changes_nothing():
     taken = json.loads(one)["letter"]["key"]
     shop.ask(shop.mail, "mine")
     terms = shop.letters.list()[0].record.request.terms
-    shop.guard.store.apply(ops.Claim(ops.Request(taken, "another", terms, "main"), "t", 30.0, dispatch=True))
+    shop.guard.store.apply(
+        ops.Claim(ops.Request(taken, "another", terms, "main"), "t", 30.0, dispatch=True)
+    )
     before = shop.guard.find(taken)
 
     came_to = shop.letters.load(io.BytesIO(one + two + three))
@@ -412,7 +453,9 @@ def test_an_import_that_was_killed_is_finished_by_the_next(nth, clock):
 
     whole = Guard(MemoryStore(clock=clock), cache=0)
     whole.dead_letters.load(io.BytesIO(lines))
-    assert [shown(letter) for letter in _sorted(guard)] == [shown(letter) for letter in _sorted(whole)]
+    assert [shown(letter) for letter in _sorted(guard)] == [
+        shown(letter) for letter in _sorted(whole)
+    ]
     assert guard.dead_letters.load(io.BytesIO(lines)) == Imported(0, 3, ())
 
 
@@ -433,7 +476,9 @@ def test_a_letter_that_has_moved_on_since_it_was_imported_is_left_alone(clock):
     before = [shop.guard.find(json.loads(line)["letter"]["key"]) for line in lines.splitlines()]
 
     assert shop.letters.load(io.BytesIO(lines)) == Imported(0, 3, ())
-    assert [shop.guard.find(json.loads(line)["letter"]["key"]) for line in lines.splitlines()] == before
+    assert [
+        shop.guard.find(json.loads(line)["letter"]["key"]) for line in lines.splitlines()
+    ] == before
 
 
 def test_a_tool_that_is_not_here_is_no_reason_to_refuse_its_letters():

@@ -15,11 +15,18 @@ def test_what_was_never_sent_is_discarded_and_later_calls_get_that_as_a_failure(
 
     shop.letters.discard(key, **LEFT)
 
-    with shop.guard.step("chat", "inv_1"), pytest.raises(ReplayedFailure, match="Discarded: the customer has left"):
+    with (
+        shop.guard.step("chat", "inv_1"),
+        pytest.raises(ReplayedFailure, match="Discarded: the customer has left"),
+    ):
         shop.pay("inv_1")
     assert (shop.effects, shop.letters.list()) == ([], ())
     letter = shop.letters.show(key)
-    assert (letter.effect_state, letter.record.settled_by, len(letter.attempts)) == ("failed", "ada", 4)
+    assert (letter.effect_state, letter.record.settled_by, len(letter.attempts)) == (
+        "failed",
+        "ada",
+        4,
+    )
     assert shop.letters.redrive(key, **BY).what == "failed"
     shop.letters.discard(key, **LEFT)  # the same again changes nothing
 

@@ -14,7 +14,13 @@ def test_a_letter_shows_everything_that_is_known(shop, clock):
 
     (letter,) = shop.letters.list()
 
-    assert (letter.key, letter.tool, letter.tenant, letter.scope, letter.step) == (key, "pay", "main", "chat", "inv_1")
+    assert (letter.key, letter.tool, letter.tenant, letter.scope, letter.step) == (
+        key,
+        "pay",
+        "main",
+        "chat",
+        "inv_1",
+    )
     assert letter.reference == f"eff_{key[-12:]}"
     assert (letter.effect_state, letter.gave_up) == ("never_started", True)
     assert letter.arguments == {"invoice": "inv_1", "amount": 1}
@@ -26,7 +32,9 @@ def test_a_letter_shows_everything_that_is_known(shop, clock):
 
 
 @pytest.mark.parametrize(
-    ("tool", "effect_state"), [("pay", "never_started"), ("ship", "in_doubt"), ("mail", "in_doubt")], ids=str
+    ("tool", "effect_state"),
+    [("pay", "never_started"), ("ship", "in_doubt"), ("mail", "in_doubt")],
+    ids=str,
 )
 def test_a_letter_says_whether_its_effect_may_have_happened(shop, tool, effect_state):
     shop.ask(getattr(shop, tool), "inv_1")
@@ -40,7 +48,11 @@ def test_what_has_an_outcome_is_no_letter(shop):
     key = shop.ask(shop.pay, "inv_1")
 
     assert shop.letters.list(failed=True) == ()
-    assert shop.letters.show(key).effect_state == shop.letters.show(f"eff_{key[-12:]}").effect_state == "done"
+    assert (
+        shop.letters.show(key).effect_state
+        == shop.letters.show(f"eff_{key[-12:]}").effect_state
+        == "done"
+    )
 
 
 def test_definite_failures_are_shown_when_they_are_asked_for(shop):
@@ -86,7 +98,12 @@ def test_what_its_owner_abandoned_is_a_letter_after_a_time_of_grace(shop, store,
     assert shop.letters.list() == ()
     clock.advance(1)
     (letter,) = shop.letters.list()
-    assert (letter.gave_up, letter.attempts, letter.error, letter.effect_state) == (False, (), "", "in_doubt")
+    assert (letter.gave_up, letter.attempts, letter.error, letter.effect_state) == (
+        False,
+        (),
+        "",
+        "in_doubt",
+    )
     assert letter.given_up_at == clock() - 300
 
 
@@ -111,7 +128,9 @@ def test_letters_are_filtered(shop, clock):
         shop.letters.list(colour="red")
 
 
-@pytest.mark.parametrize("wanted", [{"state": "indoubt"}, {"bucket": "timeout"}, {"limit": 0}], ids=str)
+@pytest.mark.parametrize(
+    "wanted", [{"state": "indoubt"}, {"bucket": "timeout"}, {"limit": 0}], ids=str
+)
 def test_a_word_that_no_letter_has_is_refused(shop, wanted):
     with pytest.raises(ContractViolation):
         shop.letters.list(**wanted)
@@ -161,12 +180,21 @@ def test_groups_tell_trouble_apart(shop, clock):
     assert (second.tool, second.error, second.count) == ("mail", "TimeoutError", 1)
 
     spread = shop.letters.distribution()
-    assert (spread.total, spread.tools, spread.errors) == (4, {"pay": 3, "mail": 1}, {"NotSent": 3, "TimeoutError": 1})
-    assert (spread.buckets, spread.states) == ({"unknown": 3, "no_answer": 1}, {"never_started": 3, "in_doubt": 1})
+    assert (spread.total, spread.tools, spread.errors) == (
+        4,
+        {"pay": 3, "mail": 1},
+        {"NotSent": 3, "TimeoutError": 1},
+    )
+    assert (spread.buckets, spread.states) == (
+        {"unknown": 3, "no_answer": 1},
+        {"never_started": 3, "in_doubt": 1},
+    )
 
 
 def test_counting_letters_looks_once_for_each_state_that_has_none():
-    """A store has no index for what is claimed or sent: each page of it may be a look at every record there is."""
+    """A store has no index for what is claimed or sent: each page of it may be a look at every
+    record there is.
+    """
     browsed = []
 
     class Counting(MemoryStore):
@@ -187,7 +215,8 @@ def test_counting_letters_looks_once_for_each_state_that_has_none():
 
     assert [group.count for group in groups] == [guard.dead_letters.distribution().total] == [250]
     assert browsed.count(State.CLAIMED) == browsed.count(State.DISPATCHED) == 2
-    assert browsed.count(State.IN_DOUBT) == 4  # two pages each time: each is twice as large as the one before
+    # two pages each time: each is twice as large as the one before
+    assert browsed.count(State.IN_DOUBT) == 4
 
 
 def test_a_letter_is_found_by_its_key_and_by_its_reference(shop):
@@ -201,7 +230,9 @@ def test_a_letter_is_found_by_its_key_and_by_its_reference(shop):
 def test_a_reference_that_two_effects_share_is_refused(shop, store):
     key = shop.ask(shop.pay, "inv_1")
     request = shop.guard.find(key).request
-    store.apply(ops.Claim(ops.Request(f"x{key[1:]}", "?", request.terms, "main"), "t", 0.0, dispatch=True))
+    store.apply(
+        ops.Claim(ops.Request(f"x{key[1:]}", "?", request.terms, "main"), "t", 0.0, dispatch=True)
+    )
     store.apply(ops.Doubt(f"x{key[1:]}", "t", 1, "?"))
 
     with pytest.raises(ContractViolation, match="stands for several effects"):
@@ -228,7 +259,10 @@ def test_redacted_arguments_stay_redacted(store):
     (letter,) = guard.dead_letters.list()
     assert letter.arguments == {"card": "[redacted]", "amount": 5}
     (redriven,) = guard.dead_letters.redrive_all(dry_run=False, per_s=None, **BY)
-    assert (redriven.what, redriven.why) == ("skipped", "it cannot be sent again from here: its arguments were redacted")
+    assert (redriven.what, redriven.why) == (
+        "skipped",
+        "it cannot be sent again from here: its arguments were redacted",
+    )
 
 
 def test_a_sealed_letter_is_read_with_its_keyring_and_told_as_unreadable_without(clock):
@@ -238,11 +272,20 @@ def test_a_sealed_letter_is_read_with_its_keyring_and_told_as_unreadable_without
     shop.ask(shop.pay, "inv_1")
 
     (letter,) = shop.letters.list()
-    assert (letter.arguments["invoice"], letter.last.message) == ("inv_1", "no connection for inv_1")
+    assert (letter.arguments["invoice"], letter.last.message) == (
+        "inv_1",
+        "no connection for inv_1",
+    )
     (closed,) = Guard(store).dead_letters.list()
-    assert (closed.arguments, closed.gave_up, closed.last.message) == (None, True, "what it said cannot be read")
+    assert (closed.arguments, closed.gave_up, closed.last.message) == (
+        None,
+        True,
+        "what it said cannot be read",
+    )
     assert "sealed" in closed.unreadable
-    (lost,) = Guard(store, secret=b"s" * 32, keyring=Keyring({"2027-01": b"o" * 32})).dead_letters.list()
+    (lost,) = Guard(
+        store, secret=b"s" * 32, keyring=Keyring({"2027-01": b"o" * 32})
+    ).dead_letters.list()
     assert (lost.arguments, lost.gave_up) == (None, True)
     assert "2026-11" in lost.unreadable
 
@@ -264,7 +307,9 @@ def test_arguments_that_could_not_be_stored_are_told(guard):
 
 def test_a_late_result_stays_attached_and_visible(shop):
     key = shop.ask(shop.mail, "inv_1")
-    shop.guard.store.apply(ops.Attest(key, "an owner that had lost its lease reports success", b'v1 ok "rcpt_1"'))
+    shop.guard.store.apply(
+        ops.Attest(key, "an owner that had lost its lease reports success", b'v1 ok "rcpt_1"')
+    )
 
     (letter,) = shop.letters.list()
     assert [(late.note, late.outcome) for late in letter.late_results] == [
@@ -279,4 +324,8 @@ def test_a_settled_failure_says_by_whom(shop):
     shop.guard.refute(key, by="ada", reason="not on the statement")
 
     letter = shop.letters.show(key)
-    assert (letter.record.settled_by, letter.reason, letter.record.state) == ("ada", "not on the statement", State.FAILED)
+    assert (letter.record.settled_by, letter.reason, letter.record.state) == (
+        "ada",
+        "not on the statement",
+        State.FAILED,
+    )

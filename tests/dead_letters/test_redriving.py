@@ -37,7 +37,12 @@ def test_a_letter_is_redriven_with_its_arguments_under_its_key(shop, tool):
 
     done = shop.letters.redrive(key, **BY)
 
-    assert (done.what, done.value, done.effect.tool, shop.effects) == ("done", {"receipt": 1}, tool, [(tool, "inv_1")])
+    assert (done.what, done.value, done.effect.tool, shop.effects) == (
+        "done",
+        {"receipt": 1},
+        tool,
+        [(tool, "inv_1")],
+    )
     assert shop.letters.list() == ()
     with shop.guard.step("chat", "inv_1"):
         assert getattr(shop, tool)("inv_1") == {"receipt": 1}  # the caller's own retry is replayed
@@ -66,7 +71,10 @@ def test_who_asked_for_it_and_why_is_on_the_record(shop):
 def test_nobody_redrives_without_a_name_and_a_reason(shop, nameless):
     key = shop.ask(shop.pay, "inv_1")
 
-    for redrive in (lambda: shop.letters.redrive(key, **nameless), lambda: shop.letters.redrive_all(dry_run=False, **nameless)):
+    for redrive in (
+        lambda: shop.letters.redrive(key, **nameless),
+        lambda: shop.letters.redrive_all(dry_run=False, **nameless),
+    ):
         with pytest.raises(ContractViolation, match="needs a name"):
             redrive()
     with pytest.raises(ContractViolation, match="needs a name"):
@@ -82,7 +90,9 @@ def test_what_is_in_doubt_stays_so_without_a_probe(shop):
 
 
 @pytest.mark.parametrize(
-    ("answer", "what"), [(Found("rcpt_1"), "done"), (CannotTell(), "in_doubt"), (NotFound(), "in_doubt")], ids=repr
+    ("answer", "what"),
+    [(Found("rcpt_1"), "done"), (CannotTell(), "in_doubt"), (NotFound(), "in_doubt")],
+    ids=repr,
 )
 def test_what_is_in_doubt_asks_its_probe(guard, answer, what):
     @guard.tool(kind="write", downstream="probe", retry=QUICK)
@@ -148,7 +158,8 @@ def test_what_cannot_be_redriven_here_says_why(shop, store, clock):
     assert shop.letters.redrive("0" * 40, **BY).why == "it is unknown to this store"
     store.apply(ops.Claim(shop.guard.find(key).request, "somebody", 30.0, dispatch=False))
     assert "in flight" in shop.letters.redrive(key, **BY).why
-    assert "asked" not in str(shop.guard.find(key).evidence[-1].note)  # nothing was done, so nothing is noted
+    # nothing was done, so nothing is noted
+    assert "asked" not in str(shop.guard.find(key).evidence[-1].note)
 
 
 def test_an_expired_effect_is_not_redriven(guard, clock):
@@ -190,11 +201,15 @@ def test_all_letters_of_a_kind_are_redriven_and_a_dry_run_comes_first(shop, cloc
     assert (shop.effects, shop.letters.list()[0].asked) == ([], ())
 
     heard = []
-    done = shop.letters.redrive_all(dry_run=False, per_s=None, tool="pay", limit=3, on_each=heard.append, **BY)
+    done = shop.letters.redrive_all(
+        dry_run=False, per_s=None, tool="pay", limit=3, on_each=heard.append, **BY
+    )
     assert [each.what for each in done] == ["done"] * 3
     assert heard == list(done)
     assert shop.effects == [("pay", "inv_0"), ("pay", "inv_1"), ("pay", "inv_2")]
-    assert len(shop.letters.redrive_all(dry_run=False, per_s=None, state="never_started", **BY)) == 2
+    assert (
+        len(shop.letters.redrive_all(dry_run=False, per_s=None, state="never_started", **BY)) == 2
+    )
     assert [letter.tool for letter in shop.letters.list()] == ["mail"]
 
 
@@ -226,7 +241,9 @@ def test_what_gives_up_again_is_tried_once_in_a_round_and_stays_a_letter(shop, c
 
 
 class Waits(threading.Event):
-    """An event that notes how long somebody would have waited for it, and lets itself be set after some of that."""
+    """An event that notes how long somebody would have waited for it, and lets itself be set
+    after some of that.
+    """
 
     def __init__(self, until=None):
         super().__init__()
@@ -286,7 +303,9 @@ def test_async_letters_are_redriven_in_their_colour(shop, clock):
         dry = await shop.letters.aredrive_all(tool="apay")
         one = await shop.letters.aredrive(letters[0].key, **BY)
         heard, stop = [], asyncio.Event()
-        rest = await shop.letters.aredrive_all(dry_run=False, per_s=None, limit=1, tool="apay", on_each=heard.append, **BY)
+        rest = await shop.letters.aredrive_all(
+            dry_run=False, per_s=None, limit=1, tool="apay", on_each=heard.append, **BY
+        )
         stop.set()
         none = await shop.letters.aredrive_all(dry_run=False, per_s=None, stop=stop, **BY)
         again = await shop.letters.aredrive(letters[0].key, **BY)
@@ -294,7 +313,12 @@ def test_async_letters_are_redriven_in_their_colour(shop, clock):
 
     dry, one, rest, heard, none, again = asyncio.run(main())
     assert [each.what for each in dry] == ["would_run"] * 3
-    assert (one.what, one.value, [each.what for each in rest], heard == list(rest)) == ("done", {"receipt": 1}, ["done"], True)
+    assert (one.what, one.value, [each.what for each in rest], heard == list(rest)) == (
+        "done",
+        {"receipt": 1},
+        ["done"],
+        True,
+    )
     assert (none, again.what) == ((), "replayed")
     assert shop.effects == [("apay", "inv_0"), ("apay", "inv_1")]
 
@@ -371,7 +395,13 @@ def test_a_store_that_goes_away_in_between_is_told(clock):
 
 def test_every_other_ending_has_its_words():
     assert came_to(OutOfPatience("the turn is over")) == ("gave_up", "the turn is over", None)
-    for ending in (Fenced(1), ops.Busy(1.0), ops.Early("k"), ops.KeyExpired(1.0), ops.Mismatch("pay")):
+    for ending in (
+        Fenced(1),
+        ops.Busy(1.0),
+        ops.Early("k"),
+        ops.KeyExpired(1.0),
+        ops.Mismatch("pay"),
+    ):
         what, why, value = came_to(ending)
         assert (what, value, why != "") == ("skipped", None, True)
     unavailable = came_to(ops.Unavailable(StoreUnavailable("away")))

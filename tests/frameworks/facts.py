@@ -1,11 +1,13 @@
-"""What has to hold in every framework, told once. A framework's `desk.py` says how an agent of it is run with a scripted model:
+"""What has to hold in every framework, told once. A framework's `desk.py` says how an agent of
+it is run with a scripted model:
 
     desk = Desk(guard, folder)                      the sessions of its agents are kept in *folder*
     desk.tool(function)                             *function* as a tool of the framework
     desk.run(tool, *lines, ...) -> Ran              run an agent; a line is what the model asks for, DONE, or an error that it raises
     desk.schemas(tool, protected=True)              what the model sees of the tool
 
-A conversation goes on if it is run again in the same scope, unless it is forgotten: `run(..., forget=True)` is a run whose history was lost.
+A conversation goes on if it is run again in the same scope, unless it is forgotten: `run(...,
+forget=True)` is a run whose history was lost.
 """
 
 import json
@@ -35,7 +37,9 @@ class Ask(NamedTuple):
 
 @dataclass
 class Ran:
-    """What the model got in this run, in the order of its calls: the id of the call, and a text or data."""
+    """What the model got in this run, in the order of its calls: the id of the call, and a text
+    or data.
+    """
 
     told: list[tuple[str, Any]]
 
@@ -65,7 +69,9 @@ def refund_of(bank, *faults):
 
     async def refund(payment_id: str, amount_minor: int = 100, reason: str = "") -> str:
         """Refund a payment."""
-        return bank.pay(payment_id, amount_minor, fault=faults.pop(0) if faults else None)["receipt"]
+        return bank.pay(payment_id, amount_minor, fault=faults.pop(0) if faults else None)[
+            "receipt"
+        ]
 
     return refund
 
@@ -103,12 +109,18 @@ def a_model_that_decides_again_gets_the_first_result_under_its_new_id(desk, guar
 
 
 def a_model_that_saw_the_result_and_asks_again_means_it(desk, guard, bank):
-    assert desk.run(desk.tool(refund_of(bank)), one("a"), one("b"), DONE).said == ["rcpt_1", "rcpt_2"]
+    assert desk.run(desk.tool(refund_of(bank)), one("a"), one("b"), DONE).said == [
+        "rcpt_1",
+        "rcpt_2",
+    ]
     assert desk.run(desk.tool(refund_of(bank)), one("c"), DONE).told == [("c", "rcpt_3")]
 
 
 def an_id_that_comes_again_is_no_sign(desk, guard, bank):
-    assert desk.run(desk.tool(refund_of(bank)), one("a"), one("a"), DONE).said == ["rcpt_1", "rcpt_2"]
+    assert desk.run(desk.tool(refund_of(bank)), one("a"), one("a"), DONE).said == [
+        "rcpt_1",
+        "rcpt_2",
+    ]
 
 
 def equal_calls_of_one_message_are_one_and_others_run_beside_them(desk, guard, bank):
@@ -147,7 +159,9 @@ def a_tool_that_is_guarded_already_keeps_its_contract(desk, guard, bank):
         return bank.pay(payment_id, amount_minor)["receipt"]
 
     for name, reason in (("a", "late"), ("b", "the parcel was late")):
-        ran = desk.run(desk.tool(refund), one(name, reason=reason), DONE, contracts=None, forget=True)
+        ran = desk.run(
+            desk.tool(refund), one(name, reason=reason), DONE, contracts=None, forget=True
+        )
         assert ran.told == [(name, "rcpt_1")]
 
     assert len(bank.ledger()) == 1
@@ -159,7 +173,9 @@ def a_guarded_tool_of_the_other_colour_keeps_its_contract_and_tells_its_doubt(de
         """Refund a payment."""
         return bank.pay(payment_id, amount_minor, fault="lose-answer")["receipt"]
 
-    ran = desk.run(desk.tool(refund), one("a"), one("b", reason="the parcel was late"), DONE, contracts=None)
+    ran = desk.run(
+        desk.tool(refund), one("a"), one("b", reason="the parcel was late"), DONE, contracts=None
+    )
 
     assert ran.codes == [InDoubt.code, InDoubt.code]
     assert len(bank.ledger()) == 1
@@ -175,7 +191,10 @@ def without_a_conversation_nothing_is_sent(desk, guard, bank):
 def a_read_is_run_by_the_framework_as_it_likes(desk, guard, bank):
     contracts = {"refund": {"kind": "read"}}
 
-    ran = [desk.run(desk.tool(refund_of(bank)), one("a"), DONE, contracts=contracts, forget=True).said for _ in range(2)]
+    ran = [
+        desk.run(desk.tool(refund_of(bank)), one("a"), DONE, contracts=contracts, forget=True).said
+        for _ in range(2)
+    ]
 
     assert ran == [["rcpt_1"], ["rcpt_2"]]
     assert guard.in_doubt() == ()
@@ -201,16 +220,29 @@ FACTS = [
 def facts(*, without=()):
     """A test of each of them, without those that the framework has no words for."""
     return pytest.mark.parametrize(
-        "fact", [fact for fact in FACTS if fact.__name__ not in without], ids=lambda fact: fact.__name__
+        "fact",
+        [fact for fact in FACTS if fact.__name__ not in without],
+        ids=lambda fact: fact.__name__,
     )
 
 
 def killed_after_the_effect_and_resumed_there_is_one(name, folder):
-    """Two real processes, the first of which is killed when the bank has said yes. The second asks with another id."""
+    """Two real processes, the first of which is killed when the bank has said yes. The second
+    asks with another id.
+    """
     with Bank(folder / "ledger", honours_keys=True) as bank:
 
         def run(call_id, end):
-            command = [sys.executable, "-m", "tests.frameworks.killed", name, str(bank.port), str(folder), call_id, end]
+            command = [
+                sys.executable,
+                "-m",
+                "tests.frameworks.killed",
+                name,
+                str(bank.port),
+                str(folder),
+                call_id,
+                end,
+            ]
             return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
         killed = run("call-1", "die")
@@ -225,8 +257,13 @@ def killed_after_the_effect_and_resumed_there_is_one(name, folder):
 
 
 def server(bank, ends):
-    """How the server is started whose tool refunds, and *ends* as it is told to: see `server.py`."""
-    return {"command": sys.executable, "args": [str(ROOT / "tests/frameworks/server.py"), str(bank.port), ends]}
+    """How the server is started whose tool refunds, and *ends* as it is told to: see
+    `server.py`.
+    """
+    return {
+        "command": sys.executable,
+        "args": [str(ROOT / "tests/frameworks/server.py"), str(bank.port), ends],
+    }
 
 
 def a_tool_of_a_server_lands_once(desk, tool_of, bank):

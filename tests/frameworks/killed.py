@@ -1,4 +1,6 @@
-"""One process of an agent that may be killed in its tool: `python -m tests.frameworks.killed NAME PORT FOLDER CALL die|live`."""
+"""One process of an agent that may be killed in its tool: `python -m tests.frameworks.killed
+NAME PORT FOLDER CALL die|live`.
+"""
 
 import importlib
 import os
@@ -23,7 +25,14 @@ def main():
         return receipt
 
     desk = importlib.import_module(f"tests.frameworks.{name}.desk").Desk(guard, Path(folder))
-    contracts = {"refund": {"kind": "irreversible", "downstream": "key", "volatile": ["reason"], "lease_s": 0.3}}
+    contracts = {
+        "refund": {
+            "kind": "irreversible",
+            "downstream": "key",
+            "volatile": ["reason"],
+            "lease_s": 0.3,
+        }
+    }
     print(desk.run(desk.tool(refund), one(call_id), DONE, contracts=contracts).told[-1:])
 
 

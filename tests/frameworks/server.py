@@ -1,6 +1,8 @@
-"""An MCP server over stdio without any SDK, because each framework brings another one. Run as a file: `server.py PORT ENDS`.
+"""An MCP server over stdio without any SDK, because each framework brings another one. Run as a
+file: `server.py PORT ENDS`.
 
-Its one tool refunds at the bank, and then *ENDS* says how: it `answers`, `fails` as tools do, `breaks` as the protocol does, or `dies`.
+Its one tool refunds at the bank, and then *ENDS* says how: it `answers`, `fails` as tools do,
+`breaks` as the protocol does, or `dies`.
 """
 
 import json
@@ -30,9 +32,21 @@ def refund(arguments):
 def heard(method, params):
     if method == "initialize":
         server = {"name": "bank", "version": "1"}
-        return {"result": {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": server}}
+        return {
+            "result": {
+                "protocolVersion": params["protocolVersion"],
+                "capabilities": {"tools": {}},
+                "serverInfo": server,
+            }
+        }
     if method == "tools/list":
-        return {"result": {"tools": [{"name": "refund", "description": "Refund a payment.", "inputSchema": SCHEMA}]}}
+        return {
+            "result": {
+                "tools": [
+                    {"name": "refund", "description": "Refund a payment.", "inputSchema": SCHEMA}
+                ]
+            }
+        }
     if method == "tools/call":
         return refund(params["arguments"])
     return {"result": {}} if method == "ping" else {"error": {"code": -32601, "message": method}}
@@ -41,5 +55,9 @@ def heard(method, params):
 for line in sys.stdin:
     message = json.loads(line)
     if "id" in message and "method" in message:
-        answer = {"jsonrpc": "2.0", "id": message["id"], **heard(message["method"], message.get("params") or {})}
+        answer = {
+            "jsonrpc": "2.0",
+            "id": message["id"],
+            **heard(message["method"], message.get("params") or {}),
+        }
         print(json.dumps(answer), flush=True)

@@ -1,4 +1,6 @@
-"""The real clients, each in its colour, made alike: a caller makes some requests, alone or inside a guarded tool."""
+"""The real clients, each in its colour, made alike: a caller makes some requests, alone or
+inside a guarded tool.
+"""
 
 import asyncio
 
@@ -12,7 +14,8 @@ from effectonce import Guard, Retry
 from effectonce.http.client import protect
 
 SOON = Retry(attempts=3, base_s=0.001, throttled_base_s=0.001, cap_s=0.002)
-LONG = Retry(attempts=50, base_s=0.001, cap_s=0.002)  # where time runs out: on a slow machine it may for the next attempt, too
+# where time runs out: on a slow machine it may for the next attempt, too
+LONG = Retry(attempts=50, base_s=0.001, cap_s=0.002)
 
 
 class Sync:
@@ -25,13 +28,18 @@ class Sync:
         """The answers to some requests, one client for all of them: pairs of status and headers."""
         with self.make() as made:
             client = protect(made, **{"retry": SOON} | policy)
-            return [self.send(client, method, url + path, headers, wait_s) for method, path, headers in map(full, asked)]
+            return [
+                self.send(client, method, url + path, headers, wait_s)
+                for method, path, headers in map(full, asked)
+            ]
 
     def guarded(self, url, *asked, wait_s=5.0, contract=None, **policy):
         """The same in a tool, which tries only once unless its contract says more."""
         guard = Guard("memory://")
 
-        @guard.tool(**{"kind": "write", "downstream": "key", "retry": Retry(attempts=1)} | (contract or {}))
+        @guard.tool(
+            **{"kind": "write", "downstream": "key", "retry": Retry(attempts=1)} | (contract or {})
+        )
         def work(order: int) -> list[int]:
             return [status for status, _ in self.calls(url, *asked, wait_s=wait_s, **policy)]
 
@@ -48,7 +56,10 @@ class Async:
     async def acalls(self, url, asked, wait_s, policy):
         async with self.make() as made:
             client = protect(made, **{"retry": SOON} | policy)
-            return [await self.send(client, method, url + path, headers, wait_s) for method, path, headers in map(full, asked)]
+            return [
+                await self.send(client, method, url + path, headers, wait_s)
+                for method, path, headers in map(full, asked)
+            ]
 
     def calls(self, url, *asked, wait_s=5.0, **policy):
         return asyncio.run(self.acalls(url, asked, wait_s, policy))
@@ -56,7 +67,9 @@ class Async:
     def guarded(self, url, *asked, wait_s=5.0, contract=None, **policy):
         guard = Guard("memory://")
 
-        @guard.tool(**{"kind": "write", "downstream": "key", "retry": Retry(attempts=1)} | (contract or {}))
+        @guard.tool(
+            **{"kind": "write", "downstream": "key", "retry": Retry(attempts=1)} | (contract or {})
+        )
         async def work(order: int) -> list[int]:
             return [status for status, _ in await self.acalls(url, asked, wait_s, policy)]
 
@@ -73,7 +86,9 @@ def full(asked):
 
 
 def with_httpx(client, method, url, headers, wait_s):
-    response = client.request(method, url, headers=headers, content=body(method), timeout=wait_s, follow_redirects=True)
+    response = client.request(
+        method, url, headers=headers, content=body(method), timeout=wait_s, follow_redirects=True
+    )
     return response.status_code, response.headers
 
 
@@ -88,13 +103,17 @@ def with_urllib3(client, method, url, headers, wait_s):
 
 
 async def with_httpx_async(client, method, url, headers, wait_s):
-    response = await client.request(method, url, headers=headers, content=body(method), timeout=wait_s, follow_redirects=True)
+    response = await client.request(
+        method, url, headers=headers, content=body(method), timeout=wait_s, follow_redirects=True
+    )
     return response.status_code, response.headers
 
 
 async def with_aiohttp(client, method, url, headers, wait_s):
     timeout = aiohttp.ClientTimeout(sock_read=wait_s)
-    async with client.request(method, url, headers=headers, data=body(method), timeout=timeout) as response:
+    async with client.request(
+        method, url, headers=headers, data=body(method), timeout=timeout
+    ) as response:
         await response.read()
         return response.status, response.headers
 

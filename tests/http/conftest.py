@@ -8,7 +8,9 @@ from tests.http.server import Shop
 
 @pytest.fixture
 def shop():
-    """One for each test: what a client has sent before it gave up may arrive when the next test has begun."""
+    """One for each test: what a client has sent before it gave up may arrive when the next test
+    has begun.
+    """
     with Shop() as shop:
         yield shop
 
@@ -23,6 +25,8 @@ def nobody():
 
 @pytest.fixture
 def collected():
-    """What the clients leave open is closed where their warnings are ignored, and not in the next test."""
+    """What the clients leave open is closed where their warnings are ignored, and not in the
+    next test.
+    """
     yield
     gc.collect()

@@ -21,7 +21,9 @@ class Seen:
 
     @property
     def status(self):
-        return next((m["status"] for m in self.messages if m["type"] == "http.response.start"), None)
+        return next(
+            (m["status"] for m in self.messages if m["type"] == "http.response.start"), None
+        )
 
     @property
     def headers(self):
@@ -34,7 +36,9 @@ class Seen:
 
     @property
     def complete(self):
-        ends = [m for m in self.messages if m["type"] == "http.response.body" and not m.get("more_body")]
+        ends = [
+            m for m in self.messages if m["type"] == "http.response.body" and not m.get("more_body")
+        ]
         return len(ends) == 1
 
     @property
@@ -46,25 +50,51 @@ class Seen:
         return self.headers.get("idempotent-replayed") == "true"
 
 
-def a_scope(method="POST", path="/pay", *, key=KEY, headers=(), tenant="alice", query=b"", version="1.1", raw_path=b""):
-    named = {"content-type": "application/json"} | ({"x-tenant": tenant} if tenant else {}) | dict(headers)
+def a_scope(
+    method="POST",
+    path="/pay",
+    *,
+    key=KEY,
+    headers=(),
+    tenant="alice",
+    query=b"",
+    version="1.1",
+    raw_path=b"",
+):
+    named = (
+        {"content-type": "application/json"}
+        | ({"x-tenant": tenant} if tenant else {})
+        | dict(headers)
+    )
     lines = [(name.encode(), value.encode("latin-1")) for name, value in named.items()]
     if key is not None:
         lines.append((b"idempotency-key", key if isinstance(key, bytes) else f'"{key}"'.encode()))
-    scope = {"type": "http", "http_version": version, "method": method, "path": path, "query_string": query}
+    scope = {
+        "type": "http",
+        "http_version": version,
+        "method": method,
+        "path": path,
+        "query_string": query,
+    }
     scope |= {"raw_path": raw_path} if raw_path else {}
     return scope | {"headers": lines}
 
 
 async def ask(app, body=b'{"amount":1}', *, pieces=None, on_send=None, **scope):
-    """One request. *on_send* sees every message before it counts as received; an OSError in it is a client that left."""
+    """One request. *on_send* sees every message before it counts as received; an OSError in it
+    is a client that left.
+    """
     seen, left = Seen(), list(pieces if pieces is not None else [body])
 
     async def receive():
         if not left:
             return {"type": "http.disconnect"}
         piece = left.pop(0)
-        return piece if isinstance(piece, dict) else {"type": "http.request", "body": piece, "more_body": bool(left)}
+        return (
+            piece
+            if isinstance(piece, dict)
+            else {"type": "http.request", "body": piece, "more_body": bool(left)}
+        )
 
     async def send(message):
         if on_send is not None:
@@ -84,7 +114,9 @@ def tenant_of(scope):
 
 
 class Shop:
-    """An app that counts its effects and answers by a script: a status, an exception, or a function of (scope, receive, send)."""
+    """An app that counts its effects and answers by a script: a status, an exception, or a
+    function of (scope, receive, send).
+    """
 
     def __init__(self, *script):
         self.effects, self.script, self.bodies, self.started = 0, list(script), [], asyncio.Event()
@@ -109,7 +141,13 @@ class Shop:
 
 async def answer(send, status, body, **headers):
     named = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"application/json"), *named]})
+    await send(
+        {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [(b"content-type", b"application/json"), *named],
+        }
+    )
     await send({"type": "http.response.body", "body": body})
 
 

@@ -8,11 +8,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Shop:
-    """Every request that is not a GET is an effect, once per key. *faults* are taken one by one; then all is well.
+    """Every request that is not a GET is an effect, once per key. *faults* are taken one by one;
+    then all is well.
 
-    A fault is a status with headers, or a word: `reset` before anything is done, `lose` the answer after it, `cut` it off in the middle,
-    `break` it off where it does not say its length, say `both lengths`, `stall` in the middle of it, `hang` after it, or `vanish`: nobody
-    can connect any more.
+    A fault is a status with headers, or a word: `reset` before anything is done, `lose` the
+    answer after it, `cut` it off in the middle, `break` it off where it does not say its length,
+    say `both lengths`, `stall` in the middle of it, `hang` after it, or `vanish`: nobody can
+    connect any more.
     """
 
     def __init__(self, port=0):
@@ -42,7 +44,8 @@ class Shop:
 
         self.server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self.server.daemon_threads = True
-        self.server.handle_error = lambda *broken: None  # a client that hung up is nothing to talk about
+        # a client that hung up is nothing to talk about
+        self.server.handle_error = lambda *broken: None
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
 
@@ -103,7 +106,9 @@ class Shop:
     def say(self, handler, status, body, headers, *, cut=False):
         said = json.dumps(body).encode()
         handler.send_response(status)
-        for name, value in ({"content-type": "application/json", "content-length": str(len(said))} | headers).items():
+        for name, value in (
+            {"content-type": "application/json", "content-length": str(len(said))} | headers
+        ).items():
             handler.send_header(name, value)
         handler.end_headers()
         handler.wfile.write(said[:4] if cut else said)
@@ -114,7 +119,9 @@ class Shop:
 
 
 def in_chunks(handler, body):
-    """Without a body it begins well and does not end. With one it says its length besides, and a wrong one."""
+    """Without a body it begins well and does not end. With one it says its length besides, and a
+    wrong one.
+    """
     handler.send_response(200)
     handler.send_header("transfer-encoding", "chunked")
     if body is not None:

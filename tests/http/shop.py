@@ -1,4 +1,5 @@
-"""What the black-box tests run in uvicorn's workers: a shop whose effects are lines in a ledger that outlives every process.
+"""What the black-box tests run in uvicorn's workers: a shop whose effects are lines in a ledger
+that outlives every process.
 
 SHOP_STORE      the store's URL
 SHOP_LEDGER     the ledger: "order pid downstream_key", a line for each time that the handler did it
@@ -49,7 +50,13 @@ async def sell(scope, receive, send):
         await asyncio.to_thread(pass_gate, asked["gate"])
     said = orjson.dumps({"order": asked["order"], "size": len(body), "pid": os.getpid()})
     status = asked.get("status", 201)
-    await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"application/json")]})
+    await send(
+        {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [(b"content-type", b"application/json")],
+        }
+    )
     pieces = [said[at : at + 5] for at in range(0, len(said), 5)] if asked.get("stream") else [said]
     for piece in pieces[:-1]:
         await send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -57,7 +64,9 @@ async def sell(scope, receive, send):
 
 
 def shop(name, **settings):
-    return IdempotencyMiddleware(sell, guard, tenant=tenant_of, name=name, lease_s=LEASE_S, memory_max=4096, **settings)
+    return IdempotencyMiddleware(
+        sell, guard, tenant=tenant_of, name=name, lease_s=LEASE_S, memory_max=4096, **settings
+    )
 
 
 SHOPS = {
@@ -67,7 +76,9 @@ SHOPS = {
     "/v2": shop("v2", profile=STRIPE_V2),
 }
 if guard.store.capabilities.transactions:
-    SHOPS["/tx"] = shop("tx", routes=[Route("/tx", downstream="transaction")], profile=replace(IETF, strict=False))
+    SHOPS["/tx"] = shop(
+        "tx", routes=[Route("/tx", downstream="transaction")], profile=replace(IETF, strict=False)
+    )
 
 
 async def app(scope, receive, send):

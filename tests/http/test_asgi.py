@@ -1,4 +1,6 @@
-"""The middleware over raw ASGI: what is asked, what is stored, what is replayed, what leaves when."""
+"""The middleware over raw ASGI: what is asked, what is stored, what is replayed, what leaves
+when.
+"""
 
 import asyncio
 import contextlib
@@ -57,7 +59,9 @@ def test_a_repeated_request_gets_the_same_bytes_and_the_app_runs_once():
     assert shop.effects == 1
 
 
-@pytest.mark.parametrize("body", [b"", b"\x00\xff\xfe", "ü€\U0001f600".encode(), b"null", b"0"], ids=repr)
+@pytest.mark.parametrize(
+    "body", [b"", b"\x00\xff\xfe", "ü€\U0001f600".encode(), b"null", b"0"], ids=repr
+)
 def test_any_body_is_replayed_byte_for_byte(body):
     async def said(_scope, _receive, send):
         await answer(send, 200, body)
@@ -84,18 +88,34 @@ def test_a_status_that_says_nothing_was_done_is_never_stored(status, profile):
 
     refused, done, again = asked(guarded(shop, profile=profile), {}, {}, {})
 
-    assert [(s.status, s.replayed) for s in (refused, done, again)] == [(status, False), (201, False), (201, True)]
+    assert [(s.status, s.replayed) for s in (refused, done, again)] == [
+        (status, False),
+        (201, False),
+        (201, True),
+    ]
     assert shop.effects == 2
 
 
 def test_headers_are_replayed_if_they_are_allowed_and_cookies_never():
     async def said(_scope, _receive, send):
-        await answer(send, 201, b"{}", location="/pay/7", etag='"1"', set_cookie="session=alice", x_trace="1", x_mine="2")
+        await answer(
+            send,
+            201,
+            b"{}",
+            location="/pay/7",
+            etag='"1"',
+            set_cookie="session=alice",
+            x_trace="1",
+            x_mine="2",
+        )
 
     first, again = asked(guarded(Shop(said), headers=["X-Mine"]), {}, {})
 
     assert first.headers["set-cookie"] == "session=alice"
-    assert {name: again.headers.get(name) for name in ("location", "etag", "set-cookie", "x-trace", "x-mine")} == {
+    assert {
+        name: again.headers.get(name)
+        for name in ("location", "etag", "set-cookie", "x-trace", "x-mine")
+    } == {
         "location": "/pay/7",
         "etag": '"1"',
         "set-cookie": None,
@@ -142,7 +162,10 @@ def test_what_is_not_http_goes_to_the_app_untouched():
 
 def test_only_configured_routes_are_effects():
     shop = Shop()
-    app = guarded(shop, routes=[Route("/pay/{id}/refund"), Route("/admin/*", methods=["DELETE"], required=False)])
+    app = guarded(
+        shop,
+        routes=[Route("/pay/{id}/refund"), Route("/admin/*", methods=["DELETE"], required=False)],
+    )
 
     seen = asked(
         app,
@@ -173,7 +196,9 @@ def test_a_path_that_cannot_be_meant_is_refused(path):
 
 @pytest.mark.parametrize("chosen", ["include", "exclude"])
 def test_members_are_chosen_by_a_list(chosen):
-    """The letters of a word would be members that nobody has: every body would be the same request."""
+    """The letters of a word would be members that nobody has: every body would be the same
+    request.
+    """
     with pytest.raises(ContractViolation, match="lists of members"):
         Route("/pay", **{chosen: "amount"})
 
@@ -198,9 +223,14 @@ def test_an_optional_key_may_be_absent_and_then_nothing_is_recorded():
 def test_two_tenants_with_one_key_never_see_each_other():
     shop = Shop()
 
-    alice, bob, alice_again, bob_again = asked(guarded(shop), {}, {"tenant": "bob"}, {}, {"tenant": "bob"})
+    alice, bob, alice_again, bob_again = asked(
+        guarded(shop), {}, {"tenant": "bob"}, {}, {"tenant": "bob"}
+    )
 
-    assert [s.body for s in (alice, bob, alice_again, bob_again)] == [b'{"effect":1}', b'{"effect":2}'] * 2
+    assert [s.body for s in (alice, bob, alice_again, bob_again)] == [
+        b'{"effect":1}',
+        b'{"effect":2}',
+    ] * 2
     assert [s.replayed for s in (alice, bob)] == [False, False]
 
 
@@ -211,7 +241,9 @@ def test_a_key_of_somebody_else_is_answered_as_one_that_nobody_has(step):
 
     app = guarded(Shop(step, fixed, fixed))
 
-    _, unknown, theirs = asked(app, {"body": b"other"}, {"tenant": "bob", "key": OTHER}, {"tenant": "bob"})
+    _, unknown, theirs = asked(
+        app, {"body": b"other"}, {"tenant": "bob", "key": OTHER}, {"tenant": "bob"}
+    )
 
     assert unknown.messages == theirs.messages
     assert theirs.body == b"new"
@@ -265,7 +297,9 @@ def test_a_customer_who_is_known_by_an_address_is_served_and_one_warning_is_logg
 
     assert ([answer.status for answer in seen], shop.effects) == ([201] * 3, 2)
     (warning,) = caplog.messages
-    assert warning.startswith("tenant contains a personal identifier (an e-mail address). It is taken as it is")
+    assert warning.startswith(
+        "tenant contains a personal identifier (an e-mail address). It is taken as it is"
+    )
     assert "example.test" not in warning
 
 
@@ -349,7 +383,11 @@ def test_two_keys_are_no_key():
 def test_a_bare_key_is_the_same_key_where_it_is_allowed():
     shop = Shop()
 
-    _, again = asked(guarded(shop, profile=replace(IETF, strict=False)), {"key": KEY.encode()}, {"key": f'"{KEY}"'.encode()})
+    _, again = asked(
+        guarded(shop, profile=replace(IETF, strict=False)),
+        {"key": KEY.encode()},
+        {"key": f'"{KEY}"'.encode()},
+    )
 
     assert again.replayed
 
@@ -387,7 +425,9 @@ def test_another_path_or_method_is_another_scope():
 
 
 def test_another_resource_of_the_same_route_is_a_conflict():
-    seen = asked(guarded(Shop(), routes=[Route("/pay/{id}")]), {"path": "/pay/1"}, {"path": "/pay/2"})
+    seen = asked(
+        guarded(Shop(), routes=[Route("/pay/{id}")]), {"path": "/pay/1"}, {"path": "/pay/2"}
+    )
 
     assert [s.status for s in seen] == [201, 422]
 
@@ -457,7 +497,11 @@ def in_flight(profile=IETF, **settings):
 def test_a_request_that_is_in_flight_is_told_so_and_when_to_come_again():
     first, meanwhile, after, effects = in_flight()
 
-    assert (meanwhile.status, meanwhile.headers["retry-after"], meanwhile.json["code"]) == (409, "1", "RETRY_IN_FLIGHT")
+    assert (meanwhile.status, meanwhile.headers["retry-after"], meanwhile.json["code"]) == (
+        409,
+        "1",
+        "RETRY_IN_FLIGHT",
+    )
     assert (first.status, after.status, after.replayed, effects) == (201, 201, True, 1)
 
 
@@ -484,7 +528,9 @@ def test_hundreds_of_duplicates_at_once_are_one_effect():
 # ---------------------------------------------------------------- errors after the effect
 
 
-@pytest.mark.parametrize("step", [500, 503, RuntimeError("a bug after the effect"), ConnectionResetError()], ids=repr)
+@pytest.mark.parametrize(
+    "step", [500, 503, RuntimeError("a bug after the effect"), ConnectionResetError()], ids=repr
+)
 def test_ietf_what_may_have_been_done_is_in_doubt_and_not_done_again(step):
     shop, guard = Shop(step), Guard(MemoryStore(), cache=0)
 
@@ -512,8 +558,18 @@ def test_stripe_v1_stores_an_exception_as_the_500_that_it_is():
 
     first, again = asked(guarded(shop, profile="stripe_v1"), {}, {})
 
-    assert (first.status, first.body, first.complete, first.raised) == (500, b"Internal Server Error", True, error)
-    assert (again.status, again.body, again.replayed, shop.effects) == (500, b"Internal Server Error", True, 1)
+    assert (first.status, first.body, first.complete, first.raised) == (
+        500,
+        b"Internal Server Error",
+        True,
+        error,
+    )
+    assert (again.status, again.body, again.replayed, shop.effects) == (
+        500,
+        b"Internal Server Error",
+        True,
+        1,
+    )
 
 
 @pytest.mark.parametrize("step", [500, RuntimeError("a bug after the effect")], ids=repr)
@@ -534,7 +590,10 @@ def test_stripe_v2_drives_failed_work_to_its_end_under_one_key(step):
 
     _, done, again = asked(guarded(shop, profile="stripe_v2"), {}, {}, {})
 
-    assert [(s.status, s.body, s.replayed) for s in (done, again)] == [(201, b"done", False), (201, b"done", True)]
+    assert [(s.status, s.body, s.replayed) for s in (done, again)] == [
+        (201, b"done", False),
+        (201, b"done", True),
+    ]
     assert len(keys) == 2
     assert len(set(keys)) == 1
 
@@ -544,7 +603,10 @@ def test_a_refusal_does_not_speak_for_a_run_before_it_that_may_have_done_somethi
     failed, refused = asked(guarded(Shop(500, 422), profile="stripe_v2"), {}, {})
     (at_once,) = asked(guarded(Shop(422), profile="stripe_v2"), {})
 
-    assert [(s.status, s.headers.get("x-effectonce-tried")) for s in (failed, refused)] == [(500, "unsure"), (422, "unsure")]
+    assert [(s.status, s.headers.get("x-effectonce-tried")) for s in (failed, refused)] == [
+        (500, "unsure"),
+        (422, "unsure"),
+    ]
     assert "x-effectonce-tried" not in at_once.headers
 
 
@@ -585,19 +647,32 @@ def test_a_person_settles_a_doubt_with_a_response():
     asked(app, {})
     (doubt,) = guard.in_doubt()
 
-    response = {"status": 201, "headers": [["content-type", "application/json"]], "body": '{"receipt":7}'}
+    response = {
+        "status": 201,
+        "headers": [["content-type", "application/json"]],
+        "body": '{"receipt":7}',
+    }
     guard.confirm(doubt.request.key, result=response, by="ann", reason="the bank has it")
     (again,) = asked(app, {})
 
-    assert (again.status, again.body, again.replayed, shop.effects) == (201, b'{"receipt":7}', True, 1)
+    assert (again.status, again.body, again.replayed, shop.effects) == (
+        201,
+        b'{"receipt":7}',
+        True,
+        1,
+    )
 
 
-@pytest.mark.parametrize("result", ["receipt 7", {"status": 99}, {"status": 201, "base64": "!"}, None], ids=repr)
+@pytest.mark.parametrize(
+    "result", ["receipt 7", {"status": 99}, {"status": 201, "base64": "!"}, None], ids=repr
+)
 def test_a_settled_result_that_is_no_response_is_told_as_done(result):
     guard = Guard(MemoryStore(), cache=0)
     app = guarded(Shop(500), guard)
     asked(app, {})
-    guard.confirm(guard.in_doubt()[0].request.key, result=result, by="ann", reason="the bank has it")
+    guard.confirm(
+        guard.in_doubt()[0].request.key, result=result, by="ann", reason="the bank has it"
+    )
 
     (again,) = asked(app, {})
 
@@ -629,7 +704,9 @@ def test_an_expired_key_is_told_and_not_run_again():
     guard.sweep()
     (buried,) = asked(app, {})
 
-    assert [(s.status, s.json["error"]["code"]) for s in (late, buried)] == [(410, "key_expired")] * 2
+    assert [(s.status, s.json["error"]["code"]) for s in (late, buried)] == [
+        (410, "key_expired")
+    ] * 2
     assert shop.effects == 1
 
 
@@ -675,7 +752,11 @@ def test_a_zombie_that_has_begun_to_stream_is_cut_off():
 
     first, second, third = overtaken(STRIPE_V2, streaming)
 
-    assert (first.body, first.complete, type(first.raised).__name__) == (b"the zom", False, "LeaseLost")
+    assert (first.body, first.complete, type(first.raised).__name__) == (
+        b"the zom",
+        False,
+        "LeaseLost",
+    )
     assert second.body == third.body == b'{"effect":2}'
 
 
@@ -693,7 +774,9 @@ def test_a_zombie_whose_successor_is_not_done_is_told_to_come_again():
             await never.wait()
             await answer(send, 201, b"its successor's")
 
-        app = guarded(Shop(slow, slower), Guard(MemoryStore(clock=clock), cache=0), profile=STRIPE_V2)
+        app = guarded(
+            Shop(slow, slower), Guard(MemoryStore(clock=clock), cache=0), profile=STRIPE_V2
+        )
         first = asyncio.create_task(ask(app))
         await started.wait()
         clock.advance(31)
@@ -708,7 +791,11 @@ def test_a_zombie_whose_successor_is_not_done_is_told_to_come_again():
     assert second.body == b"its successor's"
 
 
-@pytest.mark.parametrize(("profile", "status", "effects"), [(IETF, 500, 1), (STRIPE_V2, 201, 2)], ids=["ietf", "stripe_v2"])
+@pytest.mark.parametrize(
+    ("profile", "status", "effects"),
+    [(IETF, 500, 1), (STRIPE_V2, 201, 2)],
+    ids=["ietf", "stripe_v2"],
+)
 def test_an_owner_that_vanished_leaves_a_doubt_or_a_request_to_run_again(profile, status, effects):
     async def main():
         clock, shop = FakeClock(), Shop(hang)
@@ -736,7 +823,12 @@ def test_a_client_that_leaves_while_it_uploads_claims_nothing():
 
     (seen,) = asked(
         guarded(shop, guard),
-        {"pieces": [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]},
+        {
+            "pieces": [
+                {"type": "http.request", "body": b"{", "more_body": True},
+                {"type": "http.disconnect"},
+            ]
+        },
     )
 
     assert (seen.status, seen.body, seen.raised) == (400, b"", None)
@@ -876,14 +968,20 @@ def test_a_stream_begins_early_and_ends_when_it_is_recorded():
 
 def test_a_response_that_says_how_long_it_is_is_not_complete_before_it_is_recorded():
     async def wrapped(_scope, _receive, send):
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"8")]})
+        await send(
+            {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"8")]}
+        )
         await send({"type": "http.response.body", "body": b"one ", "more_body": True})
         await send({"type": "http.response.body", "body": b"two ", "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     told, seen = states_when_told(wrapped)
 
-    assert told == [("start", State.DISPATCHED), (b"one ", State.DISPATCHED), (b"two ", State.COMPLETED)]
+    assert told == [
+        ("start", State.DISPATCHED),
+        (b"one ", State.DISPATCHED),
+        (b"two ", State.COMPLETED),
+    ]
     assert seen.body == b"one two "
 
 
@@ -923,7 +1021,11 @@ def test_background_work_that_fails_changes_nothing_about_the_response():
 
     first, again = asked(guarded(Shop(said)), {}, {})
 
-    assert (first.status, first.complete, str(first.raised)) == (201, True, "the mail server is away")
+    assert (first.status, first.complete, str(first.raised)) == (
+        201,
+        True,
+        "the mail server is away",
+    )
     assert (again.status, again.replayed) == (201, True)
 
 
@@ -994,7 +1096,9 @@ def test_the_app_is_not_offered_what_would_go_past_the_record():
 def test_a_body_that_is_announced_as_too_large_is_not_read():
     shop = Shop()
 
-    (seen,) = asked(guarded(shop, body_max=10), {"headers": {"content-length": "11"}, "body": b"x" * 11})
+    (seen,) = asked(
+        guarded(shop, body_max=10), {"headers": {"content-length": "11"}, "body": b"x" * 11}
+    )
 
     assert (seen.status, len(seen.unread), shop.effects) == (413, 1, 0)
 
@@ -1002,14 +1106,19 @@ def test_a_body_that_is_announced_as_too_large_is_not_read():
 def test_a_body_that_grows_too_large_is_not_read_further():
     shop, guard = Shop(), Guard(MemoryStore(), cache=0)
 
-    (seen,) = asked(guarded(shop, guard, body_max=10), {"pieces": [b"12345", b"67890", b"1", b"2", b"3"]})
+    (seen,) = asked(
+        guarded(shop, guard, body_max=10), {"pieces": [b"12345", b"67890", b"1", b"2", b"3"]}
+    )
 
     assert (seen.status, seen.unread, shop.effects) == (413, [b"2", b"3"], 0)
     assert sum(guard.counts().values()) == 0
 
 
 def test_a_body_of_exactly_the_limit_is_taken():
-    (seen,) = asked(guarded(Shop(), body_max=10, memory_max=4), {"body": b"x" * 10, "headers": {"content-length": "10"}})
+    (seen,) = asked(
+        guarded(Shop(), body_max=10, memory_max=4),
+        {"body": b"x" * 10, "headers": {"content-length": "10"}},
+    )
 
     assert seen.status == 201
 
@@ -1047,7 +1156,10 @@ def test_a_stored_response_is_text_that_a_person_can_read():
 
     (record,) = store.apply(Browse(State.COMPLETED))
 
-    assert record.outcome == b'v1 ok {"status":201,"headers":[["content-type","application/json"]],"body":"{\\"effect\\":1}"}'
+    assert (
+        record.outcome == b"v1 ok"
+        b' {"status":201,"headers":[["content-type","application/json"]],"body":"{\\"effect\\":1}"}'
+    )
 
 
 def test_with_a_keyring_nobody_who_reads_the_store_can_read_a_response():
@@ -1070,7 +1182,9 @@ def test_an_irreversible_route_needs_a_store_that_does_not_forget():
 
 
 def test_a_profile_is_data():
-    teapot = Profile(name="mine", status={**IETF.status, **{t: 418 for t in IETF.status if t == "KEY_CONFLICT"}})
+    teapot = Profile(
+        name="mine", status={**IETF.status, **{t: 418 for t in IETF.status if t == "KEY_CONFLICT"}}
+    )
 
     _, seen = asked(guarded(Shop(), profile=teapot), {}, {"body": b"2"})
 

@@ -1,4 +1,6 @@
-"""A real server with two workers, on each store, seen from outside: every effect is a line in a ledger that no worker can take back."""
+"""A real server with two workers, on each store, seen from outside: every effect is a line in a
+ledger that no worker can take back.
+"""
 
 import asyncio
 import contextlib
@@ -27,13 +29,31 @@ class Shop:
     """uvicorn with its workers, and the ledger."""
 
     def __init__(self, url, folder, count):
-        self.folder, self.ledger, self.port, self.bookings = folder, folder / "ledger", free_port(), count
+        self.folder, self.ledger, self.port, self.bookings = (
+            folder,
+            folder / "ledger",
+            free_port(),
+            count,
+        )
         self.url = f"http://127.0.0.1:{self.port}"
         environment = os.environ | {"SHOP_STORE": url, "SHOP_LEDGER": str(self.ledger)}
-        command = [sys.executable, "-m", "uvicorn", "tests.http.shop:app", "--port", str(self.port), "--workers", str(WORKERS)]
+        command = [
+            sys.executable,
+            "-m",
+            "uvicorn",
+            "tests.http.shop:app",
+            "--port",
+            str(self.port),
+            "--workers",
+            str(WORKERS),
+        ]
         with (folder / "log").open("wb") as log:
             self.process = subprocess.Popen(
-                [*command, "--log-level", "warning", "--no-access-log"], cwd=ROOT, env=environment, stdout=log, stderr=log
+                [*command, "--log-level", "warning", "--no-access-log"],
+                cwd=ROOT,
+                env=environment,
+                stdout=log,
+                stderr=log,
             )
         until(self.ready, f"two workers, see {folder / 'log'}")
 
@@ -51,12 +71,18 @@ class Shop:
         self.process.wait()
 
     def lines(self, order):
-        """What was really done for an order: the worker's pid and the key that the handler would have handed on."""
+        """What was really done for an order: the worker's pid and the key that the handler would
+        have handed on.
+        """
         written = self.ledger.read_text().splitlines() if self.ledger.exists() else []
         return [tuple(line.split()[1:]) for line in written if line.split()[0] == order]
 
     def post(self, path, order, *, key=None, tenant="alice", **more):
-        headers = {"x-tenant": tenant, "idempotency-key": key or order, "content-type": "application/json"}
+        headers = {
+            "x-tenant": tenant,
+            "idempotency-key": key or order,
+            "content-type": "application/json",
+        }
         with httpx.Client(timeout=60) as client:
             return client.post(self.url + path, headers=headers, json={"order": order} | more)
 
@@ -110,6 +136,7 @@ def shop(request, tmp_path_factory):
 
         def count():
             return server.execute("SELECT count(*) FROM bookings", url)[0][0]
+
     else:
         url, count = redis.emptied(redis.server()).url, None
     made = Shop(url, folder, count)
@@ -127,7 +154,9 @@ def test_a_repeat_gets_the_same_bytes_from_whichever_worker(shop, order):
     again = [shop.post("/ietf", order) for _ in range(8)]
 
     assert first.status_code == 201
-    assert {(s.status_code, s.content, s.headers.get("idempotent-replayed")) for s in again} == {(201, first.content, "true")}
+    assert {(s.status_code, s.content, s.headers.get("idempotent-replayed")) for s in again} == {
+        (201, first.content, "true")
+    }
     assert len(shop.lines(order)) == 1
 
 
@@ -166,11 +195,18 @@ def test_a_crowd_of_duplicates_is_one_effect(shop, order):
     headers = {"x-tenant": "alice", "idempotency-key": order}
 
     async def caller(client):
-        return [await client.post(f"{shop.url}/waits", headers=headers, json={"order": order}) for _ in range(CROWD // CALLERS)]
+        return [
+            await client.post(f"{shop.url}/waits", headers=headers, json={"order": order})
+            for _ in range(CROWD // CALLERS)
+        ]
 
     async def main():
         async with httpx.AsyncClient(timeout=60) as client:
-            return [answer for each in await asyncio.gather(*(caller(client) for _ in range(CALLERS))) for answer in each]
+            return [
+                answer
+                for each in await asyncio.gather(*(caller(client) for _ in range(CALLERS)))
+                for answer in each
+            ]
 
     seen = asyncio.run(main())
 
@@ -180,12 +216,15 @@ def test_a_crowd_of_duplicates_is_one_effect(shop, order):
 
 
 def killed(shop, path, order):
-    """The worker dies with SIGKILL while the handler runs; then the same request comes until it is not in flight any more."""
+    """The worker dies with SIGKILL while the handler runs; then the same request comes until it
+    is not in flight any more.
+    """
     gate, seen = shop.gate(), []
     thread, box = shop.held(path, order, gate)
     os.kill(int(shop.lines(order)[0][0]), signal.SIGKILL)
     thread.join()
-    opened = threading.Thread(target=pass_through, args=(gate,), daemon=True)  # for whoever runs it again
+    # for whoever runs it again
+    opened = threading.Thread(target=pass_through, args=(gate,), daemon=True)
     opened.start()
 
     def settled():
@@ -213,15 +252,19 @@ def test_a_worker_that_is_killed_leaves_a_doubt_and_nothing_is_done_twice(shop, 
     assert len(shop.lines(order)) == 1
 
 
-def test_a_worker_that_is_killed_is_taken_over_under_the_same_key_where_that_is_allowed(shop, order):
+def test_a_worker_that_is_killed_is_taken_over_under_the_same_key_where_that_is_allowed(
+    shop, order
+):
     _, done = killed(shop, "/v2", order)
 
     assert done.status_code == 201
     assert len(shop.lines(order)) == 2
-    assert len({key for _, key in shop.lines(order)}) == 1  # a downstream that honours it has done it once
+    # a downstream that honours it has done it once
+    assert len({key for _, key in shop.lines(order)}) == 1
 
 
-@pytest.mark.parametrize("shop", ["sqlite", "postgres"], indirect=True)  # Redis has no transactions that a handler could share
+# Redis has no transactions that a handler could share
+@pytest.mark.parametrize("shop", ["sqlite", "postgres"], indirect=True)
 def test_a_worker_that_is_killed_in_a_transaction_leaves_nothing(shop, order):
     before = shop.bookings()
 
@@ -232,8 +275,16 @@ def test_a_worker_that_is_killed_in_a_transaction_leaves_nothing(shop, order):
 
 
 def head(order, path="/ietf", **headers):
-    named = {"host": "x", "x-tenant": "alice", "idempotency-key": order, "content-type": "application/json"} | headers
-    return f"POST {path} HTTP/1.1\r\n{''.join(f'{n}: {v}' + chr(13) + chr(10) for n, v in named.items())}\r\n".encode()
+    named = {
+        "host": "x",
+        "x-tenant": "alice",
+        "idempotency-key": order,
+        "content-type": "application/json",
+    } | headers
+    return (
+        f"POST {path}"
+        f" HTTP/1.1\r\n{''.join(f'{n}: {v}' + chr(13) + chr(10) for n, v in named.items())}\r\n".encode()
+    )
 
 
 def test_a_client_that_leaves_gets_its_answer_when_it_comes_again(shop, order):

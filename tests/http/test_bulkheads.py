@@ -1,4 +1,6 @@
-"""What each tenant has of an upstream: breakers and retries of its own, and connections as long as others find some."""
+"""What each tenant has of an upstream: breakers and retries of its own, and connections as long
+as others find some.
+"""
 
 import asyncio
 

@@ -1,4 +1,6 @@
-"""The real clients against a server that goes wrong: one key in all attempts, one effect, and the truth about the rest."""
+"""The real clients against a server that goes wrong: one key in all attempts, one effect, and
+the truth about the rest.
+"""
 
 import time
 from email.utils import formatdate
@@ -114,14 +116,22 @@ def test_a_conflict_that_nobody_explains_is_not_repeated(shop, caller):
 
 
 @each_client
-@pytest.mark.parametrize("written", [str, lambda delay: formatdate(time.time() + delay, usegmt=True)], ids=["seconds", "date"])
+@pytest.mark.parametrize(
+    "written",
+    [str, lambda delay: formatdate(time.time() + delay, usegmt=True)],
+    ids=["seconds", "date"],
+)
 def test_a_delay_that_does_not_fit_is_handed_back(shop, caller, written):
     delay = written(900)
     shop.faults = [(429, {"retry-after": delay})]
 
     [(status, headers)] = caller.calls(shop.url, "/pay")
 
-    assert (status, headers["retry-after"], headers["x-effectonce-tried"]) == (429, delay, "gave-up")
+    assert (status, headers["retry-after"], headers["x-effectonce-tried"]) == (
+        429,
+        delay,
+        "gave-up",
+    )
     assert len(shop.requests) == 1
 
 
@@ -155,7 +165,11 @@ def test_without_a_key_what_may_have_landed_is_not_sent_again(shop, caller):
         caller.calls(shop.url, "/pay")
 
     assert (shop.effects, shop.keys) == (1, [None])
-    assert (tried(caught).verdict.certainty, tried(caught).attempts, tried(caught).gave_up) == (Certainty.AMBIGUOUS, 1, False)
+    assert (tried(caught).verdict.certainty, tried(caught).attempts, tried(caught).gave_up) == (
+        Certainty.AMBIGUOUS,
+        1,
+        False,
+    )
 
 
 @each_client
@@ -222,7 +236,11 @@ def test_a_connection_that_was_refused_is_known_to_have_sent_nothing(nobody, cal
     with pytest.raises(Exception) as caught:
         caller.calls(nobody, "/pay")
 
-    assert (tried(caught).verdict.certainty, tried(caught).attempts, tried(caught).gave_up) == (Certainty.NOT_SENT, 3, True)
+    assert (tried(caught).verdict.certainty, tried(caught).attempts, tried(caught).gave_up) == (
+        Certainty.NOT_SENT,
+        3,
+        True,
+    )
 
 
 @each_client
@@ -279,7 +297,11 @@ def test_the_last_of_many_refusals_says_that_there_were_enough(shop, caller):
 
     verdict = classify(Answer(status, headers))
     assert (status, headers["x-effectonce-tried"], len(shop.requests)) == (423, "gave-up", 3)
-    assert (verdict.certainty, verdict.retryable, verdict.final) == (Certainty.REJECTED, False, False)
+    assert (verdict.certainty, verdict.retryable, verdict.final) == (
+        Certainty.REJECTED,
+        False,
+        False,
+    )
 
 
 # ---------------------------------------------------------------- deadline, breaker, budget, turn
@@ -290,7 +312,9 @@ def test_a_request_ends_when_its_effect_has_no_time_left(shop, caller):
     shop.faults = ["hang"] * 3
 
     with pytest.raises(GaveUp):
-        caller.guarded(shop.url, "/pay", wait_s=25.0, contract={"retry": Retry(attempts=1, deadline_s=0.3)})
+        caller.guarded(
+            shop.url, "/pay", wait_s=25.0, contract={"retry": Retry(attempts=1, deadline_s=0.3)}
+        )
 
     assert len(shop.requests) <= 1  # none, where the time was over before it left
 
@@ -300,7 +324,12 @@ def test_a_request_ends_when_its_policy_has_no_time_left(shop, caller):
     shop.faults = ["hang"] * 3
 
     with pytest.raises(Exception) as caught:
-        caller.calls(shop.url, ("GET", "/basket"), wait_s=25.0, retry=Retry(attempts=3, deadline_s=0.3, base_s=0.001))
+        caller.calls(
+            shop.url,
+            ("GET", "/basket"),
+            wait_s=25.0,
+            retry=Retry(attempts=3, deadline_s=0.3, base_s=0.001),
+        )
 
     assert tried(caught).gave_up
     assert tried(caught).verdict.certainty is Certainty.AMBIGUOUS
@@ -329,11 +358,19 @@ def test_a_host_that_is_down_is_left_alone_and_its_neighbour_is_not(shop, caller
         caller.calls(shop.url, ("GET", "/basket"), breaker=circuits)
     with pytest.raises(CircuitOpen):
         caller.calls(shop.url, ("GET", "/basket"), breaker=circuits)
-    [(status, _)] = caller.calls(shop.url.replace("127.0.0.1", "localhost"), ("GET", "/basket"), breaker=circuits)
+    [(status, _)] = caller.calls(
+        shop.url.replace("127.0.0.1", "localhost"), ("GET", "/basket"), breaker=circuits
+    )
 
     assert (len(shop.requests), status) == (3, 200)
-    assert [circuits[host].phase for host in ("127.0.0.1", "localhost")] == [Phase.OPEN, Phase.CLOSED]
-    assert (tried(caught).gave_up, tried(caught).verdict.certainty) == (True, Certainty.AMBIGUOUS), "the first may have landed"
+    assert [circuits[host].phase for host in ("127.0.0.1", "localhost")] == [
+        Phase.OPEN,
+        Phase.CLOSED,
+    ]
+    assert (tried(caught).gave_up, tried(caught).verdict.certainty) == (
+        True,
+        Certainty.AMBIGUOUS,
+    ), "the first may have landed"
 
 
 @each_client
@@ -345,7 +382,10 @@ def test_one_circuit_may_stand_for_all_hosts(shop, caller):
     with pytest.raises(CircuitOpen) as caught:
         caller.calls(shop.url.replace("127.0.0.1", "localhost"), "/pay", breaker=circuit)
 
-    assert (len(shop.requests), caught.value.effectonce_verdict.certainty) == (1, Certainty.NOT_SENT)
+    assert (len(shop.requests), caught.value.effectonce_verdict.certainty) == (
+        1,
+        Certainty.NOT_SENT,
+    )
 
 
 @each_client
@@ -364,7 +404,10 @@ def test_retries_of_a_request_count_in_its_turn(shop, caller):
     guard = Guard("memory://")
     shop.faults = ["reset"] * 9
 
-    with guard.turn("chat", "turn-1", budget=Budget(attempts=2)), pytest.raises(Exception) as caught:
+    with (
+        guard.turn("chat", "turn-1", budget=Budget(attempts=2)),
+        pytest.raises(Exception) as caught,
+    ):
         caller.calls(shop.url, ("GET", "/basket"), retry=Retry(attempts=5, base_s=0.001))
 
     assert (len(shop.requests), tried(caught).gave_up) == (2, True)

@@ -69,11 +69,14 @@ def in_a_loop(caller, url, path="/pay"):
     return alooping(send)
 
 
-# ---------------------------------------------------------------- an answer that breaks off while it is read
+# ---------------------------------------------------------------- an answer that breaks off
+# while it is read
 
 
 @each_client
-def test_an_answer_that_does_not_say_its_length_and_breaks_off_is_asked_for_under_the_same_key(shop, caller):
+def test_an_answer_that_does_not_say_its_length_and_breaks_off_is_asked_for_under_the_same_key(
+    shop, caller
+):
     shop.faults = ["break"]
 
     assert in_a_loop(caller, shop.url)[1:] == ["200"]
@@ -91,7 +94,9 @@ def stream_with_requests(client, url):
 
 
 def stream_with_urllib3(client, url):
-    return b"".join(client.request("POST", url, body=b"1", preload_content=False).stream(1)).decode()
+    return b"".join(
+        client.request("POST", url, body=b"1", preload_content=False).stream(1)
+    ).decode()
 
 
 STREAMS = {
@@ -138,7 +143,10 @@ def test_so_is_a_stream_of_aiohttp(shop, reading):
     shop.faults = ["break"]
 
     async def send():
-        async with aiohttp.ClientSession() as made, protect(made, retry=ONCE).post(shop.url + "/pay") as response:
+        async with (
+            aiohttp.ClientSession() as made,
+            protect(made, retry=ONCE).post(shop.url + "/pay") as response,
+        ):
             return (await reading(response.content)).decode()
 
     assert alooping(send)[1:] == ['{"effect": 1}']
@@ -150,9 +158,13 @@ def test_a_stream_that_the_caller_has_read_enough_of_was_answered(shop, name):
     """The next request is another one."""
     shop.faults = ["break", None]
     first_piece = {
-        "httpx": lambda client, url: next(client.send(client.build_request("POST", url), stream=True).iter_raw()),
+        "httpx": lambda client, url: next(
+            client.send(client.build_request("POST", url), stream=True).iter_raw()
+        ),
         "requests": lambda client, url: next(client.post(url, stream=True).iter_content(1)),
-        "urllib3": lambda client, url: next(client.request("POST", url, preload_content=False).stream(1)),
+        "urllib3": lambda client, url: next(
+            client.request("POST", url, preload_content=False).stream(1)
+        ),
     }[name]
 
     with STREAMS[name][0]() as made:
@@ -183,7 +195,11 @@ def test_a_stream_that_is_read_again_after_it_broke_takes_no_number_away(shop):
         return "sent"
 
     assert alooping(send) == ["sent"]
-    assert (shop.effects, shop.keys[0] == shop.keys[1], shop.keys[1] == shop.keys[2]) == (2, True, False)
+    assert (shop.effects, shop.keys[0] == shop.keys[1], shop.keys[1] == shop.keys[2]) == (
+        2,
+        True,
+        False,
+    )
 
 
 # ---------------------------------------------------------------- redirects, authentication
@@ -217,10 +233,21 @@ def test_requests_that_have_to_authenticate_first_keep_their_key(shop):
 
     with requests.Session() as made:
         client = protect(made, retry=SOON)
-        told = looping(lambda: client.post(shop.url + "/pay", auth=requests.auth.HTTPDigestAuth("anna", "secret")).text)
+        told = looping(
+            lambda: (
+                client.post(
+                    shop.url + "/pay", auth=requests.auth.HTTPDigestAuth("anna", "secret")
+                ).text
+            )
+        )
 
     assert told == ['{"effect": 1}']
-    assert (shop.effects, len(shop.keys), len(set(shop.keys)), None in shop.keys) == (1, 3, 1, False)
+    assert (shop.effects, len(shop.keys), len(set(shop.keys)), None in shop.keys) == (
+        1,
+        3,
+        1,
+        False,
+    )
 
 
 # ---------------------------------------------------------------- time
@@ -235,7 +262,8 @@ def test_a_body_that_can_be_read_once_has_the_time_that_the_policy_says(shop, de
         return httpx.Response(200)
 
     with protect(
-        httpx.Client(transport=httpx.MockTransport(handle), timeout=None), retry=Retry(attempts=3, deadline_s=deadline_s)
+        httpx.Client(transport=httpx.MockTransport(handle), timeout=None),
+        retry=Retry(attempts=3, deadline_s=deadline_s),
     ) as client:
         client.post("http://shop.example/pay", content=iter([b"1"]))
 
@@ -258,6 +286,9 @@ def test_an_answer_of_aiohttp_that_stalls_gives_its_connection_back(shop):
 
 @each_client
 def test_a_policy_without_end_is_no_time_out_that_a_socket_refuses(shop, caller):
-    assert [status for status, _ in caller.calls(shop.url, "/pay", wait_s=None, retry=Retry(attempts=3, deadline_s=inf))] == [
-        200
-    ]
+    assert [
+        status
+        for status, _ in caller.calls(
+            shop.url, "/pay", wait_s=None, retry=Retry(attempts=3, deadline_s=inf)
+        )
+    ] == [200]

@@ -11,7 +11,19 @@ import pytest
 import requests
 import urllib3
 
-from effectonce import Breaker, Bucket, Certainty, Circuit, ContractViolation, Guard, Phase, Retry, RetryBudget, Rule, Scope
+from effectonce import (
+    Breaker,
+    Bucket,
+    Certainty,
+    Circuit,
+    ContractViolation,
+    Guard,
+    Phase,
+    Retry,
+    RetryBudget,
+    Rule,
+    Scope,
+)
 from effectonce.http.client.protect import ROWS, WITNESSES, KeyHeader, protect
 from effectonce.retries.clients import inner_attempts
 from effectonce.stores.memory import MemoryStore
@@ -38,7 +50,9 @@ def made(loop, caller):
 
 
 def closed(loop, client):
-    if asyncio.iscoroutinefunction(getattr(client, "aclose", client.close if hasattr(client, "close") else None)):
+    if asyncio.iscoroutinefunction(
+        getattr(client, "aclose", client.close if hasattr(client, "close") else None)
+    ):
         loop.run(client.aclose() if hasattr(client, "aclose") else client.close())
     elif hasattr(client, "close"):
         client.close()
@@ -57,7 +71,10 @@ def test_a_client_is_protected_once_in_place_and_sends_each_attempt_once(loop, c
 
 
 def test_a_client_that_is_not_known_is_refused():
-    with pytest.raises(TypeError, match=r"io.StringIO is not a client that effectonce can protect. Nothing was changed"):
+    with pytest.raises(
+        TypeError,
+        match=r"io.StringIO is not a client that effectonce can protect. Nothing was changed",
+    ):
         protect(io.StringIO())
 
 
@@ -97,7 +114,10 @@ def test_a_middleware_of_the_callers_own_runs_outside_of_ours(shop):
         return await handler(request)
 
     async def main():
-        async with aiohttp.ClientSession(middlewares=(own,)) as session, protect(session, retry=SOON).get(shop.url) as response:
+        async with (
+            aiohttp.ClientSession(middlewares=(own,)) as session,
+            protect(session, retry=SOON).get(shop.url) as response,
+        ):
             return response.status
 
     shop.faults = ["reset"]
@@ -109,7 +129,9 @@ def test_a_middleware_of_the_callers_own_runs_outside_of_ours(shop):
 def test_rules_say_what_the_tables_do_not_know(shop, caller):
     shop.faults = [(400, {})]
 
-    [(status, _)] = caller.calls(shop.url, ("GET", "/basket"), rules=[Rule(400, Bucket.SERVER_ERROR)])
+    [(status, _)] = caller.calls(
+        shop.url, ("GET", "/basket"), rules=[Rule(400, Bucket.SERVER_ERROR)]
+    )
 
     assert (status, len(shop.requests)) == (200, 2)
 
@@ -130,11 +152,16 @@ def test_a_body_that_can_be_read_once_is_sent_once(shop):
     shop.faults = [(503, {"retry-after": "0"})] * 3
 
     with httpx.Client() as client:
-        assert protect(client, retry=SOON).put(f"{shop.url}/file", content=parts()).status_code == 503
+        assert (
+            protect(client, retry=SOON).put(f"{shop.url}/file", content=parts()).status_code == 503
+        )
     with requests.Session() as session:
         assert protect(session, retry=SOON).put(f"{shop.url}/file", data=parts()).status_code == 503
     with urllib3.PoolManager() as manager:
-        assert protect(manager, retry=SOON).request("PUT", f"{shop.url}/file", body=parts()).status == 503
+        assert (
+            protect(manager, retry=SOON).request("PUT", f"{shop.url}/file", body=parts()).status
+            == 503
+        )
 
     assert len(shop.requests) == 3
 
@@ -162,7 +189,10 @@ def test_an_answer_that_was_read_already_can_be_read_as_a_stream(shop):
 
 def test_so_it_can_in_a_loop(shop):
     async def main():
-        async with httpx.AsyncClient() as client, protect(client).stream("GET", shop.url) as response:
+        async with (
+            httpx.AsyncClient() as client,
+            protect(client).stream("GET", shop.url) as response,
+        ):
             first = [part async for part in response.aiter_raw()]
         async with aiohttp.ClientSession() as session, protect(session).get(shop.url) as response:
             return b"".join(first), await response.content.read()
@@ -180,7 +210,10 @@ def test_a_long_answer_is_not_held(shop):
             yield b"%d" % number
 
     transport = httpx.MockTransport(lambda request: httpx.Response(200, content=endless()))
-    with httpx.Client(transport=transport) as client, protect(client).stream("GET", "http://shop.test/") as response:
+    with (
+        httpx.Client(transport=transport) as client,
+        protect(client).stream("GET", "http://shop.test/") as response,
+    ):
         assert next(response.iter_raw()) == b"0"
         assert given == [0]
 
@@ -219,7 +252,9 @@ def test_a_stream_that_is_refused_gives_its_connection_back(shop):
 
 
 @pytest.mark.parametrize(
-    "timeout", [None, 25.0, (25.0, 25.0), (25.0, None), urllib3.Timeout(25.0), urllib3.Timeout(total=25.0)], ids=repr
+    "timeout",
+    [None, 25.0, (25.0, 25.0), (25.0, None), urllib3.Timeout(25.0), urllib3.Timeout(total=25.0)],
+    ids=repr,
 )
 def test_requests_has_no_more_time_than_there_is(shop, timeout):
     shop.faults = ["hang"]
@@ -228,7 +263,9 @@ def test_requests_has_no_more_time_than_there_is(shop, timeout):
         protect(session, retry=Retry(attempts=3, deadline_s=0.2)).get(shop.url, timeout=timeout)
 
 
-@pytest.mark.parametrize("timeout", [None, 25.0, urllib3.Timeout(25.0), urllib3.Timeout(total=25.0)], ids=repr)
+@pytest.mark.parametrize(
+    "timeout", [None, 25.0, urllib3.Timeout(25.0), urllib3.Timeout(total=25.0)], ids=repr
+)
 def test_urllib3_has_no_more_time_than_there_is(shop, timeout):
     shop.faults = ["hang"]
     said = {} if timeout is None else {"timeout": timeout}
@@ -288,21 +325,33 @@ def test_the_page_shows_the_clients_as_the_code_has_them():
     lines += [f"| {row.name} | {row.where} | {key(row)} |" for row in ROWS]
     page = (Path(__file__).parents[2] / "docs" / "howto" / "one-key-on-the-wire.md").read_text()
 
-    assert "\n".join(lines) == re.search(r"<!-- protect -->\n(.*?)\n<!-- /protect -->", page, re.DOTALL)[1]
+    assert (
+        "\n".join(lines)
+        == re.search(r"<!-- protect -->\n(.*?)\n<!-- /protect -->", page, re.DOTALL)[1]
+    )
 
 
 def test_so_it_does_those_that_are_only_watched():
-    lines = ["| client | what is changed |", "|---|---|", *(f"| {row.name} | {row.where} |" for row in WITNESSES)]
+    lines = [
+        "| client | what is changed |",
+        "|---|---|",
+        *(f"| {row.name} | {row.where} |" for row in WITNESSES),
+    ]
     page = (Path(__file__).parents[2] / "docs" / "howto" / "one-key-on-the-wire.md").read_text()
 
-    assert "\n".join(lines) == re.search(r"<!-- watched -->\n(.*?)\n<!-- /watched -->", page, re.DOTALL)[1]
+    assert (
+        "\n".join(lines)
+        == re.search(r"<!-- watched -->\n(.*?)\n<!-- /watched -->", page, re.DOTALL)[1]
+    )
 
 
 # ---------------------------------------------------------------- our own pool
 
 
 def full_httpx(shop, circuit):
-    http = protect(httpx.Client(limits=httpx.Limits(max_connections=1)), retry=ONCE, breaker=circuit)
+    http = protect(
+        httpx.Client(limits=httpx.Limits(max_connections=1)), retry=ONCE, breaker=circuit
+    )
     with http, http.stream("POST", f"{shop.url}/pay"):
         http.post(f"{shop.url}/pay", timeout=httpx.Timeout(30, pool=0.01))
 
@@ -345,7 +394,9 @@ def later(session, shop, adapter):
 
 @pytest.mark.parametrize("how", ["mount", "adapters"])
 def test_an_adapter_that_is_mounted_later_is_protected_and_sends_once(shop, how):
-    patient = requests.adapters.HTTPAdapter(max_retries=urllib3.Retry(5, allowed_methods=None, status_forcelist=[500]))
+    patient = requests.adapters.HTTPAdapter(
+        max_retries=urllib3.Retry(5, allowed_methods=None, status_forcelist=[500])
+    )
     shop.faults = [(500, {})]
     guard = Guard("memory://", cache=0)
 

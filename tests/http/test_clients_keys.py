@@ -1,4 +1,6 @@
-"""Which key goes with which request: the same when the tool runs again, another than that of its neighbours."""
+"""Which key goes with which request: the same when the tool runs again, another than that of its
+neighbours.
+"""
 
 import asyncio
 import threading
@@ -48,7 +50,9 @@ def test_each_request_of_a_tool_has_its_own_key(shop, caller):
 def test_the_keys_are_the_same_when_the_tool_runs_again(shop, caller):
     shop.faults = [None, None, "lose"]
 
-    caller.guarded(shop.url, "/pay", "/pay", "/mail", retry=Retry(attempts=1), contract={"retry": AGAIN})
+    caller.guarded(
+        shop.url, "/pay", "/pay", "/mail", retry=Retry(attempts=1), contract={"retry": AGAIN}
+    )
 
     assert shop.effects == 3
     assert shop.keys[:3] == shop.keys[3:]
@@ -65,7 +69,9 @@ def test_another_effect_has_other_keys(shop):
 
 
 def test_what_comes_after_something_that_is_found_done_keeps_its_key(shop):
-    """The customer exists when the tool runs again: the charge must not take the place of the first request."""
+    """The customer exists when the tool runs again: the charge must not take the place of the
+    first request.
+    """
     known = []
 
     def work(http):
@@ -181,7 +187,13 @@ def test_a_tool_of_one_request_that_makes_two_sends_two_keys(shop):
 def test_a_probe_can_tell_which_key_was_sent(shop):
     asked = []
     shop.faults = ["lose"]
-    call = tool(shop, lambda http: http.post("/pay").text, kind="write", downstream="probe", retry=Retry(attempts=1))
+    call = tool(
+        shop,
+        lambda http: http.post("/pay").text,
+        kind="write",
+        downstream="probe",
+        retry=Retry(attempts=1),
+    )
 
     @call.tool.probe
     def find(order: int) -> Found:
@@ -245,14 +257,18 @@ def test_a_host_behind_a_proxy_is_known_by_its_own_name(shop, send):
 
 
 def test_a_host_that_is_not_mentioned_gets_what_all_others_get(shop):
-    CALLERS["httpx"].guarded(shop.url, "/pay", keys={"api.example.com": None, "*": "Idempotency-Key"})
+    CALLERS["httpx"].guarded(
+        shop.url, "/pay", keys={"api.example.com": None, "*": "Idempotency-Key"}
+    )
     CALLERS["httpx"].guarded(shop.url, "/pay", keys={"api.example.com": "Idempotency-Key"})
 
     assert shop.keys[0] is not None
     assert shop.keys[1] is None
 
 
-@pytest.mark.parametrize("host", ["https://api.example.com", "api.example.com:8443", "user@api.example.com", "[::1]"])
+@pytest.mark.parametrize(
+    "host", ["https://api.example.com", "api.example.com:8443", "user@api.example.com", "[::1]"]
+)
 def test_a_host_that_would_fit_no_request_is_refused(host):
     """Its requests would leave without a key, and nobody would know."""
     with httpx.Client() as client, pytest.raises(ContractViolation, match="write the host alone"):
@@ -261,7 +277,10 @@ def test_a_host_that_would_fit_no_request_is_refused(host):
 
 @pytest.mark.parametrize("keys", [True, {"api.example.com": 1}])
 def test_a_key_that_goes_into_no_header_is_refused(keys):
-    with httpx.Client() as client, pytest.raises(ContractViolation, match="give the name of a header"):
+    with (
+        httpx.Client() as client,
+        pytest.raises(ContractViolation, match="give the name of a header"),
+    ):
         protect(client, keys=keys)
 
 
@@ -286,7 +305,10 @@ def test_a_key_that_the_tool_gives_itself_is_kept(shop, caller):
 
 @each_client
 def test_a_random_key_is_replaced_where_that_is_said(shop, caller):
-    mine, theirs = ("POST", "/pay", {"Idempotency-Key": "order-17"}), ("POST", "/pay", {"Idempotency-Key": RANDOM})
+    mine, theirs = (
+        ("POST", "/pay", {"Idempotency-Key": "order-17"}),
+        ("POST", "/pay", {"Idempotency-Key": RANDOM}),
+    )
 
     caller.guarded(shop.url, mine, theirs, keys=KeyHeader(replaces_random=True))
     caller.calls(shop.url, theirs, keys=KeyHeader(replaces_random=True))
@@ -297,7 +319,10 @@ def test_a_random_key_is_replaced_where_that_is_said(shop, caller):
 
 
 def test_a_request_that_is_sent_for_another_effect_has_no_old_key_in_it(shop):
-    with_httpx, with_requests = httpx.Request("POST", f"{shop.url}/pay"), requests.Request("POST", f"{shop.url}/pay").prepare()
+    with_httpx, with_requests = (
+        httpx.Request("POST", f"{shop.url}/pay"),
+        requests.Request("POST", f"{shop.url}/pay").prepare(),
+    )
     with_httpx.headers["X-Mine"], with_httpx.extensions["timeout"] = "1", {"read": 500.0}
 
     def work(http):

@@ -1,4 +1,6 @@
-"""A key belongs to a request: another request has another key, also where the first one had no answer."""
+"""A key belongs to a request: another request has another key, also where the first one had no
+answer.
+"""
 
 import asyncio
 import json
@@ -29,14 +31,22 @@ AGAIN = Retry(attempts=3, base_s=0.001)
 
 
 class Bank:
-    """Pays once per key and answers with the receipt of that key, whatever is asked for. *faults* are taken one by one.
+    """Pays once per key and answers with the receipt of that key, whatever is asked for.
+    *faults* are taken one by one.
 
-    `lose`: it is paid and the answer is lost. `reset`: nothing is done. A status: nothing is done. `break`: the answer breaks off. `move`:
-    it is to be asked for at the same path of the other name of this host, as `moved_to` says.
+    `lose`: it is paid and the answer is lost. `reset`: nothing is done. A status: nothing is
+    done. `break`: the answer breaks off. `move`: it is to be asked for at the same path of the
+    other name of this host, as `moved_to` says.
     """
 
     def __init__(self):
-        self.faults, self.receipts, self.came, self.moved_to, lock = [], {}, [], "", threading.Lock()
+        self.faults, self.receipts, self.came, self.moved_to, lock = (
+            [],
+            {},
+            [],
+            "",
+            threading.Lock(),
+        )
         bank = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -54,7 +64,9 @@ class Bank:
                     bank.came.append((self.path, asked, key))
                     fault = bank.faults.pop(0) if bank.faults else None
                     if fault != "reset" and not isinstance(fault, int) and fault != "move":
-                        receipt = bank.receipts.setdefault((self.path.partition("?")[0], key), asked)
+                        receipt = bank.receipts.setdefault(
+                            (self.path.partition("?")[0], key), asked
+                        )
                 if fault in ("lose", "reset"):
                     return reset(self)
                 if fault == "move":
@@ -62,12 +74,17 @@ class Bank:
                 if isinstance(fault, int):
                     return self.say(fault, b"{}", {})
                 return self.say(
-                    200, json.dumps({"id": "x", "object": "refund", "paid": receipt}).encode(), {}, cut=fault == "break"
+                    200,
+                    json.dumps({"id": "x", "object": "refund", "paid": receipt}).encode(),
+                    {},
+                    cut=fault == "break",
                 )
 
             def say(self, status, body, headers, *, cut=False):
                 self.send_response(status)
-                for name, value in ({"content-type": "application/json", "content-length": str(len(body))} | headers).items():
+                for name, value in (
+                    {"content-type": "application/json", "content-length": str(len(body))} | headers
+                ).items():
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(body[:4] if cut else body)
@@ -153,7 +170,10 @@ def with_urllib3(url, bodies):
 
 
 def with_stripe(url, bodies):
-    answers, client = [], protect(stripe.StripeClient("sk_test_1", base_addresses={"api": url}), retry=ONCE)
+    answers, client = (
+        [],
+        protect(stripe.StripeClient("sk_test_1", base_addresses={"api": url}), retry=ONCE),
+    )
     for body in bodies:
         try:
             answers.append(client.refunds.create(body).paid)
@@ -262,9 +282,16 @@ def test_what_changes_on_every_attempt_makes_no_other_request(bank):
         with httpx.Client() as made:
             client = protect(made, retry=ONCE)
             while True:
-                fresh = {"to": "anna", "requestId": str(uuid4()), "at": datetime.now(UTC).isoformat(), "signed": time()}
+                fresh = {
+                    "to": "anna",
+                    "requestId": str(uuid4()),
+                    "at": datetime.now(UTC).isoformat(),
+                    "signed": time(),
+                }
                 try:
-                    answer = client.post(f"{bank.url}/pay", json=fresh, params={"nonce": str(time())})
+                    answer = client.post(
+                        f"{bank.url}/pay", json=fresh, params={"nonce": str(time())}
+                    )
                 except httpx.HTTPError:
                     continue
                 if answer.is_success:
@@ -278,7 +305,10 @@ def test_what_changes_on_every_attempt_makes_no_other_request(bank):
 def test_another_card_after_a_refusal_is_another_request(bank):
     bank.faults = [402]
 
-    assert run(lambda: with_httpx_statuses(bank.url, [{"card": "visa"}, {"card": "amex"}])) == [402, 200]
+    assert run(lambda: with_httpx_statuses(bank.url, [{"card": "visa"}, {"card": "amex"}])) == [
+        402,
+        200,
+    ]
     assert bank.keys[0] != bank.keys[1]
 
 
@@ -313,7 +343,10 @@ def test_a_body_that_can_be_read_once_is_never_the_same_as_another_unless_it_has
 
 @pytest.mark.parametrize("send", [with_httpx, with_requests], ids=["httpx", "requests"])
 def test_a_request_that_is_handed_on_with_another_query_keeps_its_key(bank, send):
-    bank.faults, bank.moved_to = ["move", "lose"], bank.url.replace("127.0.0.1", "localhost") + "/pay?region=eu"
+    bank.faults, bank.moved_to = (
+        ["move", "lose"],
+        bank.url.replace("127.0.0.1", "localhost") + "/pay?region=eu",
+    )
 
     def following(url, bodies):
         with httpx.Client(follow_redirects=True) as made:
@@ -325,7 +358,9 @@ def test_a_request_that_is_handed_on_with_another_query_keeps_its_key(bank, send
                     continue
         return answer.json()["paid"]
 
-    answer = run(lambda: (following if send is with_httpx else with_requests)(bank.url, [ANNA, ANNA]))
+    answer = run(
+        lambda: (following if send is with_httpx else with_requests)(bank.url, [ANNA, ANNA])
+    )
 
     assert "anna" in str(answer)
     assert [path for path, _, _ in bank.came] == ["/pay", "/pay?region=eu", "/pay"]
@@ -340,7 +375,9 @@ def test_requests_side_by_side_keep_their_keys_when_some_are_sent_again(bank):
             async def pay(who):
                 while True:
                     with suppress(httpx.HTTPError):
-                        return (await client.post(f"{bank.url}/pay", json={"to": who})).json()["paid"]
+                        return (await client.post(f"{bank.url}/pay", json={"to": who})).json()[
+                            "paid"
+                        ]
 
             return await asyncio.gather(*(pay(who) for who in ("anna", "bert", "carl")))
 
@@ -384,7 +421,9 @@ def test_a_request_in_the_place_of_another_one_of_the_attempt_before_is_reported
 
     run(work, retry=AGAIN)
 
-    assert len(set(bank.keys)) == 1, "it may be one request whose body changes: a second key might be a second effect"
+    assert len(set(bank.keys)) == 1, (
+        "it may be one request whose body changes: a second key might be a second effect"
+    )
     assert "goes out under the key of another request" in caplog.text
 
 
@@ -399,8 +438,12 @@ NAIVE = datetime.fromtimestamp(NOW)  # noqa: DTZ006  # what `datetime.now()` say
 
 def same(one, other, headers=JSON, later_s=2.0):
     """Are these two bodies the same request?"""
-    first, second = (each if isinstance(each, bytes) else json.dumps(each).encode() for each in (one, other))
-    return bool(fingerprints("", headers, first, NOW) & fingerprints("", headers, second, NOW + later_s))
+    first, second = (
+        each if isinstance(each, bytes) else json.dumps(each).encode() for each in (one, other)
+    )
+    return bool(
+        fingerprints("", headers, first, NOW) & fingerprints("", headers, second, NOW + later_s)
+    )
 
 
 def uuid6(at):
@@ -414,7 +457,9 @@ def uuid7(at):
 
 def uuid1_at(at):
     ticks = int(at * 1e7) + 0x01B21DD213814000
-    return UUID(fields=(ticks & 0xFFFFFFFF, ticks >> 32 & 0xFFFF, ticks >> 48 & 0x0FFF | 0x1000, 0x80, 1, 2))
+    return UUID(
+        fields=(ticks & 0xFFFFFFFF, ticks >> 32 & 0xFFFF, ticks >> 48 & 0x0FFF | 0x1000, 0x80, 1, 2)
+    )
 
 
 @pytest.mark.parametrize(
@@ -427,9 +472,15 @@ def uuid1_at(at):
         ({"requestId": "abc-1"}, {"requestId": "abc-2"}),
         ({"a": [{"Trace-Id": "x"}]}, {"a": [{"Trace-Id": "y"}]}),
         ({"when": AT.isoformat()}, {"when": (AT + timedelta(seconds=2)).isoformat()}),
-        ({"when": AT.strftime("%Y%m%dT%H%M%SZ")}, {"when": (AT + timedelta(seconds=9)).strftime("%Y%m%dT%H%M%SZ")}),
+        (
+            {"when": AT.strftime("%Y%m%dT%H%M%SZ")},
+            {"when": (AT + timedelta(seconds=9)).strftime("%Y%m%dT%H%M%SZ")},
+        ),
         ({"when": NAIVE.isoformat(" ")}, {"when": (NAIVE + timedelta(seconds=2)).isoformat(" ")}),
-        ({"when": AT.replace(tzinfo=None).isoformat()}, {"when": (AT.replace(tzinfo=None) + timedelta(minutes=1)).isoformat()}),
+        (
+            {"when": AT.replace(tzinfo=None).isoformat()},
+            {"when": (AT.replace(tzinfo=None) + timedelta(minutes=1)).isoformat()},
+        ),
         ({"when": NOW}, {"when": NOW + 2}),
         ({"when": int(NOW * 1000)}, {"when": int(NOW * 1000) + 1999}),
         ({"ref": f"anna-{int(NOW)}"}, {"ref": f"anna-{int(NOW) + 1}"}),
@@ -471,7 +522,9 @@ def test_these_are_two_requests(one, other):
 
 
 def test_a_form_is_read_as_json_is():
-    assert same(b"to=anna&metadata[request_id]=abc&ts=1", b"to=anna&metadata[request_id]=xyz&ts=2", FORM)
+    assert same(
+        b"to=anna&metadata[request_id]=abc&ts=1", b"to=anna&metadata[request_id]=xyz&ts=2", FORM
+    )
     assert not same(b"to=anna&metadata[note]=", b"to=anna&metadata[gift]=", FORM)
     assert not same(b"to=%E9", b"to=%E8", FORM)
 
@@ -485,7 +538,9 @@ def test_other_bodies_are_compared_byte_for_byte():
 def test_the_boundary_of_multipart_is_drawn_anew_for_each_attempt():
     def parts(boundary, what):
         body = b"--%b\r\n\r\n%b\r\n--%b--\r\n" % (boundary, what, boundary)
-        return fingerprints("", {"content-type": f"multipart/form-data; boundary={boundary.decode()}"}, body, NOW)
+        return fingerprints(
+            "", {"content-type": f"multipart/form-data; boundary={boundary.decode()}"}, body, NOW
+        )
 
     assert parts(b"one", b"anna") & parts(b"two", b"anna")
     assert not parts(b"one", b"anna") & parts(b"two", b"bert")
@@ -510,7 +565,9 @@ fates = st.lists(st.sampled_from(["well", "lost", "refused", "broken off"]), min
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(asked, fates), min_size=1, max_size=6), st.booleans())
 def test_no_two_requests_of_a_run_share_a_key_and_a_repeat_keeps_it(plan, one_request):
-    """Each request of the plan is sent until it is answered well, or its fates are used up and the tool goes on."""
+    """Each request of the plan is sent until it is answered well, or its fates are used up and
+    the tool goes on.
+    """
     current, seen, unanswered = [], {}, {}
 
     class Broken(httpx.SyncByteStream):
@@ -528,7 +585,9 @@ def test_no_two_requests_of_a_run_share_a_key_and_a_repeat_keeps_it(plan, one_re
             unanswered[what] = key
         if fate == "lost":
             raise httpx.ReadTimeout("lost")
-        return httpx.Response(503 if fate == "refused" else 200, stream=Broken() if fate == "broken off" else None)
+        return httpx.Response(
+            503 if fate == "refused" else 200, stream=Broken() if fate == "broken off" else None
+        )
 
     def work():
         with httpx.Client(transport=httpx.MockTransport(serve), base_url="http://bank") as made:

@@ -103,15 +103,21 @@ def test_a_status_error_of_an_sdk_says_that_we_gave_up(shop, make, ask):
 
 
 def test_an_exhausted_quota_is_read_out_of_a_packed_body_and_not_repeated(shop):
-    said = gzip.compress(json.dumps({"error": {"code": "insufficient_quota", "message": "pay"}}).encode())
-    transport = httpx2.MockTransport(lambda request: seen(request) or httpx2.Response(429, content=said, headers=PACKED))
+    said = gzip.compress(
+        json.dumps({"error": {"code": "insufficient_quota", "message": "pay"}}).encode()
+    )
+    transport = httpx2.MockTransport(
+        lambda request: seen(request) or httpx2.Response(429, content=said, headers=PACKED)
+    )
     requests = []
 
     def seen(request):
         requests.append(request)
 
     with httpx2.Client(transport=transport) as http:
-        client = protect(openai.OpenAI(api_key="k", base_url=shop.url, http_client=http), retry=SOON)
+        client = protect(
+            openai.OpenAI(api_key="k", base_url=shop.url, http_client=http), retry=SOON
+        )
         with pytest.raises(openai.RateLimitError, match="pay"):
             ask_openai(client)
 
@@ -122,7 +128,12 @@ PACKED = {"content-encoding": "gzip", "content-type": "application/json"}
 
 
 def test_a_body_that_only_says_that_it_is_packed_is_judged_by_its_status(shop):
-    answers = iter([httpx2.Response(429, stream=httpx2.ByteStream(b"no"), headers=PACKED), httpx2.Response(200, json={})])
+    answers = iter(
+        [
+            httpx2.Response(429, stream=httpx2.ByteStream(b"no"), headers=PACKED),
+            httpx2.Response(200, json={}),
+        ]
+    )
 
     with httpx2.Client(transport=httpx2.MockTransport(lambda _: next(answers))) as http:
         assert protect(http, retry=SOON).post(f"{shop.url}/pay").status_code == 200
@@ -187,7 +198,9 @@ def test_stripe_sends_the_key_of_the_effect_instead_of_a_random_one(shop, asynch
 
 @each_colour
 def test_stripe_without_our_key_is_not_run_again_and_with_it_charges_once(shop, asynchronous):
-    """What protect is for: the SDK makes up another key for the second run, so that is not begun."""
+    """What protect is for: the SDK makes up another key for the second run, so that is not
+    begun.
+    """
     shop.faults = ["lose"]
     with pytest.raises(InDoubt):
         charging(bank(shop), asynchronous)()
@@ -199,7 +212,9 @@ def test_stripe_without_our_key_is_not_run_again_and_with_it_charges_once(shop, 
     assert shop.effects == 1
 
 
-@pytest.mark.parametrize("keys", ["Idempotency-Key", {"127.0.0.1": KeyHeader()}], ids=["a name", "by host"])
+@pytest.mark.parametrize(
+    "keys", ["Idempotency-Key", {"127.0.0.1": KeyHeader()}], ids=["a name", "by host"]
+)
 def test_whoever_names_the_header_for_stripe_means_our_key_as_well(shop, keys):
     shop.faults = ["lose"]
 
@@ -221,10 +236,14 @@ GIVEN = "71f83bb8-95ee-4e82-b088-2fc8e7797999"
 
 @each_colour
 @pytest.mark.parametrize(
-    "options", [{"idempotency_key": GIVEN}, {"headers": {"Idempotency-Key": GIVEN}}], ids=["key", "header"]
+    "options",
+    [{"idempotency_key": GIVEN}, {"headers": {"Idempotency-Key": GIVEN}}],
+    ids=["key", "header"],
 )
 def test_a_uuid_that_is_given_to_stripe_is_no_random_key(shop, options, asynchronous):
-    """What Stripe recommends for keys looks like those that its SDK makes up. It may have been sent before, by others."""
+    """What Stripe recommends for keys looks like those that its SDK makes up. It may have been
+    sent before, by others.
+    """
     client = protect(bank(shop), retry=SOON)
 
     charging(client, asynchronous, options)()
@@ -239,8 +258,12 @@ def test_so_it_is_for_an_object_that_came_back(shop):
 
     @guard.tool(kind="write", downstream="key")
     def cancel(order: int) -> None:
-        intent = stripe.PaymentIntent.construct_from({"id": "pi_1", "object": "payment_intent"}, key=None)
-        intent._requestor = client.v1.payment_intents.create({"amount": 5, "currency": "eur"})._requestor
+        intent = stripe.PaymentIntent.construct_from(
+            {"id": "pi_1", "object": "payment_intent"}, key=None
+        )
+        intent._requestor = client.v1.payment_intents.create(
+            {"amount": 5, "currency": "eur"}
+        )._requestor
         intent.cancel(idempotency_key=GIVEN)
 
     with guard.step("chat", "cancel"):
@@ -273,7 +296,9 @@ def test_stripe_over_something_else_is_refused(shop):
         protect(client)
 
 
-@pytest.mark.parametrize("make", [lambda shop: bank(shop), lambda shop: bank(shop, http_client=stripe.HTTPXClient())])
+@pytest.mark.parametrize(
+    "make", [lambda shop: bank(shop), lambda shop: bank(shop, http_client=stripe.HTTPXClient())]
+)
 def test_stripe_is_not_protected_twice(shop, make):
     client = protect(make(shop))
 

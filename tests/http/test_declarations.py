@@ -1,4 +1,6 @@
-"""A middleware that is written wrongly says so when it is made, and protects nothing less than was meant."""
+"""A middleware that is written wrongly says so when it is made, and protects nothing less than
+was meant.
+"""
 
 import pytest
 
@@ -14,7 +16,10 @@ async def app(scope, receive, send):
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: Route("/orders/{id:int}/notes"), "a segment that varies is written {name}, without a type"),
+        (
+            lambda: Route("/orders/{id:int}/notes"),
+            "a segment that varies is written {name}, without a type",
+        ),
         (lambda: Route("/orders/{id"), "a segment that varies is written {name}"),
         (lambda: Route("/payments", methods=["PSOT"]), "did you mean 'POST'?"),
         (lambda: Route("/payments", methods="POST"), r"give a list, methods=\['POST'\]"),
@@ -44,11 +49,15 @@ def test_methods_that_are_less_usual_are_taken():
 )
 def test_a_middleware_that_is_written_wrongly_is_refused_by_name(given, said):
     with pytest.raises(ContractViolation, match=said):
-        IdempotencyMiddleware(app, **{"guard": Guard("memory://"), "tenant": lambda scope: "ada", **given})
+        IdempotencyMiddleware(
+            app, **{"guard": Guard("memory://"), "tenant": lambda scope: "ada", **given}
+        )
 
 
 def test_a_level_for_an_event_that_there_is_not_is_refused():
-    with pytest.raises(ContractViolation, match="levels names cal, which no event is called: choose among"):
+    with pytest.raises(
+        ContractViolation, match="levels names cal, which no event is called: choose among"
+    ):
         Logs(levels={"cal": 20})
 
 

@@ -17,7 +17,9 @@ def test_an_app_that_is_cancelled_before_it_begins_holds_nobody_up():
         pytest.fail("it answered")
 
     async def main():
-        exchange = ResponseRecorder(app, {}, Spooled(100), send, IETF, Keeping(frozenset(), 100, 100), in_transaction=False)
+        exchange = ResponseRecorder(
+            app, {}, Spooled(100), send, IETF, Keeping(frozenset(), 100, 100), in_transaction=False
+        )
         running = asyncio.create_task(exchange.run())
         await asyncio.sleep(0)  # it has made the app's task, which has not had its turn
         exchange._task.cancel()

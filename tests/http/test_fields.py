@@ -108,7 +108,9 @@ PIECES = st.sampled_from(
 
 
 @given(
-    st.lists(PIECES, max_size=12).map(b"".join) | st.binary(max_size=20) | st.text(max_size=8).map(lambda t: f'"{t}"'.encode())
+    st.lists(PIECES, max_size=12).map(b"".join)
+    | st.binary(max_size=20)
+    | st.text(max_size=8).map(lambda t: f'"{t}"'.encode())
 )
 @example(b'"a";b=:YQ:')
 @example(b'"a";b=:Y:')
@@ -126,7 +128,10 @@ def test_lenient_takes_the_bare_key_too(raw):
     assert key_of([raw.encode()], strict=False) == UUID
 
 
-@pytest.mark.parametrize("raw", [b"", b"a b", b"a,b", b'a"b', b"a\x00b", b"a\x7f", b'"a', b'"a" "b"', "ü".encode(), b"\t"])
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"a b", b"a,b", b'a"b', b"a\x00b", b"a\x7f", b'"a', b'"a" "b"', "ü".encode(), b"\t"],
+)
 def test_lenient_is_not_careless(raw):
     with pytest.raises(Malformed):
         key_of([raw], strict=False)
@@ -141,14 +146,22 @@ def test_two_lines_are_a_list_and_a_list_is_no_key(strict):
 
 @given(st.text("abcdef012", min_size=1, max_size=40), st.floats(0, 140))
 def test_a_key_is_guessable_when_its_letters_say_less_than_is_asked_for(key, bits_min):
-    says = sum(-count * log2(count / len(key)) for count in Counter(key).values())  # Shannon's entropy, for each letter
+    # Shannon's entropy, for each letter
+    says = sum(-count * log2(count / len(key)) for count in Counter(key).values())
     assume(abs(says - bits_min) > 1e-6)
 
     assert guessable(key, bits_min) is (says < bits_min)
 
 
 @pytest.mark.parametrize(
-    ("key", "enough"), [(UUID, True), ("a" * 64, False), ("test", False), ("order-17", False), ("0" * 15 + "1", False)]
+    ("key", "enough"),
+    [
+        (UUID, True),
+        ("a" * 64, False),
+        ("test", False),
+        ("order-17", False),
+        ("0" * 15 + "1", False),
+    ],
 )
 def test_keys_that_everybody_would_choose_say_little(key, enough):
     assert guessable(key, 40) is not enough

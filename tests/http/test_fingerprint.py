@@ -13,7 +13,12 @@ ALL = Fields()
 
 
 def of(body, content_type="application/json", fields=ALL, secret=b"", **other):
-    asked = ParsedRequest(**({"path": "/pay", "query": "", "content_type": content_type, "content_encoding": ""} | other))
+    asked = ParsedRequest(
+        **(
+            {"path": "/pay", "query": "", "content_type": content_type, "content_encoding": ""}
+            | other
+        )
+    )
     return fingerprint_of(asked, body, fields, secret)
 
 
@@ -63,7 +68,16 @@ def test_other_json_is_another_request(one, other):
 
 @pytest.mark.parametrize(
     "body",
-    [b'{"a":1,"a":2}', b"NaN", b"{", b'"\\ud800"', b"[" * 5000, b"9" * 5000, b"\xff", b"1e99999999999999999999"],
+    [
+        b'{"a":1,"a":2}',
+        b"NaN",
+        b"{",
+        b'"\\ud800"',
+        b"[" * 5000,
+        b"9" * 5000,
+        b"\xff",
+        b"1e99999999999999999999",
+    ],
     ids=lambda b: repr(b[:20]),
 )
 def test_what_is_no_json_is_compared_byte_for_byte(body):
@@ -78,7 +92,8 @@ JSON = st.recursive(
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(codec="utf-8"), max_size=5),
     lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=3), inner, max_size=3)
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=3), inner, max_size=3)
     ),
     max_leaves=8,
 )
@@ -88,7 +103,9 @@ JSON = st.recursive(
 def test_how_it_is_written_down_does_not_matter(document):
     import json
 
-    assert of(json.dumps(document).encode()) == of(json.dumps(document, indent=1, ensure_ascii=False, sort_keys=True).encode())
+    assert of(json.dumps(document).encode()) == of(
+        json.dumps(document, indent=1, ensure_ascii=False, sort_keys=True).encode()
+    )
 
 
 def test_path_query_type_and_encoding_count():
@@ -114,7 +131,9 @@ def test_path_query_type_and_encoding_count():
 def test_members_can_be_chosen():
     include, exclude = Fields(include=("a", "b.c")), Fields(exclude=("t", "b.t"))
 
-    assert of(b'{"a":1,"b":{"c":2,"x":1},"t":1}', fields=include) == of(b'{"a":1,"b":{"c":2},"t":2}', fields=include)
+    assert of(b'{"a":1,"b":{"c":2,"x":1},"t":1}', fields=include) == of(
+        b'{"a":1,"b":{"c":2},"t":2}', fields=include
+    )
     assert of(b'{"a":1,"b":{"c":2}}', fields=include) != of(b'{"a":1,"b":{"c":3}}', fields=include)
     assert of(b'{"a":null}', fields=include) != of(b"{}", fields=include)
     assert of(b'{"a":1,"t":1,"b":{"t":1}}', fields=exclude) == of(b'{"a":1,"b":{}}', fields=exclude)
@@ -123,7 +142,12 @@ def test_members_can_be_chosen():
 
 
 def form(boundary, *parts, end=b"--\r\n"):
-    return b"".join(b"--" + boundary + b"\r\n" + part + b"\r\n" for part in parts) + b"--" + boundary + end
+    return (
+        b"".join(b"--" + boundary + b"\r\n" + part + b"\r\n" for part in parts)
+        + b"--"
+        + boundary
+        + end
+    )
 
 
 PART = b'Content-Disposition: form-data; name="a"\r\n\r\n1'
@@ -134,7 +158,10 @@ def multipart(body, boundary="x", quote=""):
 
 
 def test_the_boundary_of_a_form_does_not_matter():
-    one, other = multipart(form(b"x", PART, PART)), multipart(form(b"long-one", PART, PART), "long-one", '"')
+    one, other = (
+        multipart(form(b"x", PART, PART)),
+        multipart(form(b"long-one", PART, PART), "long-one", '"'),
+    )
 
     assert one == other
 
@@ -179,7 +206,9 @@ def test_large_json_is_compared_byte_for_byte_unless_members_are_chosen():
         made.close()
         return view
 
-    one, other = (asyncio.run(spooled(body)) for body in (b'{"a":1,"b":[1,2,3]}', b'{"b":[1,2,3],"a":1}'))
+    one, other = (
+        asyncio.run(spooled(body)) for body in (b'{"a":1,"b":[1,2,3]}', b'{"b":[1,2,3],"a":1}')
+    )
 
     assert of(one) != of(other)
     assert of(one, fields=Fields(exclude=("t",))) == of(other, fields=Fields(exclude=("t",)))

@@ -1,4 +1,6 @@
-"""Inside Starlette and FastAPI: their middleware around us and inside us, their streams, files and background tasks."""
+"""Inside Starlette and FastAPI: their middleware around us and inside us, their streams, files
+and background tasks.
+"""
 
 import asyncio
 import re
@@ -15,7 +17,14 @@ from starlette.middleware import Middleware
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import (
+    FileResponse,
+    JSONResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import Mount
 from starlette.routing import Route as Path
 
@@ -40,8 +49,15 @@ class Counted:
 
     def __init__(self, respond, *, outside=(), inside=(), profile="ietf", tenant=tenant_of):
         self.effects, self.respond = 0, respond
-        ours = Middleware(IdempotencyMiddleware, guard=Guard(MemoryStore(), cache=0), tenant=tenant, profile=profile)
-        self.app = Starlette(routes=[Path("/pay", self.pay, methods=["POST"])], middleware=[*outside, ours, *inside])
+        ours = Middleware(
+            IdempotencyMiddleware,
+            guard=Guard(MemoryStore(), cache=0),
+            tenant=tenant,
+            profile=profile,
+        )
+        self.app = Starlette(
+            routes=[Path("/pay", self.pay, methods=["POST"])], middleware=[*outside, ours, *inside]
+        )
 
     async def pay(self, request):
         await request.body()
@@ -54,7 +70,10 @@ def asked(app, times=2, **request):
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             headers = HEADERS | request.pop("headers", {})
-            return [await client.post("/pay", headers=headers, **({"json": {"amount": 1}} | request)) for _ in range(times)]
+            return [
+                await client.post("/pay", headers=headers, **({"json": {"amount": 1}} | request))
+                for _ in range(times)
+            ]
 
     return asyncio.run(main())
 
@@ -100,10 +119,14 @@ def test_every_response_is_replayed_behind_any_middleware(response, around):
 
 
 def test_a_client_that_leaves_while_it_uploads_is_no_error_of_a_layer_outside():
-    """Starlette's base class takes a request without a response for a mistake, and says so in a traceback."""
+    """Starlette's base class takes a request without a response for a mistake, and says so in a
+    traceback.
+    """
     counted = Counted(RESPONSES["json"], outside=[Middleware(PassOn)])
 
-    seen = run(lambda: ask(counted.app, pieces=[{"type": "http.request", "body": b"{", "more_body": True}]))
+    seen = run(
+        lambda: ask(counted.app, pieces=[{"type": "http.request", "body": b"{", "more_body": True}])
+    )
 
     assert (seen.raised, seen.status, counted.effects) == (None, 400, 0)
 
@@ -121,11 +144,18 @@ def test_whom_starlette_has_authenticated_is_known_and_everybody_else_is_refused
     outside = [Middleware(AuthenticationMiddleware, backend=Tokens())]
     counted = Counted(RESPONSES["json"], outside=outside, tenant=made["signed_in"])
 
-    known = [asked(counted.app, 1, headers={"authorization": who})[0] for who in ("alice", "alice", "bob")]
+    known = [
+        asked(counted.app, 1, headers={"authorization": who})[0]
+        for who in ("alice", "alice", "bob")
+    ]
     (unknown,) = asked(counted.app, 1)
 
     assert [answer.headers.get("idempotent-replayed") for answer in known] == [None, "true", None]
-    assert (unknown.status_code, unknown.json()["code"], counted.effects) == (401, "NOT_AUTHENTICATED", 2)
+    assert (unknown.status_code, unknown.json()["code"], counted.effects) == (
+        401,
+        "NOT_AUTHENTICATED",
+        2,
+    )
 
 
 def test_what_was_compressed_for_one_client_is_not_replayed_to_another_that_cannot_read_it():
@@ -144,11 +174,15 @@ def test_a_background_task_runs_once_and_after_the_response_is_recorded():
     states = []
 
     def respond(n):
-        return JSONResponse({}, background=BackgroundTask(lambda: states.append(counted.guard_counts())))
+        return JSONResponse(
+            {}, background=BackgroundTask(lambda: states.append(counted.guard_counts()))
+        )
 
     counted = Counted(respond)
     guard = counted.app.user_middleware[0].kwargs["guard"]
-    counted.guard_counts = lambda: {str(state): count for state, count in guard.counts().items() if count}
+    counted.guard_counts = lambda: {
+        str(state): count for state, count in guard.counts().items() if count
+    }
 
     asked(counted.app)
 
@@ -187,7 +221,9 @@ def test_an_unknown_path_is_not_stored():
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             return [await client.post("/nowhere", headers=HEADERS) for _ in range(2)]
 
-    assert [(s.status_code, "idempotent-replayed" in s.headers) for s in asyncio.run(main())] == [(404, False)] * 2
+    assert [(s.status_code, "idempotent-replayed" in s.headers) for s in asyncio.run(main())] == [
+        (404, False)
+    ] * 2
 
 
 def fastapi_app(guard):
@@ -219,16 +255,26 @@ def test_fastapi_a_request_that_does_not_validate_is_not_stored_and_keeps_its_ke
     wrong, again = asked(app, json={"amount": "many"})
     (corrected,) = asked(app, 1)
 
-    assert [(s.status_code, "detail" in s.json(), "idempotent-replayed" in s.headers) for s in (wrong, again)] == [
-        (422, True, False)
-    ] * 2
-    assert (corrected.status_code, corrected.json()["code"], app.effects) == (422, "KEY_CONFLICT", [])
+    assert [
+        (s.status_code, "detail" in s.json(), "idempotent-replayed" in s.headers)
+        for s in (wrong, again)
+    ] == [(422, True, False)] * 2
+    assert (corrected.status_code, corrected.json()["code"], app.effects) == (
+        422,
+        "KEY_CONFLICT",
+        [],
+    )
 
 
 def test_fastapi_a_sync_handler_writes_in_the_transaction_of_its_request(tmp_path):
     guard = Guard(SqliteStore(tmp_path / "shop.db"), cache=0)
     app = fastapi.FastAPI()
-    app.add_middleware(IdempotencyMiddleware, guard=guard, tenant=tenant_of, routes=[Route("/pay", downstream="transaction")])
+    app.add_middleware(
+        IdempotencyMiddleware,
+        guard=guard,
+        tenant=tenant_of,
+        routes=[Route("/pay", downstream="transaction")],
+    )
 
     @app.post("/pay")
     def pay() -> int:
@@ -247,7 +293,10 @@ def test_a_form_with_a_new_boundary_is_the_same_request():
     counted = Counted(RESPONSES["json"])
     files = {"file": ("a.txt", b"contents", "text/plain")}
 
-    first, again = asked(counted.app, 1, json=None, files=files)[0], asked(counted.app, 1, json=None, files=files)[0]
+    first, again = (
+        asked(counted.app, 1, json=None, files=files)[0],
+        asked(counted.app, 1, json=None, files=files)[0],
+    )
     (other,) = asked(counted.app, 1, json=None, files={"file": ("a.txt", b"other", "text/plain")})
 
     assert first.request.headers["content-type"] != again.request.headers["content-type"]
@@ -263,7 +312,12 @@ def test_a_route_is_found_where_its_app_is_mounted_and_where_the_server_has_a_ro
             done.append(1)
             return PlainTextResponse(str(len(done)), status_code=201)
 
-        ours = Middleware(IdempotencyMiddleware, guard=Guard(MemoryStore(), cache=0), tenant=tenant_of, routes=[Route(path)])
+        ours = Middleware(
+            IdempotencyMiddleware,
+            guard=Guard(MemoryStore(), cache=0),
+            tenant=tenant_of,
+            routes=[Route(path)],
+        )
         return Starlette(routes=[Path("/pay", pay, methods=["POST"])], middleware=[ours])
 
     async def twice(app, root):

@@ -1,4 +1,6 @@
-"""Requests that nobody would write by hand. `EFFECTONCE_FUZZ=100000` makes so many instead of the few that fit into every run."""
+"""Requests that nobody would write by hand. `EFFECTONCE_FUZZ=100000` makes so many instead of
+the few that fit into every run.
+"""
 
 import asyncio
 import os
@@ -63,10 +65,15 @@ def a_request(rng):
     cuts = sorted(rng.randrange(len(body) + 1) for _ in range(rng.randrange(4)))
     pieces = [body[start:end] for start, end in zip([0, *cuts], [*cuts, len(body)], strict=True)]
     if rng.random() < 0.05:
-        pieces = [{"type": "http.request", "body": body[:9], "more_body": True}, {"type": "http.disconnect"}]
+        pieces = [
+            {"type": "http.request", "body": body[:9], "more_body": True},
+            {"type": "http.disconnect"},
+        ]
     headers = {"content-type": rng.choice(TYPES)}
     if rng.random() < 0.2:
-        headers["content-length"] = rng.choice(["0", "-1", "many", "9" * 5000, str(len(body)), "", "4001"])
+        headers["content-length"] = rng.choice(
+            ["0", "-1", "many", "9" * 5000, str(len(body)), "", "4001"]
+        )
     if rng.random() < 0.1:
         headers["content-encoding"] = rng.choice(["gzip", "\xff"])
     return {
@@ -82,7 +89,8 @@ def a_request(rng):
 
 @pytest.mark.parametrize("profile", ["ietf", "stripe_v1", "stripe_v2"])
 def test_whatever_is_sent_is_answered_and_a_refused_request_claims_nothing(profile):
-    rng, guard, ran = random.Random(profile), Guard(MemoryStore(), cache=0), []  # the same ones in every run
+    # the same ones in every run
+    rng, guard, ran = random.Random(profile), Guard(MemoryStore(), cache=0), []
 
     async def app(scope, receive, send):
         ran.append(scope["method"])
@@ -91,7 +99,12 @@ def test_whatever_is_sent_is_answered_and_a_refused_request_claims_nothing(profi
 
     async def main():
         middleware = guarded(
-            app, guard, profile=profile, body_max=4000, memory_max=1000, routes=[Route("/pay"), Route("/pay/*"), Route("/*")]
+            app,
+            guard,
+            profile=profile,
+            body_max=4000,
+            memory_max=1000,
+            routes=[Route("/pay"), Route("/pay/*"), Route("/*")],
         )
         for _ in range(REQUESTS // 3):
             request, claimed, before = a_request(rng), sum(guard.counts().values()), len(ran)

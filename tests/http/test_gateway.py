@@ -1,4 +1,6 @@
-"""The gateway as a process of its own, in front of a real API that writes each effect down. Nothing here is in our process but the client."""
+"""The gateway as a process of its own, in front of a real API that writes each effect down.
+Nothing here is in our process but the client.
+"""
 
 import contextlib
 import os
@@ -51,7 +53,13 @@ BOB = "81b637d8fcd2c6da6359e6963113a1170de795e4b725b84d1e0b4cfd9ec58ce9"  # of "
 
 def started(command, folder, name, **environment):
     with (folder / name).open("ab") as log:
-        return subprocess.Popen([sys.executable, *command], cwd=ROOT, env=os.environ | environment, stdout=log, stderr=log)
+        return subprocess.Popen(
+            [sys.executable, *command],
+            cwd=ROOT,
+            env=os.environ | environment,
+            stdout=log,
+            stderr=log,
+        )
 
 
 def ended(process):
@@ -60,9 +68,22 @@ def ended(process):
 
 
 class Street:
-    """The gateway and the API, each in a process that can be killed and started again on the same port."""
+    """The gateway and the API, each in a process that can be killed and started again on the
+    same port.
+    """
 
-    def __init__(self, folder, *, store=None, honours=False, upstream_more="", more="", top="", failures=1000, lease_s=30.0):
+    def __init__(
+        self,
+        folder,
+        *,
+        store=None,
+        honours=False,
+        upstream_more="",
+        more="",
+        top="",
+        failures=1000,
+        lease_s=30.0,
+    ):
         self.folder, self.honours, self.ledger = folder, honours, folder / "ledger"
         self.port, self.upstream_port = free_port(), free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -75,7 +96,9 @@ class Street:
             "lease_s": lease_s,
         }
         self.config = folder / "gateway.toml"
-        self.config.write_text(SETTINGS.format(store=store, upstream=self.upstream_port, bob=BOB, **told))
+        self.config.write_text(
+            SETTINGS.format(store=store, upstream=self.upstream_port, bob=BOB, **told)
+        )
         self.api = self.gateway = None
 
     def start(self):
@@ -84,17 +107,35 @@ class Street:
 
     def start_api(self, *more):
         environment = {"API_LEDGER": str(self.ledger), "API_HONOURS": str(int(self.honours))}
-        command = ["-m", "uvicorn", "tests.http.upstream:app", "--no-proxy-headers", "--port", str(self.upstream_port)]
+        command = [
+            "-m",
+            "uvicorn",
+            "tests.http.upstream:app",
+            "--no-proxy-headers",
+            "--port",
+            str(self.upstream_port),
+        ]
         self.api = started([*command, *more], self.folder, "api.log", **environment)
         until(lambda: self._listens(self.api, self.upstream_port), "the API")
 
     def start_gateway(self, *more):
-        command = ["-m", "effectonce.cli", "gateway", "--config", str(self.config), "--listen", f"127.0.0.1:{self.port}", *more]
+        command = [
+            "-m",
+            "effectonce.cli",
+            "gateway",
+            "--config",
+            str(self.config),
+            "--listen",
+            f"127.0.0.1:{self.port}",
+            *more,
+        ]
         self.gateway = started(command, self.folder, "gateway.log")
         until(lambda: self._listens(self.gateway, self.port), "the gateway")
 
     def _listens(self, process, port):
-        assert process.poll() is None, (self.folder / "gateway.log").read_text() + (self.folder / "api.log").read_text()
+        assert process.poll() is None, (self.folder / "gateway.log").read_text() + (
+            self.folder / "api.log"
+        ).read_text()
         with contextlib.suppress(OSError):
             socket.create_connection(("127.0.0.1", port)).close()
             return True
@@ -110,7 +151,9 @@ class Street:
         return [line.split()[1] for line in lines if line.split()[0] == order]
 
     def post(self, order, *, path="/pay", key=None, token="alice-secret", headers=(), **more):
-        named = {"authorization": f"Bearer {token}", "idempotency-key": key or order} | dict(headers)
+        named = {"authorization": f"Bearer {token}", "idempotency-key": key or order} | dict(
+            headers
+        )
         with httpx.Client(timeout=60) as client:
             return client.post(self.url + path, headers=named, json={"order": order} | more)
 
@@ -197,7 +240,9 @@ def test_duplicates_are_one_effect_and_get_the_same_bytes(street, order):
     again = [street.post(order) for _ in range(5)]
 
     assert first.status_code == 200
-    assert {(s.status_code, s.content, s.headers.get("idempotent-replayed")) for s in again} == {(200, first.content, "true")}
+    assert {(s.status_code, s.content, s.headers.get("idempotent-replayed")) for s in again} == {
+        (200, first.content, "true")
+    }
     assert len(street.effects(order)) == 1
 
 
@@ -246,7 +291,9 @@ def test_a_gateway_that_is_killed_leaves_a_doubt_if_the_upstream_does_not_honour
     assert len(street.effects(order)) == 1
 
 
-def test_a_gateway_that_is_killed_goes_on_under_the_same_key_if_the_upstream_honours_it(built, order):
+def test_a_gateway_that_is_killed_goes_on_under_the_same_key_if_the_upstream_honours_it(
+    built, order
+):
     street = built(honours=True, lease_s=1.0)
     thread, box, gate = street.held(order)
     ended(street.gateway)
@@ -414,7 +461,11 @@ def test_what_a_client_does_wrong_does_not_open_the_circuit(built):
 
     large = httpx.put(f"{street.url}/x", headers=headers, content=iter([b"x" * 60_000] * 2))
     with socket.create_connection(("127.0.0.1", street.port)) as client:
-        client.sendall(request(method="PUT", more="X-Long: 1\r\n", body="x" * 50).replace(b"-Length: 50", b"-Length: 90"))
+        client.sendall(
+            request(method="PUT", more="X-Long: 1\r\n", body="x" * 50).replace(
+                b"-Length: 50", b"-Length: 90"
+            )
+        )
     after = httpx.get(f"{street.url}/x", headers=headers)
 
     assert (large.status_code, after.status_code) == (413, 200)
@@ -455,7 +506,10 @@ def test_a_proxy_in_front_that_is_trusted_is_added_to(built, order):
 
     by_name = dict(street.post(order, headers=headers).json()["headers"])
 
-    assert (by_name["x-forwarded-for"], by_name["x-forwarded-proto"]) == ("9.9.9.9, 127.0.0.1", "https")
+    assert (by_name["x-forwarded-for"], by_name["x-forwarded-proto"]) == (
+        "9.9.9.9, 127.0.0.1",
+        "https",
+    )
     assert by_name["x-key"].startswith('"')
 
 
@@ -483,7 +537,9 @@ def test_a_key_of_the_clients_own_does_not_reach_the_upstream_by_another_method(
     assert told["idempotency-key"] == "mine"
 
 
-def test_a_write_that_the_upstream_cannot_recognise_goes_over_a_connection_of_its_own(street, order):
+def test_a_write_that_the_upstream_cannot_recognise_goes_over_a_connection_of_its_own(
+    street, order
+):
     with httpx.Client(headers={"authorization": "Bearer alice-secret"}) as client:
         reads = {client.get(f"{street.url}/x").json()["client_port"] for _ in range(3)}
     writes = {street.post(str(uuid.uuid4())).json()["client_port"] for _ in range(3)}
@@ -501,11 +557,16 @@ def test_a_head_has_no_body(street):
 
 
 def request(target="/pay", host="127.0.0.1", method="POST", more="", body='{"order":"never"}'):
-    lines = f"{method} {target} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer alice-secret\r\nConnection: close\r\n{more}"
+    lines = (
+        f"{method} {target} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer"
+        f" alice-secret\r\nConnection: close\r\n{more}"
+    )
     return f'{lines}Idempotency-Key: "{uuid.uuid4()}"\r\nContent-Length: {len(body)}\r\n\r\n{body}'.encode()
 
 
-@pytest.mark.parametrize("host", ["evil.example", "api.example.evil", "", "127.0.0.1@evil.example", "xapi.example"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "api.example.evil", "", "127.0.0.1@evil.example", "xapi.example"]
+)
 def test_other_hosts_are_refused(street, host):
     said = street.raw(request(host=host))
 
@@ -551,9 +612,13 @@ def test_two_slashes_lead_to_no_other_host(street):
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-@pytest.mark.parametrize("authorization", [None, "Bearer wrong", "Basic YWxpY2U=", "Bearer", f"Bearer {BOB}"])
+@pytest.mark.parametrize(
+    "authorization", [None, "Bearer wrong", "Basic YWxpY2U=", "Bearer", f"Bearer {BOB}"]
+)
 def test_nobody_is_anonymous(street, method, authorization, order):
-    headers = {"idempotency-key": order} | ({} if authorization is None else {"authorization": authorization})
+    headers = {"idempotency-key": order} | (
+        {} if authorization is None else {"authorization": authorization}
+    )
 
     said = httpx.request(method, f"{street.url}/pay", headers=headers, json={"order": order})
 
@@ -567,14 +632,21 @@ def test_a_body_that_is_too_large_is_refused(street, method, announced, order):
     headers = {"authorization": "Bearer alice-secret", "idempotency-key": order}
     pieces = [b"x" * 60_000, b"x" * 60_000]
 
-    said = httpx.request(method, f"{street.url}/pay", headers=headers, content=b"".join(pieces) if announced else iter(pieces))
+    said = httpx.request(
+        method,
+        f"{street.url}/pay",
+        headers=headers,
+        content=b"".join(pieces) if announced else iter(pieces),
+    )
 
     assert (said.status_code, said.json()["code"]) == (413, "BODY_TOO_LARGE")
     assert "100000" in said.json()["detail"]
 
 
 def test_a_key_is_needed_for_a_write(street, order):
-    said = httpx.post(f"{street.url}/pay", headers={"authorization": "Bearer alice-secret"}, json={"order": order})
+    said = httpx.post(
+        f"{street.url}/pay", headers={"authorization": "Bearer alice-secret"}, json={"order": order}
+    )
 
     assert (said.status_code, said.json()["code"]) == (400, "KEY_MISSING")
     assert street.effects(order) == []
@@ -586,16 +658,29 @@ def test_a_key_is_needed_for_a_write(street, order):
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tls")
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
+    command = (
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj"
+        " /CN=localhost"
+    )
     subprocess.run(
-        [*command.split(), "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", folder / "key", "-out", folder / "cert"],
+        [
+            *command.split(),
+            "-addext",
+            "subjectAltName=IP:127.0.0.1",
+            "-keyout",
+            folder / "key",
+            "-out",
+            folder / "cert",
+        ],
         check=True,
         capture_output=True,
     )
     return str(folder / "cert"), str(folder / "key")
 
 
-def test_tls_on_both_sides_and_an_upstream_that_nobody_vouches_for_gets_nothing(built, certificate, order):
+def test_tls_on_both_sides_and_an_upstream_that_nobody_vouches_for_gets_nothing(
+    built, certificate, order
+):
     cert, key = certificate
     street = built()
     street.end()
@@ -607,7 +692,9 @@ def test_tls_on_both_sides_and_an_upstream_that_nobody_vouches_for_gets_nothing(
     url = f"https://127.0.0.1:{street.port}/pay"
 
     refused = httpx.post(url, headers=headers, json={"order": order}, verify=trusted)
-    street.config.write_text(street.config.read_text().replace("[upstream]", f'[upstream]\nca_file = "{cert}"'))
+    street.config.write_text(
+        street.config.read_text().replace("[upstream]", f'[upstream]\nca_file = "{cert}"')
+    )
     ended(street.gateway)
     street.start_gateway("--certfile", cert, "--keyfile", key)
     served = httpx.post(url, headers=headers, json={"order": order}, verify=trusted)
@@ -630,4 +717,6 @@ def test_it_ends_when_it_is_told_to(built, order):
 
 def test_space_around_the_value_of_a_header_is_not_sent_on():
     """Some servers hand it to their app, and no client may send it."""
-    assert end_to_end([(b"X-Note", b"\t late  "), (b"Connection", b"close ")]) == [(b"x-note", b"late")]
+    assert end_to_end([(b"X-Note", b"\t late  "), (b"Connection", b"close ")]) == [
+        (b"x-note", b"late")
+    ]

@@ -9,7 +9,13 @@ from click.testing import CliRunner
 
 from effectonce import ContractViolation, Keyring
 from effectonce.cli import main
-from effectonce.http.gateway.app import Gateway, Settings, TenantSettings, UpstreamSettings, read_settings
+from effectonce.http.gateway.app import (
+    Gateway,
+    Settings,
+    TenantSettings,
+    UpstreamSettings,
+    read_settings,
+)
 from effectonce.http.gateway.settings import Tenants
 from effectonce.http.server.problems import PROBLEMS
 from effectonce.http.server.profiles import Style
@@ -59,9 +65,15 @@ def test_the_command_line_alone_says_enough(tmp_path):
 def test_json_is_read_and_options_win_over_the_file(tmp_path):
     (tmp_path / "g.json").write_text(json.dumps(GOOD))
 
-    read = read_settings(str(tmp_path / "g.json"), {"upstream": {"key_header": "x-key"}, "hosts": ["other"]})
+    read = read_settings(
+        str(tmp_path / "g.json"), {"upstream": {"key_header": "x-key"}, "hosts": ["other"]}
+    )
 
-    assert (read.upstream.url, read.upstream.key_header, read.hosts) == ("http://127.0.0.1:9", "x-key", ["other"])
+    assert (read.upstream.url, read.upstream.key_header, read.hosts) == (
+        "http://127.0.0.1:9",
+        "x-key",
+        ["other"],
+    )
 
 
 @pytest.mark.parametrize(
@@ -107,7 +119,10 @@ def test_settings_that_cannot_be_right_are_refused(changes, said):
         ({"routes": [{"way": "/pay"}]}, "[routes]"),
         ({"secret_file": "/nowhere/secret"}, "cannot be read"),
         ({"keys_env": "OUR_KEYS"}, "keys_env needs secret_file"),
-        ({"keys_env": "NO_SUCH_KEYS", "secret_file": str(ROOT / "LICENSE")}, "NO_SUCH_KEYS is empty or missing"),
+        (
+            {"keys_env": "NO_SUCH_KEYS", "secret_file": str(ROOT / "LICENSE")},
+            "NO_SUCH_KEYS is empty or missing",
+        ),
         ({"upstream": {"url": "https://x", "ca_file": "/nowhere/ca"}}, "cannot be used"),
     ],
 )
@@ -127,7 +142,10 @@ def test_a_file_that_cannot_be_read_is_said_to_be(tmp_path, text):
     assert f"the settings in {path} cannot be read" in said.output
 
 
-@pytest.mark.parametrize("arguments", [["--listen", "8080"], ["--listen", "x:99999"], ["--keyfile", str(ROOT / "LICENSE")]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--listen", "8080"], ["--listen", "x:99999"], ["--keyfile", str(ROOT / "LICENSE")]],
+)
 def test_a_wrong_use_of_the_command_is_said_to_be(arguments):
     assert gateway(*arguments).exit_code == 2
 
@@ -161,25 +179,42 @@ def test_a_secret_that_is_empty_is_none(tmp_path):
         settings(secret_file=str(tmp_path / "secret")).a_secret()
 
 
-def test_a_gateway_seals_what_it_stores_and_keeps_what_the_store_was_not_told(tmp_path, monkeypatch):
+def test_a_gateway_seals_what_it_stores_and_keeps_what_the_store_was_not_told(
+    tmp_path, monkeypatch
+):
     (tmp_path / "secret").write_bytes(b"s3cret")
     monkeypatch.setenv("OUR_KEYS", Keyring.generate("2026-11"))
 
-    guard = settings(secret_file=str(tmp_path / "secret"), keys_env="OUR_KEYS", spool=str(tmp_path / "spool")).a_guard()
+    guard = settings(
+        secret_file=str(tmp_path / "secret"), keys_env="OUR_KEYS", spool=str(tmp_path / "spool")
+    ).a_guard()
 
     assert guard.keyring.ids == ("2026-11",)
     assert guard.spool.folder == tmp_path / "spool"
 
 
 def test_the_profile_is_changed_by_what_a_file_can_say():
-    changed = settings(key={"style": "application/json", "not_stored": [400], "wait_s": 5}).a_profile()
+    changed = settings(
+        key={"style": "application/json", "not_stored": [400], "wait_s": 5}
+    ).a_profile()
 
-    assert (changed.style, changed.not_stored, changed.wait_s) == (Style.STRIPE, frozenset({400}), 5)
+    assert (changed.style, changed.not_stored, changed.wait_s) == (
+        Style.STRIPE,
+        frozenset({400}),
+        5,
+    )
 
 
 @pytest.mark.parametrize(
     ("lines", "tenant"),
-    [([], None), (["alice"], "alice"), (["alice", "bob"], None), ([""], None), (["x" * 201], None), (["a\x01"], None)],
+    [
+        ([], None),
+        (["alice"], "alice"),
+        (["alice", "bob"], None),
+        ([""], None),
+        (["x" * 201], None),
+        (["a\x01"], None),
+    ],
 )
 def test_a_tenant_in_a_header_is_one_name_or_nobodys(lines, tenant):
     scope = a_scope(tenant=None)
@@ -190,9 +225,16 @@ def test_a_tenant_in_a_header_is_one_name_or_nobodys(lines, tenant):
 
 def test_every_setting_and_problem_is_on_its_page():
     page = (ROOT / "docs" / "reference" / "gateway.md").read_text()
-    names = [*Settings.__struct_fields__, *(f"upstream.{name}" for name in UpstreamSettings.__struct_fields__)]
+    names = [
+        *Settings.__struct_fields__,
+        *(f"upstream.{name}" for name in UpstreamSettings.__struct_fields__),
+    ]
     names += [f"tenants.{name}" for name in TenantSettings.__struct_fields__]
     shown = dict(re.findall(r"^\| `([A-Z_]+)` \| (\d+) \|$", page, re.MULTILINE))
 
-    assert [name for name in names if name not in ("upstream", "tenants") and f"| `{name}` |" not in page] == []
+    assert [
+        name
+        for name in names
+        if name not in ("upstream", "tenants") and f"| `{name}` |" not in page
+    ] == []
     assert shown == {code: str(told.status) for code, told in PROBLEMS.items()}

@@ -1,4 +1,6 @@
-"""Inside the handler: one key for everything it calls, steps that are not done twice, and writes that commit with the record."""
+"""Inside the handler: one key for everything it calls, steps that are not done twice, and writes
+that commit with the record.
+"""
 
 import asyncio
 import json
@@ -21,7 +23,9 @@ from tests.http.helpers import Shop, answer, ask, guarded, run
 
 
 def test_guarded_tools_in_a_handler_are_steps_of_the_request():
-    """The first attempt fails after its first step; the second one replays that step and goes on."""
+    """The first attempt fails after its first step; the second one replays that step and goes
+    on.
+    """
     guard, done = Guard(MemoryStore(), cache=0), []
 
     @guard.tool(kind="write", downstream="none")
@@ -45,7 +49,9 @@ def test_guarded_tools_in_a_handler_are_steps_of_the_request():
 
     async def main():
         app = guarded(Shop(fails_between, whole, whole), guard, profile="stripe_v2")
-        return [await ask(app) for _ in range(3)], await ask(app, key="5c0f3a52-54b2-4d6e-9a0f-6f3b7b0f2e11")
+        return [await ask(app) for _ in range(3)], await ask(
+            app, key="5c0f3a52-54b2-4d6e-9a0f-6f3b7b0f2e11"
+        )
 
     seen, other = run(main)
 
@@ -156,7 +162,9 @@ def test_the_handlers_writes_commit_with_the_record(ledger):
 def test_what_fails_is_rolled_back_and_runs_again(ledger, then, profile):
     store, count = ledger
 
-    first, second, again = booked(store, booking(then=then), booking(then=201), times=3, profile=profile)
+    first, second, again = booked(
+        store, booking(then=then), booking(then=201), times=3, profile=profile
+    )
 
     assert first.raised is then if isinstance(then, Exception) else first.status == then
     assert [(s.status, s.replayed) for s in (second, again)] == [(201, False), (201, True)]
@@ -191,7 +199,9 @@ def test_nothing_leaves_before_the_commit(ledger):
     assert seen.complete
 
 
-def test_a_commit_that_fails_is_told_as_nothing_done_and_the_app_does_not_go_on(tmp_path, monkeypatch):
+def test_a_commit_that_fails_is_told_as_nothing_done_and_the_app_does_not_go_on(
+    tmp_path, monkeypatch
+):
     path, background = tmp_path / "shop.db", []
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE bookings (amount INTEGER)")
@@ -271,10 +281,17 @@ def test_a_commit_that_nobody_can_confirm_is_not_told_as_done(tmp_path, monkeypa
     (seen,) = booked(store, handler, times=1)
     store.close()
 
-    assert (seen.status, seen.json["code"], seen.raised, told) == (503, "STORE_UNAVAILABLE", None, [])
+    assert (seen.status, seen.json["code"], seen.raised, told) == (
+        503,
+        "STORE_UNAVAILABLE",
+        None,
+        [],
+    )
     assert b"booked" not in seen.body
     assert "retry-after" not in seen.headers, "with it, a 503 says that nothing was done"
-    assert classify(httpx.Response(seen.status, headers=seen.headers)).certainty is Certainty.AMBIGUOUS
+    assert (
+        classify(httpx.Response(seen.status, headers=seen.headers)).certainty is Certainty.AMBIGUOUS
+    )
 
 
 def test_what_the_app_does_after_its_response_is_outside_of_the_transaction(ledger):
@@ -299,12 +316,19 @@ def test_what_the_app_does_after_its_response_is_outside_of_the_transaction(ledg
 
     first, again = run(main)
 
-    assert (first.status, first.raised, again.replayed, after) == (201, None, True, [None, "mailed"])
+    assert (first.status, first.raised, again.replayed, after) == (
+        201,
+        None,
+        True,
+        [None, "mailed"],
+    )
     assert count() == 1
 
 
 def test_however_often_a_request_is_cancelled_its_handler_ends_before_its_transaction(ledger):
-    """A cancel scope of anyio cancels again and again. A `def` handler goes on in its thread until it is done."""
+    """A cancel scope of anyio cancels again and again. A `def` handler goes on in its thread
+    until it is done.
+    """
     store, count = ledger
 
     async def main():
@@ -340,7 +364,9 @@ def test_however_often_a_request_is_cancelled_its_handler_ends_before_its_transa
 
 
 def test_a_request_whose_lease_was_lost_is_undone_and_may_be_asked_for_again(postgres):
-    """Its transaction is rolled back, and it has had its one run. The same request again runs from the start."""
+    """Its transaction is rolled back, and it has had its one run. The same request again runs
+    from the start.
+    """
     url = postgres.database()
     postgres.execute("CREATE TABLE bookings (amount INTEGER)", url)
     clock, heard = FakeClock(), []
@@ -379,7 +405,16 @@ def test_a_request_whose_lease_was_lost_is_undone_and_may_be_asked_for_again(pos
     other, first, again, bodies = run(main)
     store.close()
 
-    assert (other.status, first.status, json.loads(first.body)["code"]) == (422, 409, "RETRY_IN_FLIGHT")
+    assert (other.status, first.status, json.loads(first.body)["code"]) == (
+        422,
+        409,
+        "RETRY_IN_FLIGHT",
+    )
     assert (b"too slow", "Undone") in heard
-    assert (again.status, again.body, again.replayed, bodies) == (201, b"well", False, [b'{"amount":1}'] * 3)
+    assert (again.status, again.body, again.replayed, bodies) == (
+        201,
+        b"well",
+        False,
+        [b'{"amount":1}'] * 3,
+    )
     assert postgres.execute("SELECT count(*) FROM bookings", url)[0][0] == 1

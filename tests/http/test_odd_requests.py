@@ -20,12 +20,18 @@ def test_a_method_in_small_letters_is_the_same_method():
 
     effects, seen, without = run(main)
 
-    assert (effects, [s.status for s in seen], [s.replayed for s in seen]) == (1, [201] * 3, [False, True, True])
+    assert (effects, [s.status for s in seen], [s.replayed for s in seen]) == (
+        1,
+        [201] * 3,
+        [False, True, True],
+    )
     assert without.json["code"] == "KEY_MISSING"
 
 
 def test_a_stream_to_a_client_that_cannot_tell_its_end_leaves_when_it_is_recorded():
-    """HTTP/1.0 has no chunks: a stream that was cut off looks like one that ended. Some proxies speak it by default."""
+    """HTTP/1.0 has no chunks: a stream that was cut off looks like one that ended. Some proxies
+    speak it by default.
+    """
     store, recorded = MemoryStore(), []
 
     async def streaming(_scope, _receive, send):
@@ -80,7 +86,11 @@ def test_a_header_that_comes_twice_counts_with_both_its_lines(kind):
 
         def lines(first):
             async def both(scope, receive, send):
-                scope["headers"] = [(kind.encode(), first), *scope["headers"], (kind.encode(), b"application/json")]
+                scope["headers"] = [
+                    (kind.encode(), first),
+                    *scope["headers"],
+                    (kind.encode(), b"application/json"),
+                ]
                 await app(scope, receive, send)
 
             return both
@@ -109,14 +119,22 @@ def test_two_paths_that_a_server_decodes_to_one_are_two(path, first, same, other
 
     seen = run(main)
 
-    assert [(s.status, s.replayed) for s in seen] == [(201, False), (201, True), (422, False), (422, False)]
+    assert [(s.status, s.replayed) for s in seen] == [
+        (201, False),
+        (201, True),
+        (422, False),
+        (422, False),
+    ]
 
 
-# ---------------------------------------------------------------- layers outside that hand a request on twice
+# ---------------------------------------------------------------- layers outside that hand a
+# request on twice
 
 
 def test_a_layer_outside_that_asks_again_is_not_past_us():
-    """It calls the app once more with the same scope, after a deadlock: that is another attempt of the same request."""
+    """It calls the app once more with the same scope, after a deadlock: that is another attempt
+    of the same request.
+    """
 
     async def main():
         shop = Shop(RuntimeError("deadlock"))
@@ -137,7 +155,9 @@ def test_a_layer_outside_that_asks_again_is_not_past_us():
 
 
 def test_an_app_that_is_asked_after_another_one_is_guarded_as_well():
-    """A cascade: where the first app knows nothing of a path, the second is asked, with the same scope."""
+    """A cascade: where the first app knows nothing of a path, the second is asked, with the same
+    scope.
+    """
     guard, second = Guard("memory://", cache=0), Shop()
 
     async def main():
@@ -163,7 +183,9 @@ def test_an_app_that_is_asked_after_another_one_is_guarded_as_well():
 
 
 def test_a_request_that_is_cancelled_twice_leaves_its_scope_as_it_was():
-    """Its app sees no `accept-encoding`, and that the request is guarded already; layers outside see it as before."""
+    """Its app sees no `accept-encoding`, and that the request is guarded already; layers outside
+    see it as before.
+    """
 
     async def main():
         seen, kept = [], []

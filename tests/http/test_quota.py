@@ -46,7 +46,10 @@ def test_the_scarcer_of_the_two_decides_and_nothing_is_taken_by_halves(clock):
     first, refused = meter.take("alice", keys=1, bytes=90), meter.take("alice", keys=1, bytes=30)
 
     assert (first, refused) == (0, 20)
-    assert [meter.take("alice", keys=9, bytes=0), meter.take("alice", keys=1, bytes=0) > 0] == [0, True]
+    assert [meter.take("alice", keys=9, bytes=0), meter.take("alice", keys=1, bytes=0) > 0] == [
+        0,
+        True,
+    ]
 
 
 def test_a_body_that_is_more_than_the_quota_takes_all_of_it_and_is_paid_off(clock):
@@ -80,7 +83,15 @@ def test_many_tenants_take_no_more_memory_than_some(clock):
 
 
 @pytest.mark.parametrize(
-    "given", [{}, {"keys": 0}, {"bytes": -1}, {"keys": 1.5}, {"keys": 1, "per_s": 0}, {"keys": 1, "per_s": "h"}]
+    "given",
+    [
+        {},
+        {"keys": 0},
+        {"bytes": -1},
+        {"keys": 1.5},
+        {"keys": 1, "per_s": 0},
+        {"keys": 1, "per_s": "h"},
+    ],
 )
 def test_a_quota_that_allows_nothing_is_refused(given):
     with pytest.raises(ContractViolation):

@@ -15,7 +15,9 @@ PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "http.md").read_text(
 
 
 def rows(mark):
-    table = re.search(rf"<!-- {mark} -->\n(.*?)<!-- /{mark} -->", PAGE, re.DOTALL)[1].splitlines()[2:]
+    table = re.search(rf"<!-- {mark} -->\n(.*?)<!-- /{mark} -->", PAGE, re.DOTALL)[1].splitlines()[
+        2:
+    ]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
 
 
@@ -30,7 +32,9 @@ FACTS = {
     "its length": lambda p: f"{p.length_min} to {p.length_max}",
     "its letters say at least": lambda p: f"{p.bits_min:g} bits",
     "it is honoured for": lambda p: span(p.window_s),
-    "the same request in flight": lambda p: "is answered at once" if p.wait_s == 0 else f"is waited for, {span(p.wait_s)}",
+    "the same request in flight": lambda p: (
+        "is answered at once" if p.wait_s == 0 else f"is waited for, {span(p.wait_s)}"
+    ),
     "not stored": lambda p: ", ".join(map(str, sorted(p.not_stored))),
     "after a 5xx": after_5xx,
     "our own answers": lambda p: f"`{p.style.value}`",
@@ -38,12 +42,15 @@ FACTS = {
 
 
 def test_the_profiles_are_as_the_page_says():
-    assert rows("profiles") == [[fact, *(of(profile) for profile in PROFILES.values())] for fact, of in FACTS.items()]
+    assert rows("profiles") == [
+        [fact, *(of(profile) for profile in PROFILES.values())] for fact, of in FACTS.items()
+    ]
 
 
 def test_the_statuses_are_as_the_page_says():
     assert rows("troubles") == [
-        [f"`{trouble}`", *(str(profile.status[trouble]) for profile in PROFILES.values())] for trouble in Trouble
+        [f"`{trouble}`", *(str(profile.status[trouble]) for profile in PROFILES.values())]
+        for trouble in Trouble
     ]
 
 

@@ -36,7 +36,12 @@ def test_a_request_that_is_there_sets_no_timer_and_one_that_is_not_sets_one():
         again = await ask(app)
         at_hand = [timer for timer in timers if "Timeout" in repr(timer)]
         await read(late)
-        return first.status, again.replayed, at_hand, [timer for timer in timers if "Timeout" in repr(timer)]
+        return (
+            first.status,
+            again.replayed,
+            at_hand,
+            [timer for timer in timers if "Timeout" in repr(timer)],
+        )
 
     status, replayed, at_hand, waited = run(main)
 
@@ -155,7 +160,9 @@ def test_a_read_that_is_dropped_ends_its_receive():
     assert ended == ["receive"]
 
 
-@pytest.mark.parametrize("pieces", [[b"abc"], [b"a", b"bc"], [b"a", b"b", b"c"], [b"", b"abc"], [bytearray(b"abc")]])
+@pytest.mark.parametrize(
+    "pieces", [[b"abc"], [b"a", b"bc"], [b"a", b"b", b"c"], [b"", b"abc"], [bytearray(b"abc")]]
+)
 @pytest.mark.parametrize("memory_max", [100, 3, 2, 0])
 def test_what_was_added_is_read_back_whatever_pieces_it_came_in(pieces, memory_max):
     async def main():

@@ -1,4 +1,6 @@
-"""What real clients saw decides what an error means: nothing left, refused, done, or nobody knows."""
+"""What real clients saw decides what an error means: nothing left, refused, done, or nobody
+knows.
+"""
 
 import asyncio
 import concurrent.futures
@@ -23,9 +25,15 @@ PAYS = ("/pay",)
 
 
 def calls(caller, url, *asked, then="raise ValueError", **contract):
-    """Two calls of a tool that makes these requests and fails, in its first run, and pays in its next one: how each call ended."""
+    """Two calls of a tool that makes these requests and fails, in its first run, and pays in its
+    next one: how each call ended.
+    """
     guard, ended = Guard("memory://", cache=0), []
-    declared = {"kind": "irreversible", "accept_store_loss": True, "retry": Retry(attempts=1)} | contract
+    declared = {
+        "kind": "irreversible",
+        "accept_store_loss": True,
+        "retry": Retry(attempts=1),
+    } | contract
     first = [True]
 
     def plan():
@@ -47,12 +55,15 @@ def calls(caller, url, *asked, then="raise ValueError", **contract):
 
         def call():
             return work(1)
+
     else:
 
         @guard.tool(**declared)
         async def work(order: int) -> str:
             asked_now = plan()
-            await caller.acalls(url if asked_now is PAYS else wrong(url, asked_now), asked_now, 5.0, {})
+            await caller.acalls(
+                url if asked_now is PAYS else wrong(url, asked_now), asked_now, 5.0, {}
+            )
             return failed(asked_now)
 
         def call():
@@ -82,7 +93,9 @@ WHOLE = {"through": "protected"}
 
 
 @each_client
-def test_a_tool_that_fails_before_it_sends_runs_again_if_it_sends_only_through_protected_clients(shop, caller):
+def test_a_tool_that_fails_before_it_sends_runs_again_if_it_sends_only_through_protected_clients(
+    shop, caller
+):
     assert calls(caller, shop.url, **WHOLE) == ["ValueError", "paid"]
     assert calls(caller, shop.url) == ["InDoubt", "InDoubt"]
     assert shop.effects == 1
@@ -97,7 +110,9 @@ def test_a_request_that_could_not_leave_is_none(shop, caller):
 
 @each_client
 @pytest.mark.parametrize("contract", [WHOLE, {}], ids=["through", "nothing declared"])
-def test_a_refused_request_is_a_failure_for_good_whatever_the_tool_makes_of_it(shop, caller, contract):
+def test_a_refused_request_is_a_failure_for_good_whatever_the_tool_makes_of_it(
+    shop, caller, contract
+):
     shop.faults = [(422, {})]
 
     assert calls(caller, shop.url, "/pay", **contract) == ["ValueError", "ReplayedFailure"]
@@ -106,13 +121,17 @@ def test_a_refused_request_is_a_failure_for_good_whatever_the_tool_makes_of_it(s
 
 @each_client
 @pytest.mark.parametrize("contract", [WHOLE, {}], ids=["through", "nothing declared"])
-def test_a_request_that_was_answered_with_success_is_done_whatever_the_tool_makes_of_it(shop, caller, contract):
+def test_a_request_that_was_answered_with_success_is_done_whatever_the_tool_makes_of_it(
+    shop, caller, contract
+):
     assert calls(caller, shop.url, "/pay", **contract) == ["ResultUnavailable", "ResultUnavailable"]
     assert shop.effects == 1
 
 
 @each_client
-@pytest.mark.parametrize("faults", [[None, None], [None, (422, {})], ["lose"], ["reset"], ["cut"], [(500, {})]])
+@pytest.mark.parametrize(
+    "faults", [[None, None], [None, (422, {})], ["lose"], ["reset"], ["cut"], [(500, {})]]
+)
 def test_two_requests_and_a_lost_answer_stay_in_doubt(shop, caller, faults):
     shop.faults = list(faults)
     asked = ("/pay", "/mail") if len(faults) == 2 else ("/pay",)
@@ -169,14 +188,18 @@ def in_a_context(function):
     thread.join()
 
 
-@pytest.mark.parametrize("how", [lambda f: f(), in_a_thread, in_a_context], ids=["here", "thread", "context"])
+@pytest.mark.parametrize(
+    "how", [lambda f: f(), in_a_thread, in_a_context], ids=["here", "thread", "context"]
+)
 def test_a_bare_client_is_noticed(shop, how):
     assert ended(lambda: how(lambda: httpx.post(f"{shop.url}/pay"))) == ["InDoubt", "InDoubt"]
     assert shop.effects == 1
 
 
 def test_another_tool_inside_it_is_noticed(shop):
-    """Its request is seen by its own effect. Run again, the outer tool may ask for something else."""
+    """Its request is seen by its own effect. Run again, the outer tool may ask for something
+    else.
+    """
     guard, sizes = Guard("memory://", cache=0), iter([1, 2])
     with httpx.Client() as made:
         client = protect(made, retry=SOON)
@@ -190,7 +213,10 @@ def test_another_tool_inside_it_is_noticed(shop):
 
 
 def test_a_process_is_noticed():
-    assert ended(lambda: subprocess.run([sys.executable, "-c", ""], check=True)) == ["InDoubt", "InDoubt"]
+    assert ended(lambda: subprocess.run([sys.executable, "-c", ""], check=True)) == [
+        "InDoubt",
+        "InDoubt",
+    ]
 
 
 def test_a_bare_socket_is_noticed(shop):
@@ -218,24 +244,23 @@ def test_what_is_done_elsewhere_meanwhile_is_no_business_of_the_tool(shop):
 
 
 def test_threads_that_are_traced_are_not_disturbed(tmp_path):
-    """Python 3.11 refuses a thread its tracer while another one installs its own, and with an audit hook that can be interrupted."""
+    """Python 3.11 refuses a thread its tracer while another one installs its own, and with an
+    audit hook that can be interrupted.
+    """
     script = tmp_path / "traced.py"
     script.write_text(
-        "import sys, threading\n"
-        "from effectonce._runtime.unprotected_sends import install\n"
-        "install()\n"
-        "class Garbage:\n"
-        "    def __init__(self):\n        self.me = self\n"
-        "    def __del__(self):\n        for _ in range(20):\n            pass\n"
-        "def trace(*_):\n    return None\n"
-        "def work():\n    for _ in range(20000):\n        Garbage()\n        sys.settrace(trace)\n        sys.settrace(None)\n"
-        "sys.setswitchinterval(1e-6)\n"
-        "threads = [threading.Thread(target=work) for _ in range(4)]\n"
-        "for each in threads:\n    each.start()\n"
-        "for each in threads:\n    each.join()\n"
+        "import sys, threading\nfrom effectonce._runtime.unprotected_sends import"
+        " install\ninstall()\nclass Garbage:\n    def __init__(self):\n        self.me = self\n   "
+        " def __del__(self):\n        for _ in range(20):\n            pass\ndef trace(*_):\n   "
+        " return None\ndef work():\n    for _ in range(20000):\n        Garbage()\n       "
+        " sys.settrace(trace)\n        sys.settrace(None)\nsys.setswitchinterval(1e-6)\nthreads ="
+        " [threading.Thread(target=work) for _ in range(4)]\nfor each in threads:\n   "
+        " each.start()\nfor each in threads:\n    each.join()\n"
     )
 
-    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, timeout=120)
+    ran = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=True, timeout=120
+    )
 
     assert ran.stderr == ""
 
@@ -286,7 +311,9 @@ def test_only_protected_clients_can_be_named():
 
 
 def test_a_tool_that_names_a_protected_client_sends_its_key_so_a_bug_before_that_is_no_doubt(shop):
-    """`downstream="key"`: the client reads the key when it sends. An error before that has no less help."""
+    """`downstream="key"`: the client reads the key when it sends. An error before that has no
+    less help.
+    """
     guard, first = Guard("memory://", cache=0), [True]
     with httpx.Client() as made, httpx.Client() as other:
         client, keyless = protect(made, retry=SOON), protect(other, retry=SOON, keys=None)
@@ -377,7 +404,8 @@ def test_what_is_sent_past_sending_is_not_taken_as_nothing(shop):
     assert shop.effects == 2
 
 
-# ---------------------------------------------------------------- what goes on after its tool has failed
+# ---------------------------------------------------------------- what goes on after its tool
+# has failed
 
 
 def behind(send):
@@ -392,7 +420,8 @@ def behind(send):
         send()
 
     async def awaits():
-        while not go.is_set():  # noqa: ASYNC110  # set by another thread; to wait in a third one would be noticed
+        # set by another thread; to wait in a third one would be noticed
+        while not go.is_set():  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         send()
 
@@ -444,17 +473,25 @@ def made_up(handler):
 def test_a_body_of_unknown_length_that_was_read_to_its_end_is_an_answer():
     client = made_up(lambda request: httpx.Response(200, content=iter([b"pa", b"id"])))
 
-    assert ended(lambda: client.post("http://shop/pay")) == ["ResultUnavailable", "ResultUnavailable"]
+    assert ended(lambda: client.post("http://shop/pay")) == [
+        "ResultUnavailable",
+        "ResultUnavailable",
+    ]
 
 
 def test_an_answer_without_a_body_is_one():
     client = made_up(lambda request: httpx.Response(204, stream=httpx.ByteStream(b"")))
 
-    assert ended(lambda: client.delete("http://shop/pay")) == ["ResultUnavailable", "ResultUnavailable"]
+    assert ended(lambda: client.delete("http://shop/pay")) == [
+        "ResultUnavailable",
+        "ResultUnavailable",
+    ]
 
 
 def test_a_redirect_to_look_elsewhere_may_lead_to_a_log_in():
-    client = made_up(lambda request: httpx.Response(303, headers={"location": "/login", "content-length": "0"}))
+    client = made_up(
+        lambda request: httpx.Response(303, headers={"location": "/login", "content-length": "0"})
+    )
 
     assert ended(lambda: client.post("http://shop/pay")) == ["InDoubt", "InDoubt"]
 
@@ -524,7 +561,9 @@ def test_an_effect_inside_what_sending_surrounds_is_watched_by_itself(shop):
 
 
 def with_aiohttp(act):
-    """How two calls end of a tool that acts through a session, and then fails; and what the server heard."""
+    """How two calls end of a tool that acts through a session, and then fails; and what the
+    server heard.
+    """
     guard, says, heard = Guard("memory://", cache=0), [], []
 
     async def pay(request):

@@ -1,4 +1,6 @@
-"""A protected client of AWS is a witness: botocore against a queue that speaks SQS's JSON, and counts its messages."""
+"""A protected client of AWS is a witness: botocore against a queue that speaks SQS's JSON, and
+counts its messages.
+"""
 
 import botocore.session
 import pytest
@@ -15,7 +17,9 @@ from tests.servers.listener import Listener
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("collected")]  # theirs
 ONCE = Retry(attempts=1)
 IDENTITY = {"region_name": "eu-west-1", "aws_access_key_id": "k", "aws_secret_access_key": "s"}
-WAYS = pytest.mark.parametrize("contract", [{"through": "protected"}, {}], ids=["through", "nothing declared"])
+WAYS = pytest.mark.parametrize(
+    "contract", [{"through": "protected"}, {}], ids=["through", "nothing declared"]
+)
 
 
 class Queue(Shop):
@@ -27,10 +31,17 @@ class Queue(Shop):
 
     def act(self, method, path, key):
         reads = self.target.rpartition(".")[2] in ("ListQueues", "GetItem")
-        return {} if reads else {"MessageId": "m-1", "effect": super().act(method, path, key)["effect"]}
+        return (
+            {}
+            if reads
+            else {"MessageId": "m-1", "effect": super().act(method, path, key)["effect"]}
+        )
 
     def say(self, handler, status, body, headers, *, cut=False):
-        headers = {"x-amzn-requestid": "r-1", "content-type": "application/x-amz-json-1.0"} | headers
+        headers = {
+            "x-amzn-requestid": "r-1",
+            "content-type": "application/x-amz-json-1.0",
+        } | headers
         if status >= 400:
             name = headers.pop("name")
             body = {"__type": f"com.amazonaws.sqs#{name}", "message": "no"}
@@ -48,9 +59,15 @@ def make():
     made = []
 
     def client(url, service="sqs", **config):
-        settings = {"connect_timeout": 5, "read_timeout": 5, "retries": {"mode": "standard"}} | config
+        settings = {
+            "connect_timeout": 5,
+            "read_timeout": 5,
+            "retries": {"mode": "standard"},
+        } | config
         session = botocore.session.Session()
-        made.append(session.create_client(service, endpoint_url=url, config=Config(**settings), **IDENTITY))
+        made.append(
+            session.create_client(service, endpoint_url=url, config=Config(**settings), **IDENTITY)
+        )
         return made[-1]
 
     yield client
@@ -90,7 +107,13 @@ def test_a_message_that_was_accepted_is_done_whatever_the_tool_makes_of_it(queue
 
 @WAYS
 @pytest.mark.parametrize(
-    "name", ["QueueDoesNotExist", "ValidationException", "ResourceNotFoundException", "ConditionalCheckFailedException"]
+    "name",
+    [
+        "QueueDoesNotExist",
+        "ValidationException",
+        "ResourceNotFoundException",
+        "ConditionalCheckFailedException",
+    ],
 )
 def test_a_refusal_is_a_failure_for_good(queue, make, contract, name):
     client, queue.faults = protect(make(queue.url), retry=SOON), [(400, {"name": name})]
@@ -119,7 +142,9 @@ def test_what_stays_throttled_may_run_again(queue, make):
     assert (queue.effects, len(queue.requests)) == (0, 6)
 
 
-@pytest.mark.parametrize("fault", ["lose", "reset", "cut", (500, {"name": "InternalFailure"})], ids=str)
+@pytest.mark.parametrize(
+    "fault", ["lose", "reset", "cut", (500, {"name": "InternalFailure"})], ids=str
+)
 def test_what_may_have_landed_is_sent_once_and_stays_in_doubt(queue, make, fault):
     """botocore by itself sends each of these three times: three messages."""
     client, queue.faults = protect(make(queue.url), retry=SOON), [fault] * 3
@@ -138,19 +163,24 @@ def test_an_answer_that_breaks_off_is_an_error_and_not_half_a_result(queue, make
 def test_a_connection_that_did_not_come_about_is_no_request(queue, make, nobody):
     client = protect(make(nobody), retry=SOON)
 
-    assert ended(lambda: sends(client), through=client) == ["EndpointConnectionError"] * 2  # it ran twice
+    # it ran twice
+    assert ended(lambda: sends(client), through=client) == ["EndpointConnectionError"] * 2
 
 
 def test_so_is_a_name_that_nobody_has(make):
     client = protect(make("http://sqs.invalid"), retry=SOON)
 
-    assert ended(lambda: sends(client), through=client) == ["EndpointConnectionError"] * 2  # it ran twice
+    # it ran twice
+    assert ended(lambda: sends(client), through=client) == ["EndpointConnectionError"] * 2
 
 
 def test_what_fails_before_it_sends_may_run_again(queue, make):
     client = protect(make(queue.url), retry=SOON)
 
-    assert ended(lambda: client.send_message(QueueUrl=5), through=client) == ["ParamValidationError", "ParamValidationError"]
+    assert ended(lambda: client.send_message(QueueUrl=5), through=client) == [
+        "ParamValidationError",
+        "ParamValidationError",
+    ]
     assert queue.requests == []
 
 
@@ -169,13 +199,18 @@ def test_a_refusal_after_a_lost_answer_is_none(queue, make):
 
     with pytest.raises(ClientError) as raised:
         sends(client)
-    assert raised.value.response["ResponseMetadata"]["HTTPHeaders"]["x-effectonce-tried"] == "unsure"
+    assert (
+        raised.value.response["ResponseMetadata"]["HTTPHeaders"]["x-effectonce-tried"] == "unsure"
+    )
     queue.faults = ["lose", (400, {"name": "ValidationException"})]
     assert ended(lambda: sends(client), through=client) == ["InDoubt", "InDoubt"]
 
 
 def test_no_attempt_waits_longer_than_there_is_time(queue, make):
-    client, queue.faults = protect(make(queue.url, read_timeout=60), retry=Retry(attempts=1, deadline_s=0.2)), ["hang"]
+    client, queue.faults = (
+        protect(make(queue.url, read_timeout=60), retry=Retry(attempts=1, deadline_s=0.2)),
+        ["hang"],
+    )
 
     with pytest.raises(ReadTimeoutError):
         sends(client)
@@ -190,7 +225,10 @@ class Says(Listener):
     requests = 0
 
     def __init__(self, status, body, headers=""):
-        said = f"HTTP/1.1 {status} X\r\n{headers}connection: close\r\ncontent-length: {len(body)}\r\n\r\n{body}"
+        said = (
+            f"HTTP/1.1 {status} X\r\n{headers}connection: close\r\ncontent-length:"
+            f" {len(body)}\r\n\r\n{body}"
+        )
 
         def serve(line):
             line.recv(65536)
@@ -210,7 +248,10 @@ def test_a_throttle_that_is_said_in_xml_with_a_400_is_no_refusal_for_good(make):
     with Says(400, THROTTLED, "x-amzn-requestid: r-1\r\n") as server:
         client = protect(make(server.url, "sns"), retry=SOON)
 
-        assert ended(lambda: client.publish(TopicArn="t", Message="m"), through=client) == ["GaveUp", "GaveUp"]
+        assert ended(lambda: client.publish(TopicArn="t", Message="m"), through=client) == [
+            "GaveUp",
+            "GaveUp",
+        ]
         assert server.requests == 6
 
 
@@ -219,7 +260,9 @@ def test_a_failure_that_s3_wraps_in_a_200_is_not_done(make):
         client = protect(make(server.url, "s3"), retry=SOON)
 
         def act():
-            client.complete_multipart_upload(Bucket="b", Key="k", UploadId="u", MultipartUpload={"Parts": []})
+            client.complete_multipart_upload(
+                Bucket="b", Key="k", UploadId="u", MultipartUpload={"Parts": []}
+            )
 
         assert ended(act, through=client) == ["InDoubt", "InDoubt"]
         assert server.requests == 1
@@ -229,8 +272,14 @@ def test_a_table_is_put_into_by_post_and_read_by_post(queue, make):
     client = protect(make(queue.url, "dynamodb"), retry=SOON)
     item = {"id": {"S": "1"}}
 
-    assert ended(lambda: client.get_item(TableName="t", Key=item), through=client) == ["ValueError", "ValueError"]
-    assert ended(lambda: client.put_item(TableName="t", Item=item), through=client) == ["ResultUnavailable"] * 2
+    assert ended(lambda: client.get_item(TableName="t", Key=item), through=client) == [
+        "ValueError",
+        "ValueError",
+    ]
+    assert (
+        ended(lambda: client.put_item(TableName="t", Item=item), through=client)
+        == ["ResultUnavailable"] * 2
+    )
     assert queue.effects == 1
 
 

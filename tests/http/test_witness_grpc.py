@@ -1,4 +1,6 @@
-"""A protected channel of gRPC is a witness, in both colours: against a real server that counts what it does."""
+"""A protected channel of gRPC is a witness, in both colours: against a real server that counts
+what it does.
+"""
 
 import asyncio
 from concurrent import futures
@@ -12,15 +14,32 @@ from effectonce.http.client import protect
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
 ONCE = Retry(attempts=1)
-REFUSALS = ["INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "FAILED_PRECONDITION", "OUT_OF_RANGE", "UNIMPLEMENTED"]
-DOUBTS = ["UNAVAILABLE", "UNKNOWN", "INTERNAL", "DATA_LOSS", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "CANCELLED"]
+REFUSALS = [
+    "INVALID_ARGUMENT",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "FAILED_PRECONDITION",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+]
+DOUBTS = [
+    "UNAVAILABLE",
+    "UNKNOWN",
+    "INTERNAL",
+    "DATA_LOSS",
+    "DEADLINE_EXCEEDED",
+    "RESOURCE_EXHAUSTED",
+    "CANCELLED",
+]
 LATER = ["ABORTED", "PERMISSION_DENIED", "UNAUTHENTICATED"]
 KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 each_colour = pytest.mark.parametrize("colour", ["sync", "aio"])
 
 
 class Shop(grpc.GenericRpcHandler):
-    """Pays, and then ends with the status that was asked for. The path says which kind of call it is."""
+    """Pays, and then ends with the status that was asked for. The path says which kind of call
+    it is.
+    """
 
     def __init__(self):
         self.paid = 0
@@ -76,7 +95,10 @@ def ended(colour, at, status=b"OK", kind="unary_unary", declare=True, **contract
     if colour == "sync":
         with grpc.insecure_channel(at) as made:
             channel = protect(made)
-            return twice(lambda: sync_call(channel, kind, status), declared | ({"through": channel} if declare else {}))
+            return twice(
+                lambda: sync_call(channel, kind, status),
+                declared | ({"through": channel} if declare else {}),
+            )
     return asyncio.run(aio_ended(at, status, kind, declared, declare))
 
 
@@ -119,8 +141,13 @@ async def aio_ended(at, status, kind, contract, declare):
 @each_colour
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("declare", [True, False], ids=["through", "nothing declared"])
-def test_a_call_that_was_answered_is_done_whatever_the_tool_makes_of_it(shop, colour, kind, declare):
-    assert ended(colour, shop.at, kind=kind, declare=declare) == ["ResultUnavailable", "ResultUnavailable"]
+def test_a_call_that_was_answered_is_done_whatever_the_tool_makes_of_it(
+    shop, colour, kind, declare
+):
+    assert ended(colour, shop.at, kind=kind, declare=declare) == [
+        "ResultUnavailable",
+        "ResultUnavailable",
+    ]
     assert shop.paid == 1
 
 
@@ -158,7 +185,10 @@ def test_a_server_that_is_not_there_is_a_doubt_because_grpc_does_not_tell(colour
 
 def test_a_tool_that_fails_before_it_calls_may_run_again(shop):
     with grpc.insecure_channel(shop.at) as made:
-        assert twice(lambda: None, {"kind": "write", "through": protect(made)}) == ["ValueError", "ValueError"]
+        assert twice(lambda: None, {"kind": "write", "through": protect(made)}) == [
+            "ValueError",
+            "ValueError",
+        ]
 
 
 def test_a_future_is_looked_at_when_the_tool_has_ended(shop):
@@ -169,7 +199,10 @@ def test_a_future_is_looked_at_when_the_tool_has_ended(shop):
         def forgets():
             call.future(b"OK", timeout=30).result()
 
-        assert twice(forgets, {"kind": "write", "through": channel}) == ["ResultUnavailable", "ResultUnavailable"]
+        assert twice(forgets, {"kind": "write", "through": channel}) == [
+            "ResultUnavailable",
+            "ResultUnavailable",
+        ]
     assert shop.paid == 1
 
 
@@ -241,7 +274,9 @@ def test_interceptors_of_a_channel_of_aio_stay_outside_of_ours(shop):
 
 @each_colour
 def test_a_call_outside_sending_is_on_the_record_before_it_leaves(shop, colour):
-    """Its tool declares separate_dispatch and knows sending(): a crash meanwhile must not let it run again."""
+    """Its tool declares separate_dispatch and knows sending(): a crash meanwhile must not let it
+    run again.
+    """
     guard, states = Guard("memory://", cache=0), []
     declared = {"kind": "write", "separate_dispatch": True, "retry": ONCE}
 

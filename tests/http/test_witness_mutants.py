@@ -1,7 +1,9 @@
-"""A witness that is broken on purpose is caught: the ledger of a real server then has a duplicate, or says that a report was false.
+"""A witness that is broken on purpose is caught: the ledger of a real server then has a
+duplicate, or says that a report was false.
 
-Each mutant takes away one part of what is seen. Each scene is the smallest one where that part matters: a tool acts in its first run and
-fails, and pays in its next one. The ledger is read after each call, and judges what the call said.
+Each mutant takes away one part of what is seen. Each scene is the smallest one where that part
+matters: a tool acts in its first run and fails, and pays in its next one. The ledger is read
+after each call, and judges what the call said.
 """
 
 import asyncio
@@ -29,7 +31,8 @@ from effectonce.errors import InDoubt, ReplayedFailure, ResultUnavailable
 from effectonce.http.client import attempts, protect
 from tests.http.server import Shop
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*fork")  # the process has threads, and its child does nothing with them
+# the process has threads, and its child does nothing with them
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork")
 ONCE = Retry(attempts=1, base_s=0.001, cap_s=0.002)
 CALLS = 2
 
@@ -65,10 +68,15 @@ def said_by(error):
 
 
 def judged(reports):
-    """What the ledger says about the reports: pairs of what a call said, and how many payments there were then."""
+    """What the ledger says about the reports: pairs of what a call said, and how many payments
+    there were then.
+    """
     if reports[-1][1] > 1:
         return "duplicate"
-    if any((said == "failed" and paid) or (said in ("done", "happened") and not paid) for said, paid in reports):
+    if any(
+        (said == "failed" and paid) or (said in ("done", "happened") and not paid)
+        for said, paid in reports
+    ):
         return "false report"
     return "sound"
 
@@ -197,7 +205,9 @@ PAYS = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1], b'')"
 
 
 def a_process(scene):
-    return scene.calls(lambda: subprocess.run([sys.executable, "-I", "-S", "-c", PAYS, scene.url], check=True))
+    return scene.calls(
+        lambda: subprocess.run([sys.executable, "-I", "-S", "-c", PAYS, scene.url], check=True)
+    )
 
 
 def a_fork(scene):
@@ -206,7 +216,10 @@ def a_fork(scene):
         if child == 0:
             try:
                 with socket.create_connection(("127.0.0.1", scene.ledger.port)) as made:
-                    made.sendall(b"POST /pay HTTP/1.1\r\nhost: shop\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+                    made.sendall(
+                        b"POST /pay HTTP/1.1\r\nhost: shop\r\ncontent-length: 0\r\nconnection:"
+                        b" close\r\n\r\n"
+                    )
                     made.recv(1)
             finally:
                 os._exit(0)
@@ -227,7 +240,9 @@ def a_tool_inside_it(scene):
 
 
 def a_thread_of_a_pool_that_goes_on(scene):
-    """It was there before the tool, runs in the tool's context, and pays when the tool has failed."""
+    """It was there before the tool, runs in the tool's context, and pays when the tool has
+    failed.
+    """
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         pool.submit(int).result()
         failed, left = threading.Event(), []
@@ -290,7 +305,11 @@ def nothing_is_announced(monkeypatch):
 
 
 def only_the_first_is_counted(monkeypatch):
-    monkeypatch.setattr(Effect, "announce", lambda self, sighting: None if self.requests else self.requests.append(sighting))
+    monkeypatch.setattr(
+        Effect,
+        "announce",
+        lambda self, sighting: None if self.requests else self.requests.append(sighting),
+    )
 
 
 def what_left_counts_as_unsent(monkeypatch):
@@ -304,7 +323,10 @@ def a_request_belongs_to_no_effect(monkeypatch):
 
 
 def a_success_is_a_refusal(monkeypatch):
-    refused, answered_well = Verdict(Bucket.SCHEMA, Certainty.REJECTED), attempts.ClientAttempts._answered_well
+    refused, answered_well = (
+        Verdict(Bucket.SCHEMA, Certainty.REJECTED),
+        attempts.ClientAttempts._answered_well,
+    )
 
     def mistaken(self, answered):
         response = answered_well(self, answered)
@@ -366,7 +388,9 @@ def every_client_is_protected(monkeypatch):
 
 def every_tool_declares_it(monkeypatch):
     summed_up = check_use.seen
-    monkeypatch.setattr(check_use, "seen", lambda sightings, *, whole: summed_up(sightings, whole=True))
+    monkeypatch.setattr(
+        check_use, "seen", lambda sightings, *, whole: summed_up(sightings, whole=True)
+    )
 
 
 def the_end_of_an_attempt_stops_nothing(monkeypatch):
@@ -400,14 +424,18 @@ MUTANTS = [
 ]
 
 
-@pytest.mark.parametrize(("sabotage", "scene", "verdict"), MUTANTS, ids=lambda each: getattr(each, "__name__", each))
+@pytest.mark.parametrize(
+    ("sabotage", "scene", "verdict"), MUTANTS, ids=lambda each: getattr(each, "__name__", each)
+)
 def test_a_broken_witness_is_caught(sabotage, scene, verdict, prepared, monkeypatch):
     sabotage(monkeypatch)
 
     assert scene(prepared) == verdict
 
 
-@pytest.mark.parametrize("scene", dict.fromkeys(scene for _, scene, _ in MUTANTS), ids=lambda scene: scene.__name__)
+@pytest.mark.parametrize(
+    "scene", dict.fromkeys(scene for _, scene, _ in MUTANTS), ids=lambda scene: scene.__name__
+)
 def test_a_sound_witness_makes_no_duplicate_and_no_false_report(scene, prepared):
     assert scene(prepared) == "sound"
 

@@ -1,4 +1,6 @@
-"""A protected client of smtplib is a witness: against a server that counts its mails, and hangs up where it is told."""
+"""A protected client of smtplib is a witness: against a server that counts its mails, and hangs
+up where it is told.
+"""
 
 import signal
 import smtplib
@@ -15,11 +17,14 @@ from tests.servers.listener import Listener
 ONCE = Retry(attempts=1)
 MAIL = "Subject: paid\r\n\r\n.thank you\r\n"
 HANG_UP = "hang up"
-WAYS = pytest.mark.parametrize("contract", [{"through": "protected"}, {}], ids=["through", "nothing declared"])
+WAYS = pytest.mark.parametrize(
+    "contract", [{"through": "protected"}, {}], ids=["through", "nothing declared"]
+)
 
 
 class PostOffice(Listener):
-    """*faults* say what comes instead of the usual reply to a command: another one, or that it hangs up. `dot` is the end of a mail.
+    """*faults* say what comes instead of the usual reply to a command: another one, or that it
+    hangs up. `dot` is the end of a mail.
 
     `kept` is a dot, too, whose mail is kept whatever is said then.
     """
@@ -105,7 +110,11 @@ def test_a_mail_that_was_queued_is_done_whatever_the_tool_makes_of_it(office, co
 
 def test_a_message_goes_the_same_way(office):
     message = EmailMessage()
-    message["From"], message["To"], message["Subject"] = "shop@example.com", "anna@example.com", "paid"
+    message["From"], message["To"], message["Subject"] = (
+        "shop@example.com",
+        "anna@example.com",
+        "paid",
+    )
 
     def act():
         with SMTP(*office.at, timeout=30) as server:
@@ -236,7 +245,9 @@ def test_what_some_recipients_get_is_done_and_the_others_are_counted(office):
 
     with guard.step("chat", "work"):
         for _ in range(2):
-            with pytest.raises(Exception, match="refused 1 of its recipients, was answered with success"):
+            with pytest.raises(
+                Exception, match="refused 1 of its recipients, was answered with success"
+            ):
                 work(1)
     assert len(office.mails) == 1
 
@@ -245,7 +256,9 @@ def test_a_tool_says_itself_that_only_some_got_it(office):
     office.faults = {"bert@example.com": "550 unknown"}
     both = posts(office, ["anna@example.com", "bert@example.com"])
 
-    partly = PartialSuccess("bert was refused", done=["anna"], corrective_action="ask bert for another address")
+    partly = PartialSuccess(
+        "bert was refused", done=["anna"], corrective_action="ask bert for another address"
+    )
     assert ended(both, then=partly, through=SMTP) == ["PartialSuccess", "PartialSuccess"]
     assert len(office.mails) == 1
 
@@ -267,7 +280,10 @@ def test_a_client_that_is_connected_is_protected_in_place(office):
     assert protect(client) is client
     assert client.sendmail("shop@example.com", "anna@example.com", MAIL) == {}
     assert (
-        ended(lambda: client.sendmail("shop@example.com", "anna@example.com", MAIL), through=client)[0] == "ResultUnavailable"
+        ended(
+            lambda: client.sendmail("shop@example.com", "anna@example.com", MAIL), through=client
+        )[0]
+        == "ResultUnavailable"
     )
     client.quit()
     assert len(office.mails) == 2
@@ -303,7 +319,9 @@ def test_it_is_protected_once_and_takes_no_policy():
 
 
 def test_a_mail_outside_sending_is_on_the_record_before_it_leaves(office):
-    """Its tool declares separate_dispatch and knows sending(): a crash meanwhile must not let it run again."""
+    """Its tool declares separate_dispatch and knows sending(): a crash meanwhile must not let it
+    run again.
+    """
     guard, states = Guard("memory://", cache=0), []
 
     @guard.tool(kind="write", separate_dispatch=True, retry=ONCE)

@@ -1,4 +1,6 @@
-"""Frameworks of WSGI, behind the one middleware: Django by its own ASGI handler, anything else through an adapter."""
+"""Frameworks of WSGI, behind the one middleware: Django by its own ASGI handler, anything else
+through an adapter.
+"""
 
 import os
 import subprocess
@@ -20,7 +22,16 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def django(tmp_path):
     port = free_port()
-    command = [sys.executable, "-m", "uvicorn", "--app-dir", str(ROOT / "examples"), "django_app:app", "--port", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "uvicorn",
+        "--app-dir",
+        str(ROOT / "examples"),
+        "django_app:app",
+        "--port",
+        str(port),
+    ]
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(command, cwd=tmp_path, env=os.environ, stdout=log, stderr=log)
 
@@ -38,11 +49,21 @@ def django(tmp_path):
 
 def test_the_django_example_pays_once_and_tells_the_bank_the_key(django):
     url, ledger = django
-    headers = {"authorization": "Bearer alice-secret", "idempotency-key": '"8e03978e-40d5-43dd-bc93-6894a57f9324"'}
+    headers = {
+        "authorization": "Bearer alice-secret",
+        "idempotency-key": '"8e03978e-40d5-43dd-bc93-6894a57f9324"',
+    }
 
-    first, again = (httpx.post(url, headers=headers, json={"order": "ord_7", "amount_minor": 1400}) for _ in range(2))
+    first, again = (
+        httpx.post(url, headers=headers, json={"order": "ord_7", "amount_minor": 1400})
+        for _ in range(2)
+    )
     other = httpx.post(url, headers=headers, json={"order": "ord_7", "amount_minor": 1})
-    bob = httpx.post(url, headers=headers | {"authorization": "Bearer bob-secret"}, json={"order": "b", "amount_minor": 1})
+    bob = httpx.post(
+        url,
+        headers=headers | {"authorization": "Bearer bob-secret"},
+        json={"order": "b", "amount_minor": 1},
+    )
 
     assert (first.status_code, again.content) == (201, first.content)
     assert again.headers["idempotent-replayed"] == "true"
@@ -71,11 +92,17 @@ def test_a_wsgi_app_behind_an_adapter_runs_once_and_knows_its_effect():
         app = guarded(WSGIMiddleware(shop))
         headers = {"x-tenant": "alice", "idempotency-key": f'"{KEY}"'}
         asked = {"headers": headers, "json": {"order": "x" * 500_000}}
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop") as client:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url="http://shop"
+        ) as client:
             first, again = await client.post("/pay", **asked), await client.post("/pay", **asked)
 
         assert (first.status_code, first.content) == (201, b'{"paid":true}')
-        assert (again.status_code, again.content, again.headers["idempotent-replayed"]) == (201, first.content, "true")
+        assert (again.status_code, again.content, again.headers["idempotent-replayed"]) == (
+            201,
+            first.content,
+            "true",
+        )
         assert len(shop.done) == 1
         assert shop.done[0][1]
 

@@ -1,7 +1,9 @@
-"""The API behind the gateway: it counts what it really does in a ledger, and can be told to honour keys.
+"""The API behind the gateway: it counts what it really does in a ledger, and can be told to
+honour keys.
 
 API_LEDGER      a line for each effect: "order key"
-API_HONOURS     "1": an effect under a key that was seen before is not done again, in whichever process
+API_HONOURS     "1": an effect under a key that was seen before is not done again, in whichever
+process
 """
 
 import asyncio
@@ -36,7 +38,9 @@ def do(asked, key):
 
 
 async def break_off(send, sent):
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"100")]})
+    await send(
+        {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"100")]}
+    )
     await send({"type": "http.response.body", "body": b"x" * sent, "more_body": True})
     os._exit(9)
 
@@ -84,7 +88,12 @@ async def app(scope, receive, send):
         "size": len(body),
         "client_port": scope["client"][1],
     }
-    said = [(b"content-type", b"application/json"), (b"connection", b"x-private"), (b"x-private", b"1"), (b"x-shop", b"7")]
+    said = [
+        (b"content-type", b"application/json"),
+        (b"connection", b"x-private"),
+        (b"x-private", b"1"),
+        (b"x-shop", b"7"),
+    ]
     said += [(b"retry-after", str(asked["retry_after"]).encode())] if "retry_after" in asked else []
     await send({"type": "http.response.start", "status": asked.get("status", 200), "headers": said})
     await send({"type": "http.response.body", "body": orjson.dumps(seen)})

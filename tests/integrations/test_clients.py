@@ -1,4 +1,6 @@
-"""The real clients against a server that counts: amplified as they come, one request each without their retries."""
+"""The real clients against a server that counts: amplified as they come, one request each
+without their retries.
+"""
 
 import asyncio
 import random
@@ -26,7 +28,13 @@ from botocore.config import Config
 from google import genai
 
 from effectonce import Guard, Retry
-from effectonce.retries.clients import CLIENTS, UNLIMITED, amplification, inner_attempts, without_retries
+from effectonce.retries.clients import (
+    CLIENTS,
+    UNLIMITED,
+    amplification,
+    inner_attempts,
+    without_retries,
+)
 from tests.servers.listener import Listener
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
@@ -38,7 +46,8 @@ SOON = {"retry-after-ms": "1"}
 def counted(server, call):
     """How many requests a call that fails sends."""
     before = server.requests
-    with pytest.raises(Exception):  # noqa: B017  # whatever it is, it is theirs; what was sent is counted
+    # whatever it is, it is theirs; what was sent is counted
+    with pytest.raises(Exception):  # noqa: B017
         call()
     return server.requests - before
 
@@ -55,7 +64,8 @@ async def aproved(server, client, call):
 
     async def acounted(client):
         before = server.requests
-        with pytest.raises(Exception):  # noqa: B017  # whatever it is, it is theirs; what was sent is counted
+        # whatever it is, it is theirs; what was sent is counted
+        with pytest.raises(Exception):  # noqa: B017
             await call(client)
         return server.requests - before
 
@@ -129,7 +139,9 @@ def impatient():
 
 def test_a_stripe_client_sends_once(wire, impatient):
     wire.says(503, {"error": {"type": "api_error", "message": "no"}})
-    client = stripe.StripeClient("sk_test_1", base_addresses={"api": wire.url}, http_client=impatient, max_network_retries=2)
+    client = stripe.StripeClient(
+        "sk_test_1", base_addresses={"api": wire.url}, http_client=impatient, max_network_retries=2
+    )
 
     refund = lambda client: client.v1.refunds.create({"payment_intent": "pi_1"})
 
@@ -138,15 +150,24 @@ def test_a_stripe_client_sends_once(wire, impatient):
 
 def test_a_stripe_client_that_was_told_nothing_is_counted_as_it_behaves(wire, impatient):
     wire.says(503, {"error": {"type": "api_error", "message": "no"}})
-    client = stripe.StripeClient("sk_test_1", base_addresses={"api": wire.url}, http_client=impatient)
-    assert inner_attempts(client) == counted(wire, lambda: client.v1.refunds.create({"payment_intent": "pi_1"}))
+    client = stripe.StripeClient(
+        "sk_test_1", base_addresses={"api": wire.url}, http_client=impatient
+    )
+    assert inner_attempts(client) == counted(
+        wire, lambda: client.v1.refunds.create({"payment_intent": "pi_1"})
+    )
 
 
 def test_stripes_module_sends_once(wire, impatient, monkeypatch):
     wire.says(503, {"error": {"type": "api_error", "message": "no"}})
-    for name, value in {"api_key": "sk_test_1", "api_base": wire.url, "default_http_client": impatient}.items():
+    for name, value in {
+        "api_key": "sk_test_1",
+        "api_base": wire.url,
+        "default_http_client": impatient,
+    }.items():
         monkeypatch.setattr(stripe, name, value)
-    monkeypatch.setattr(stripe, "max_network_retries", stripe.max_network_retries)  # put back afterwards
+    # put back afterwards
+    monkeypatch.setattr(stripe, "max_network_retries", stripe.max_network_retries)
 
     refund = lambda module: module.Refund.create(payment_intent="pi_1")
 
@@ -155,12 +176,17 @@ def test_stripes_module_sends_once(wire, impatient, monkeypatch):
 
 # ---------------------------------------------------------------- botocore
 
-AWS_CALLS = {"sqs": lambda client: client.list_queues(), "dynamodb": lambda client: client.list_tables()}
+AWS_CALLS = {
+    "sqs": lambda client: client.list_queues(),
+    "dynamodb": lambda client: client.list_tables(),
+}
 
 
 def aws(service, url, retries):
     identity = {"region_name": "eu-west-1", "aws_access_key_id": "k", "aws_secret_access_key": "s"}
-    return botocore.session.Session().create_client(service, endpoint_url=url, config=Config(retries=retries), **identity)
+    return botocore.session.Session().create_client(
+        service, endpoint_url=url, config=Config(retries=retries), **identity
+    )
 
 
 @pytest.mark.parametrize(
@@ -183,7 +209,8 @@ def test_an_aws_client_sends_once(wire, service, retries, times):
 
 @pytest.mark.parametrize(("service", "times"), [("sqs", 5), ("dynamodb", 10)])
 def test_the_legacy_defaults_of_aws_are_known(wire, monkeypatch, service, times):
-    monkeypatch.setattr(botocore.endpoint.time, "sleep", lambda _: None)  # it would take half a minute
+    # it would take half a minute
+    monkeypatch.setattr(botocore.endpoint.time, "sleep", lambda _: None)
     wire.says(500, {"__type": "InternalFailure", "message": "no"})
     client = aws(service, wire.url, {"mode": "legacy"})
 
@@ -228,14 +255,18 @@ def test_an_async_redis_client_sends_once(lost):
     async def main():
         retry = redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 3)
         async with redis.asyncio.Redis(port=lost.port, retry=retry, protocol=2) as client:
-            before, after, once = await aproved(lost, client, lambda client: client.append("k", "v"))
+            before, after, once = await aproved(
+                lost, client, lambda client: client.append("k", "v")
+            )
             return before, after, once is client
 
     assert asyncio.run(main()) == ((4, 4), (1, 1), True)
 
 
 @pytest.mark.parametrize(("settings", "times"), [({}, 1), ({"retry_on_timeout": True}, 2)])
-def test_a_pool_of_redis_without_retries_of_its_own_is_counted_as_its_connections_behave(settings, times):
+def test_a_pool_of_redis_without_retries_of_its_own_is_counted_as_its_connections_behave(
+    settings, times
+):
     client = redis.Redis(connection_pool=redis.ConnectionPool(**settings))
 
     assert client.connection_pool.make_connection().retry.get_retries() == times - 1
@@ -246,7 +277,10 @@ def test_a_pool_of_redis_without_retries_of_its_own_is_counted_as_its_connection
 
 def test_the_defaults_of_redis_are_known():
     assert inner_attempts(redis.Redis()) == 11
-    assert inner_attempts(redis.Redis(retry=redis.retry.Retry(redis.backoff.NoBackoff(), -1))) == UNLIMITED
+    assert (
+        inner_attempts(redis.Redis(retry=redis.retry.Retry(redis.backoff.NoBackoff(), -1)))
+        == UNLIMITED
+    )
 
 
 # ---------------------------------------------------------------- urllib3 and requests
@@ -265,7 +299,11 @@ def test_urllib3_sends_once_and_still_follows_redirects(wire):
 def test_urllib3_is_not_asked_to_come_back(wire):
     wire.says(503, "", {"retry-after": "0"})
     with urllib3.PoolManager(retries=urllib3.Retry(2, status_forcelist=[503])) as manager:
-        assert proved(wire, manager, lambda manager: manager.request("GET", wire.url)) == ((3, 3), (1, 1), manager)
+        assert proved(wire, manager, lambda manager: manager.request("GET", wire.url)) == (
+            (3, 3),
+            (1, 1),
+            manager,
+        )
 
 
 @pytest.mark.parametrize(
@@ -288,9 +326,16 @@ def test_a_requests_session_sends_once(wire):
     wire.hangs_up()
     with requests.Session() as session:
         assert inner_attempts(session) == 1
-        session.mount("http://", requests.adapters.HTTPAdapter(max_retries=urllib3.Retry(3, allowed_methods=None)))
+        session.mount(
+            "http://",
+            requests.adapters.HTTPAdapter(max_retries=urllib3.Retry(3, allowed_methods=None)),
+        )
 
-        assert proved(wire, session, lambda session: session.post(wire.url)) == ((4, 4), (1, 1), session)
+        assert proved(wire, session, lambda session: session.post(wire.url)) == (
+            (4, 4),
+            (1, 1),
+            session,
+        )
 
 
 def test_an_adapter_that_is_not_known_is_refused():
@@ -299,7 +344,10 @@ def test_an_adapter_that_is_not_known_is_refused():
 
     session = requests.Session()
     session.mount("mine://", Mine())
-    with pytest.raises(TypeError, match=r"sends through a .*Mine, which effectonce does not know.*Nothing was changed"):
+    with pytest.raises(
+        TypeError,
+        match=r"sends through a .*Mine, which effectonce does not know.*Nothing was changed",
+    ):
         without_retries(session)
 
 
@@ -308,7 +356,9 @@ def test_an_adapter_that_is_not_known_is_refused():
 
 @pytest.fixture
 def handshakes():
-    """A server that hangs up in the middle of a TLS handshake: what httpx calls a failure to connect."""
+    """A server that hangs up in the middle of a TLS handshake: what httpx calls a failure to
+    connect.
+    """
 
     class Handshakes(Listener):
         requests = 0
@@ -329,14 +379,22 @@ def handshakes():
 def test_an_httpx_client_connects_once(handshakes, library):
     transport = library.HTTPTransport(retries=1, verify=False)
     with library.Client(mounts={"https://": transport}) as client:
-        assert proved(handshakes, client, lambda client: client.get(handshakes.url)) == ((2, 2), (1, 1), client)
+        assert proved(handshakes, client, lambda client: client.get(handshakes.url)) == (
+            (2, 2),
+            (1, 1),
+            client,
+        )
 
 
 @pytest.mark.parametrize("library", [httpx, httpx2], ids=lambda library: library.__name__)
 def test_an_async_httpx_client_connects_once(handshakes, library):
     async def main():
-        async with library.AsyncClient(transport=library.AsyncHTTPTransport(retries=1, verify=False)) as client:
-            before, after, once = await aproved(handshakes, client, lambda client: client.get(handshakes.url))
+        async with library.AsyncClient(
+            transport=library.AsyncHTTPTransport(retries=1, verify=False)
+        ) as client:
+            before, after, once = await aproved(
+                handshakes, client, lambda client: client.get(handshakes.url)
+            )
             return before, after, once is client
 
     assert asyncio.run(main()) == ((2, 2), (1, 1), True)
@@ -346,8 +404,13 @@ def test_a_transport_without_a_wire_sends_once_and_an_unknown_one_is_refused():
     class Mine(httpx.BaseTransport):
         pass
 
-    assert inner_attempts(httpx.Client(transport=httpx.MockTransport(lambda _: httpx.Response(200)))) == 1
-    with pytest.raises(TypeError, match=r"httpx.* sends through a .*Mine, which effectonce does not know"):
+    assert (
+        inner_attempts(httpx.Client(transport=httpx.MockTransport(lambda _: httpx.Response(200))))
+        == 1
+    )
+    with pytest.raises(
+        TypeError, match=r"httpx.* sends through a .*Mine, which effectonce does not know"
+    ):
         inner_attempts(httpx.Client(transport=Mine()))
 
 
@@ -357,7 +420,9 @@ def test_a_transport_without_a_wire_sends_once_and_an_unknown_one_is_refused():
 def test_an_aiohttp_session_sends_once(wire):
     async def main():
         async with aiohttp.ClientSession() as session:
-            before, after, once = await aproved(wire, session, lambda session: session.put(wire.url))
+            before, after, once = await aproved(
+                wire, session, lambda session: session.put(wire.url)
+            )
             return before, after, once is session
 
     wire.hangs_up()
@@ -371,7 +436,9 @@ def ask_google(client):
 def test_a_google_client_sends_once(wire):
     wire.says(503, {"error": {"code": 503, "message": "no", "status": "UNAVAILABLE"}})
     quickly = {"attempts": 3, "initial_delay": 0.001, "max_delay": 0.001, "jitter": 0.001}
-    client = genai.Client(api_key="k", http_options={"base_url": wire.url, "retry_options": quickly})
+    client = genai.Client(
+        api_key="k", http_options={"base_url": wire.url, "retry_options": quickly}
+    )
 
     assert proved(wire, client, ask_google) == ((3, 3), (1, 1), client)
     client.close()
@@ -380,7 +447,9 @@ def test_a_google_client_sends_once(wire):
 def test_what_a_google_client_is_built_on_is_counted_and_switched_off_as_well():
     from google.genai._api_client import httpx as theirs  # httpx or httpx2
 
-    client = genai.Client(api_key="k", http_options={"client_args": {"transport": theirs.HTTPTransport(retries=3)}})
+    client = genai.Client(
+        api_key="k", http_options={"client_args": {"transport": theirs.HTTPTransport(retries=3)}}
+    )
     assert inner_attempts(client) == 4
     assert inner_attempts(without_retries(client)) == 1
     client.close()
@@ -405,7 +474,12 @@ def test_a_google_client_does_not_send_again_by_itself_over_aiohttp(wire, monkey
 
 def test_a_client_that_is_not_known_is_refused():
     for unknown in (object(), "client", threading):
-        with pytest.raises(TypeError, match=r"not a client that effectonce knows.*Nothing was changed.*Switch its retries off"):
+        with pytest.raises(
+            TypeError,
+            match=(
+                r"not a client that effectonce knows.*Nothing was changed.*Switch its retries off"
+            ),
+        ):
             inner_attempts(unknown)
         with pytest.raises(TypeError, match="known are openai, anthropic"):
             without_retries(unknown)
@@ -414,7 +488,9 @@ def test_a_client_that_is_not_known_is_refused():
 def test_a_release_that_keeps_its_retries_elsewhere_is_refused(monkeypatch):
     client = stripe.StripeClient("sk_test_1")
     del client._requestor._options.max_network_retries
-    with pytest.raises(TypeError, match=r"this release of stripe.*keeps its retries elsewhere.*Nothing was changed"):
+    with pytest.raises(
+        TypeError, match=r"this release of stripe.*keeps its retries elsewhere.*Nothing was changed"
+    ):
         without_retries(client)
 
 
@@ -434,7 +510,10 @@ def test_what_still_tries_again_after_all_is_told():
 def test_layers_that_multiply_are_told():
     finding = amplification(3, redis.Redis(), openai.OpenAI(api_key="k"), requests.Session())
 
-    assert finding.found == "one call may send 33 times: 3 of ours, and redis tries each of them 11 times"
+    assert (
+        finding.found
+        == "one call may send 33 times: 3 of ours, and redis tries each of them 11 times"
+    )
     assert "without_retries(client)" in finding.advice
     assert finding.advice.endswith("for redis, openai.")
     assert not finding.bad
@@ -442,7 +521,11 @@ def test_layers_that_multiply_are_told():
 
 def test_a_client_that_never_gives_up_is_told_as_that():
     finding = amplification(3, urllib3.PoolManager(retries=urllib3.Retry(None)))
-    assert finding.found == "one call may send without end: 3 of ours, and urllib3.PoolManager tries each of them without end"
+    assert (
+        finding.found
+        == "one call may send without end: 3 of ours, and urllib3.PoolManager tries each of them"
+        " without end"
+    )
 
 
 def test_one_layer_is_nothing_to_tell():
@@ -451,10 +534,14 @@ def test_one_layer_is_nothing_to_tell():
 
 
 class Gateway:
-    """A service of somebody's in between: it passes requests on with retries of its own, and says 503 if that does not help."""
+    """A service of somebody's in between: it passes requests on with retries of its own, and
+    says 503 if that does not help.
+    """
 
     def __init__(self, upstream):
-        again = urllib3.Retry(2, status_forcelist=[503], allowed_methods=None, raise_on_status=False)
+        again = urllib3.Retry(
+            2, status_forcelist=[503], allowed_methods=None, raise_on_status=False
+        )
         self.manager = urllib3.PoolManager(retries=again)
         gateway = self
 
@@ -498,7 +585,11 @@ def test_four_layers_of_three_attempts_are_81_sends_and_without_inner_retries_th
 
         return ask
 
-    with Gateway(wire.url) as near, Gateway(near.url) as far, openai.OpenAI(api_key="k", base_url=far.url) as client:
+    with (
+        Gateway(wire.url) as near,
+        Gateway(near.url) as far,
+        openai.OpenAI(api_key="k", base_url=far.url) as client,
+    ):
         assert counted(wire, tool("amplified", client)) == 81
         for gateway in (near, far):
             without_retries(gateway.manager)
@@ -510,7 +601,13 @@ def test_four_layers_of_three_attempts_are_81_sends_and_without_inner_retries_th
 
 def test_the_page_shows_the_clients_as_the_code_has_them():
     lines = ["| client | one call of it tries | `without_retries` | |", "|---|---|---|---|"]
-    lines += [f"| {row.name} | {row.tries} | {row.off} | {'a copy' if row.copied else 'in place'} |" for row in CLIENTS]
+    lines += [
+        f"| {row.name} | {row.tries} | {row.off} | {'a copy' if row.copied else 'in place'} |"
+        for row in CLIENTS
+    ]
     page = (Path(__file__).parents[2] / "docs" / "howto" / "one-retry-layer.md").read_text()
 
-    assert "\n".join(lines) == re.search(r"<!-- clients -->\n(.*?)\n<!-- /clients -->", page, re.DOTALL)[1]
+    assert (
+        "\n".join(lines)
+        == re.search(r"<!-- clients -->\n(.*?)\n<!-- /clients -->", page, re.DOTALL)[1]
+    )

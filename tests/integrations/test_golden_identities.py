@@ -1,4 +1,6 @@
-"""Keys and fingerprints as they are stored, at each of the four ways in. A release that changes one of these forgets every effect."""
+"""Keys and fingerprints as they are stored, at each of the four ways in. A release that changes
+one of these forgets every effect.
+"""
 
 from pathlib import Path
 
@@ -50,13 +52,20 @@ def by_an_agent(guard):
 
     lines = [asks("a", **ARGUMENTS), asks("b", **ARGUMENTS), AIMessage("done")]
     once = EffectOnce(guard, contracts={"refund": {"kind": "write", "volatile": ["reason"]}})
-    agent = create_agent(Scripted(lines=lines), [refund], middleware=[once], checkpointer=InMemorySaver())
-    agent.invoke({"messages": [HumanMessage("refund it")]}, {"configurable": {"thread_id": "chat-42"}})
+    agent = create_agent(
+        Scripted(lines=lines), [refund], middleware=[once], checkpointer=InMemorySaver()
+    )
+    agent.invoke(
+        {"messages": [HumanMessage("refund it")]}, {"configurable": {"thread_id": "chat-42"}}
+    )
 
 
 def by_mcp(guard):
     server = MCPServer(
-        "bank", extensions=[mcp.EffectOnce(guard, contracts={"refund": {"kind": "write"}}, tenant=lambda _: "acme")]
+        "bank",
+        extensions=[
+            mcp.EffectOnce(guard, contracts={"refund": {"kind": "write"}}, tenant=lambda _: "acme")
+        ],
     )
 
     @server.tool()
@@ -65,7 +74,9 @@ def by_mcp(guard):
 
     async def story():
         async with Client(server) as client:
-            await client.call_tool("refund", ARGUMENTS, meta={"dev.effectonce/conversation": "chat-42"})
+            await client.call_tool(
+                "refund", ARGUMENTS, meta={"dev.effectonce/conversation": "chat-42"}
+            )
             await client.call_tool("refund", ARGUMENTS, meta={"dev.effectonce/key": "k-1"})
 
     anyio.run(story)
@@ -93,15 +104,21 @@ def by_http(guard):
     anyio.run(story)
 
 
-GOLDEN = Path(__file__).with_name("golden_identities.txt").read_text().splitlines()  # way, secret, key, fingerprint
+# way, secret, key, fingerprint
+GOLDEN = Path(__file__).with_name("golden_identities.txt").read_text().splitlines()
 
 
-@pytest.mark.parametrize(("named", "secret"), [("plain", b""), ("keyed", b"a secret of at least thirty-two b")])
+@pytest.mark.parametrize(
+    ("named", "secret"), [("plain", b""), ("keyed", b"a secret of at least thirty-two b")]
+)
 @pytest.mark.parametrize("way", [by_a_tool, by_an_agent, by_mcp, by_http])
 def test_what_identifies_an_effect_stays_as_it_is(way, named, secret):
     guard = Guard(MemoryStore(), secret=secret)
     way(guard)
 
     which = f"{way.__name__} {named}"
-    found = [f"{which} {record.request.key} {record.request.fingerprint}" for record in guard.store.apply(Search())]
+    found = [
+        f"{which} {record.request.key} {record.request.fingerprint}"
+        for record in guard.store.apply(Search())
+    ]
     assert sorted(found) == [line for line in GOLDEN if line.startswith(f"{which} ")]

@@ -1,6 +1,8 @@
-"""Identity stability, as a table: on the real engines, with real worker processes that are really killed, counted by another process.
+"""Identity stability, as a table: on the real engines, with real worker processes that are
+really killed, counted by another process.
 
-Each row is what happens, and how many effects were wished for; as many must land. The page docs/reference/identity.md shows this table.
+Each row is what happens, and how many effects were wished for; as many must land. The page
+docs/reference/identity.md shows this table.
 """
 
 import asyncio
@@ -15,7 +17,9 @@ TABLE = {
         "the activity fails after the tool, and is retried": 1,
         "a local activity fails after the tool, and is retried": 1,
         "the worker is killed after the effect, another resumes": 1,
-        "the workflow is retried; other activities come first, and a volatile argument is paraphrased": 1,
+        "the workflow is retried; other activities come first, and a volatile argument is paraphrased": (
+            1
+        ),
         "the workflow is reset": 1,
         "the workflow's code catches the failure, and calls again": 1,
         "the same workflow id is started again (redrive)": 1,
@@ -45,11 +49,15 @@ TABLE = {
         'the process is killed after the effect, another resumes; durability="sync"': 1,
         'the process is killed after the effect, another resumes; durability="async"': 1,
         'the process is killed after the effect, another resumes; durability="exit"': 1,
-        "the process is killed, and the user asks again: the model decides again, with another call id and other words": 1,
+        "the process is killed, and the user asks again: the model decides again, with another call id and other words": (
+            1
+        ),
         "three calls side by side in one message, and the process is killed during one": 3,
         "it is run again from all its checkpoints, and after update_state (time travel)": 1,
         "the model saw the result, and calls again on purpose": 2,
-        "a person approves before the tool (interrupt), and the process is killed after the effect": 1,
+        "a person approves before the tool (interrupt), and the process is killed after the effect": (
+            1
+        ),
         "a node fails after the tool, and is retried by its policy": 1,
         "a person is asked after the tool (interrupt), and the node runs again with the answer": 1,
         "a node is sent three times side by side, two of them equal, and one is retried": 3,
@@ -60,7 +68,11 @@ TABLE = {
 
 
 def markdown():
-    rows = [f"| {engine} | {what} | {wished} |" for engine, table in TABLE.items() for what, wished in table.items()]
+    rows = [
+        f"| {engine} | {what} | {wished} |"
+        for engine, table in TABLE.items()
+        for what, wished in table.items()
+    ]
     return "\n".join(["| engine | what happens | effects |", "|---|---|---|", *rows, ""])
 
 
@@ -104,7 +116,9 @@ def on_postgres(folder):
         return of_langgraph(folder, server.database(), server.database())
 
 
-RUNS = {  # LangGraph with both of its checkpointers, and with our store on the same database as the checkpoints
+# LangGraph with both of its checkpointers, and with our store on the same database as the
+# checkpoints
+RUNS = {
     "Temporal": ("Temporal", lambda folder: asyncio.run(of_temporal(folder))),
     "DBOS": ("DBOS", of_dbos),
     "Celery": ("Celery", of_celery),

@@ -1,4 +1,6 @@
-"""Four layers that each try three times, end to end: a loop of the harness, the guard, a policy of the tool's own, and the SDK."""
+"""Four layers that each try three times, end to end: a loop of the harness, the guard, a policy
+of the tool's own, and the SDK.
+"""
 
 import logging
 
@@ -10,7 +12,8 @@ from effectonce import Budget, GaveUp, Guard, InDoubt, Retry, current_effect, re
 from effectonce.retries.clients import without_retries
 
 QUICK = Retry(attempts=3, base_s=0, cap_s=0)
-HARNESS = {"stop": tenacity.stop_after_attempt(3), "reraise": True}  # it tries everything again, as harnesses do
+# it tries everything again, as harnesses do
+HARNESS = {"stop": tenacity.stop_after_attempt(3), "reraise": True}
 
 
 @pytest.fixture
@@ -55,7 +58,10 @@ def test_four_layers_send_what_the_budget_of_the_turn_allows_under_one_key(wire,
 
     @tenacity.retry(**HARNESS)
     def harness():
-        with guard.turn("chat", "turn-7", budget=Budget(attempts=attempts)), guard.step("chat", "order"):
+        with (
+            guard.turn("chat", "turn-7", budget=Budget(attempts=attempts)),
+            guard.step("chat", "order"),
+        ):
             order()
 
     with pytest.raises(GaveUp) as caught:
@@ -88,10 +94,14 @@ def test_a_client_that_retries_by_itself_is_told_at_registration_and_by_health(c
     client = openai.OpenAI(api_key="k")
     with caplog.at_level(logging.WARNING, "effectonce"):
         guard.tool(kind="read", name="ask", retry=QUICK, clients=[client])(lambda: None)
-        guard.tool(kind="read", name="careful", retry=QUICK, clients=[without_retries(client)])(lambda: None)
+        guard.tool(kind="read", name="careful", retry=QUICK, clients=[without_retries(client)])(
+            lambda: None
+        )
 
     found = "ask: one call may send 9 times: 3 of ours, and openai tries each of them 3 times. "
-    advice = "Let one layer retry: without_retries(client) of effectonce.retries.clients, for openai."
+    advice = (
+        "Let one layer retry: without_retries(client) of effectonce.retries.clients, for openai."
+    )
     assert caplog.messages == [found + advice]
     (finding,) = [f for f in guard.health().findings if f.subject.startswith("retries")]
     assert finding.subject == "retries of ask"

@@ -24,7 +24,10 @@ MESSAGE = {
     "type": "message",
     "role": "assistant",
     "model": "m",
-    "content": [{"type": "text", "text": "Paris"}, {"type": "tool_use", "id": "t", "name": "look", "input": {"at": [1, 2]}}],
+    "content": [
+        {"type": "text", "text": "Paris"},
+        {"type": "tool_use", "id": "t", "name": "look", "input": {"at": [1, 2]}},
+    ],
     "stop_reason": "max_tokens",
     "stop_sequence": None,
     "usage": {"input_tokens": 7, "output_tokens": 1, "something_new": 3},
@@ -34,7 +37,13 @@ COMPLETION = {
     "object": "chat.completion",
     "created": 1,
     "model": "m",
-    "choices": [{"index": 0, "finish_reason": "length", "message": {"role": "assistant", "content": "Paris"}}],
+    "choices": [
+        {
+            "index": 0,
+            "finish_reason": "length",
+            "message": {"role": "assistant", "content": "Paris"},
+        }
+    ],
     "usage": {"prompt_tokens": 7, "completion_tokens": 1, "total_tokens": 8},
 }
 RESPONSE = {
@@ -79,9 +88,24 @@ def asked(ask, **given):
 
 
 METHODS = {
-    "anthropic": (anthropic.Anthropic, lambda client: client.messages.create, MESSAGE, {"max_tokens": 9, "messages": QUESTION}),
-    "openai chat": (openai.OpenAI, lambda client: client.chat.completions.create, COMPLETION, {"messages": QUESTION}),
-    "openai responses": (openai.OpenAI, lambda client: client.responses.create, RESPONSE, {"input": "France?"}),
+    "anthropic": (
+        anthropic.Anthropic,
+        lambda client: client.messages.create,
+        MESSAGE,
+        {"max_tokens": 9, "messages": QUESTION},
+    ),
+    "openai chat": (
+        openai.OpenAI,
+        lambda client: client.chat.completions.create,
+        COMPLETION,
+        {"messages": QUESTION},
+    ),
+    "openai responses": (
+        openai.OpenAI,
+        lambda client: client.responses.create,
+        RESPONSE,
+        {"input": "France?"},
+    ),
 }
 COLOURED = {anthropic.Anthropic: anthropic.AsyncAnthropic, openai.OpenAI: openai.AsyncOpenAI}
 
@@ -89,32 +113,52 @@ COLOURED = {anthropic.Anthropic: anthropic.AsyncAnthropic, openai.OpenAI: openai
 def three_times(guard, wire, client_of, method, question):
     with client_of(api_key="k", base_url=wire.url) as client:
         ask = once_llm(guard, method(client))
-        return ask(model="m", **question), ask(model="m", **question), ask.call(model="m", **question)
+        return (
+            ask(model="m", **question),
+            ask(model="m", **question),
+            ask.call(model="m", **question),
+        )
 
 
 async def three_times_async(guard, wire, client_of, method, question):
     async with COLOURED[client_of](api_key="k", base_url=wire.url) as client:
         ask = once_llm(guard, method(client))
-        return await ask(model="m", **question), await ask(model="m", **question), await ask.call(model="m", **question)
+        return (
+            await ask(model="m", **question),
+            await ask(model="m", **question),
+            await ask.call(model="m", **question),
+        )
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
 @pytest.mark.parametrize("method", METHODS)
-def test_the_same_question_is_paid_for_once_and_answered_in_the_sdks_own_words(guard, wire, method, colour):
+def test_the_same_question_is_paid_for_once_and_answered_in_the_sdks_own_words(
+    guard, wire, method, colour
+):
     client_of, create, body, question = METHODS[method]
     wire.says(200, body)
 
     given = (guard, wire, client_of, create, question)
-    first, again, outcome = three_times(*given) if colour == "sync" else asyncio.run(three_times_async(*given))
+    first, again, outcome = (
+        three_times(*given) if colour == "sync" else asyncio.run(three_times_async(*given))
+    )
 
     assert wire.requests == 1
     assert type(again) is type(first)
     assert again == first
     assert again.to_dict() == first.to_dict() == body
-    assert (was_cached(first), was_cached(again), was_cached(outcome), outcome.replayed) == (False, True, True, True)
+    assert (was_cached(first), was_cached(again), was_cached(outcome), outcome.replayed) == (
+        False,
+        True,
+        True,
+        True,
+    )
 
 
-@pytest.mark.parametrize("more", [{"default_headers": {"Anthropic-Beta": "longer"}}, {"default_query": {"api-version": "2"}}])
+@pytest.mark.parametrize(
+    "more",
+    [{"default_headers": {"Anthropic-Beta": "longer"}}, {"default_query": {"api-version": "2"}}],
+)
 def test_what_a_client_says_with_every_question_is_part_of_it(guard, wire, claude, more):
     with anthropic.Anthropic(api_key="k", base_url=wire.url, **more) as other:
         for client in (claude, other, claude, other):
@@ -164,7 +208,13 @@ def test_what_does_not_change_the_answer_does_not_count(guard, wire, claude):
     ask = once_llm(guard, claude.messages.create, volatile=["extra_query"])
 
     asked(ask)
-    asked(ask, timeout=5.0, metadata={"user_id": "u"}, extra_headers={"x-trace": "1"}, extra_query={"trace": "1"})
+    asked(
+        ask,
+        timeout=5.0,
+        metadata={"user_id": "u"},
+        extra_headers={"x-trace": "1"},
+        extra_query={"trace": "1"},
+    )
     asked(ask, stop_sequences=anthropic.omit, service_tier=anthropic.NOT_GIVEN)
 
     assert wire.requests == 1
@@ -203,7 +253,10 @@ def test_after_the_window_it_is_asked_anew(tmp_path, wire, claude):
 
 
 def test_answers_are_shared_in_a_tenant_or_belong_to_a_conversation(guard, wire, claude):
-    shared, mine = once_llm(guard, claude.messages.create), once_llm(guard, claude.messages.create, shared=False)
+    shared, mine = (
+        once_llm(guard, claude.messages.create),
+        once_llm(guard, claude.messages.create, shared=False),
+    )
 
     for chat in ("chat-1", "chat-2", "chat-1"):
         with guard.step(chat, "a"):
@@ -222,7 +275,9 @@ def test_answers_are_shared_in_a_tenant_or_belong_to_a_conversation(guard, wire,
 
 def test_an_attempt_is_one_request_and_the_policy_counts_them(guard, wire, claude):
     wire.says(529, {"error": {"type": "overloaded_error", "message": "no"}})
-    ask = once_llm(guard, claude.messages.create, retry=Retry(attempts=2, base_s=0.0, throttled_base_s=0.0))
+    ask = once_llm(
+        guard, claude.messages.create, retry=Retry(attempts=2, base_s=0.0, throttled_base_s=0.0)
+    )
 
     with pytest.raises(GaveUp, match="OverloadedError"):
         asked(ask)
@@ -345,7 +400,9 @@ def test_questions_of_a_turn_spend_its_steps_and_known_answers_nothing(guard, wi
 
 def test_retries_of_a_question_spend_the_turns_attempts(guard, wire, claude):
     wire.says(529, {"error": {"type": "overloaded_error", "message": "no"}})
-    ask = once_llm(guard, claude.messages.create, retry=Retry(attempts=9, base_s=0.0, throttled_base_s=0.0))
+    ask = once_llm(
+        guard, claude.messages.create, retry=Retry(attempts=9, base_s=0.0, throttled_base_s=0.0)
+    )
 
     with guard.turn("chat-1", "turn-1", budget=Budget(attempts=2)):
         with pytest.raises(GaveUp):
@@ -443,7 +500,9 @@ def test_a_function_without_a_name_needs_one(guard):
 
 
 def test_what_is_asked_is_not_in_the_store_and_the_answer_is(guard, claude):
-    outcome = once_llm(guard, claude.messages.create).call(model="m", max_tokens=9, messages=QUESTION)
+    outcome = once_llm(guard, claude.messages.create).call(
+        model="m", max_tokens=9, messages=QUESTION
+    )
 
     record = guard.find(outcome.effect.key)
 
@@ -453,7 +512,8 @@ def test_what_is_asked_is_not_in_the_store_and_the_answer_is(guard, claude):
     assert b"Paris" in record.outcome
 
 
-# ---------------------------------------------------------------- killed between the answer and its use
+# ---------------------------------------------------------------- killed between the answer and
+# its use
 
 PIPELINE = """
 import os, signal, sys
@@ -474,7 +534,14 @@ def test_a_run_that_was_killed_with_the_answer_in_its_hands_is_not_charged_again
     wire.says(200, MESSAGE)
 
     def run(end):
-        command = [sys.executable, "-c", PIPELINE, wire.url, f"sqlite:///{tmp_path}/effects.db", end]
+        command = [
+            sys.executable,
+            "-c",
+            PIPELINE,
+            wire.url,
+            f"sqlite:///{tmp_path}/effects.db",
+            end,
+        ]
         return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ)
 
     killed, resumed = run("die"), run("live")
@@ -493,9 +560,14 @@ class Stubborn(BaseModel):
         raise RuntimeError("not now")
 
 
-@pytest.mark.parametrize("answer", [lambda: object(), lambda: [Blob(raw=b"x")], lambda: Blob(raw=b"\xff"), lambda: Stubborn()])
+@pytest.mark.parametrize(
+    "answer",
+    [lambda: object(), lambda: [Blob(raw=b"x")], lambda: Blob(raw=b"\xff"), lambda: Stubborn()],
+)
 @pytest.mark.parametrize("is_async", [False, True])
-def test_an_answer_that_cannot_be_kept_is_given_and_the_model_is_asked_anew(answer, is_async, caplog):
+def test_an_answer_that_cannot_be_kept_is_given_and_the_model_is_asked_anew(
+    answer, is_async, caplog
+):
     asked = []
 
     def complete(prompt: str):
@@ -507,7 +579,9 @@ def test_an_answer_that_cannot_be_kept_is_given_and_the_model_is_asked_anew(answ
 
     guard = Guard("memory://")
     ask = once_llm(guard, acomplete if is_async else complete)
-    given = [asyncio.run(ask.call(prompt="x")) if is_async else ask.call(prompt="x") for _ in range(2)]
+    given = [
+        asyncio.run(ask.call(prompt="x")) if is_async else ask.call(prompt="x") for _ in range(2)
+    ]
 
     assert [outcome.value for outcome in given] == asked
     assert [outcome.replayed or outcome.recorded for outcome in given] == [False, False]

@@ -39,7 +39,11 @@ def asking(request, tmp_path):
 
     def made(models, **options):
         create = models.create if request.param == "sync" else models.acreate
-        ask = once_llm(guard, create, **{"name": "models", "retry": ONCE, "fallback": ["spare", "last"]} | options)
+        ask = once_llm(
+            guard,
+            create,
+            **{"name": "models", "retry": ONCE, "fallback": ["spare", "last"]} | options,
+        )
         return (
             (lambda **given: ask(**QUESTION | given))
             if request.param == "sync"
@@ -56,7 +60,11 @@ def test_the_first_model_that_is_not_down_answers_and_says_so(asking):
 
     answer = ask(model="first")
 
-    assert (answer.text, was_fallback(answer), was_cached(answer)) == ("Paris, says last", True, False)
+    assert (answer.text, was_fallback(answer), was_cached(answer)) == (
+        "Paris, says last",
+        True,
+        False,
+    )
     assert models.asked == ["first", "spare", "last"]
 
 
@@ -68,7 +76,11 @@ def test_the_answer_of_another_model_is_given_again_though_the_first_is_back(ask
 
     answer = ask(model="first")
 
-    assert (answer.text, was_fallback(answer), was_cached(answer)) == ("Paris, says spare", True, True)
+    assert (answer.text, was_fallback(answer), was_cached(answer)) == (
+        "Paris, says spare",
+        True,
+        True,
+    )
     assert models.asked == ["first", "spare"]
 
 

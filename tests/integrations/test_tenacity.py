@@ -1,4 +1,6 @@
-"""The building blocks in the real tenacity, both colours, with a sleep and a clock that a test holds."""
+"""The building blocks in the real tenacity, both colours, with a sleep and a clock that a test
+holds.
+"""
 
 import asyncio
 import time
@@ -19,13 +21,17 @@ FULL = lambda: 1.0
 
 def answered(status, **headers):
     response = httpx.Response(
-        status, headers={name.replace("_", "-"): value for name, value in headers.items()}, request=REQUEST
+        status,
+        headers={name.replace("_", "-"): value for name, value in headers.items()},
+        request=REQUEST,
     )
     return httpx.HTTPStatusError(str(status), request=REQUEST, response=response)
 
 
 class Runs:
-    """A function that fails as it is told and then succeeds, retried by tenacity in one colour. What it slept is noted, not slept."""
+    """A function that fails as it is told and then succeeds, retried by tenacity in one colour.
+    What it slept is noted, not slept.
+    """
 
     def __init__(self, colour, *errors):
         self.colour, self.errors = colour, list(errors)
@@ -76,7 +82,9 @@ def test_what_may_be_repeated_is_tried_again_after_what_may_pass(failing, kind, 
 
 
 @pytest.mark.parametrize("kind", ["read", "idempotent_write", "write", "irreversible"])
-@pytest.mark.parametrize("error", [answered(401), answered(422), answered(404), ValueError("mine")], ids=str)
+@pytest.mark.parametrize(
+    "error", [answered(401), answered(422), answered(404), ValueError("mine")], ids=str
+)
 def test_what_is_final_or_not_known_is_never_tried_again(failing, kind, error):
     runs = failing(error)
     given_up(runs, error, retry=retry_if_safe(kind, one_request=True))
@@ -92,7 +100,11 @@ def test_a_write_that_may_have_happened_is_not_tried_again(failing, kind):
 
 
 def test_a_write_is_tried_again_if_the_error_proves_that_nothing_happened(failing):
-    for error, one_request in ((UNREACHABLE, True), (answered(429), True), (NotSent("the queue is full"), False)):
+    for error, one_request in (
+        (UNREACHABLE, True),
+        (answered(429), True),
+        (NotSent("the queue is full"), False),
+    ):
         runs = failing(error)
         assert runs.retried(retry=retry_if_safe("write", one_request=one_request)) == "done"
 
@@ -134,7 +146,9 @@ def test_a_result_is_not_tried_again(failing):
 def test_delays_double_up_to_the_cap_and_are_spread_there_too(failing):
     for draw in (1.0, 0.25):
         runs = failing(*[NO_ANSWER] * 6)
-        runs.retried(retry=retry_if_safe("read"), wait=wait_full_jitter(1, 8, rng=lambda draw=draw: draw))
+        runs.retried(
+            retry=retry_if_safe("read"), wait=wait_full_jitter(1, 8, rng=lambda draw=draw: draw)
+        )
         assert runs.slept == [ceiling * draw for ceiling in (1, 2, 4, 8, 8, 8)]
 
 
@@ -147,13 +161,18 @@ def test_it_waits_as_long_as_the_downstream_asks(failing):
 def test_a_rule_says_how_long_to_wait(failing):
     rules = [Rule(ValueError, Verdict(Bucket.RATE_LIMIT, Certainty.REJECTED, retry_after_s=30.0))]
     runs = failing(ValueError("slow down"))
-    runs.retried(retry=retry_if_safe("read", rules=rules), wait=wait_full_jitter(1, 8, rules=rules, rng=FULL))
+    runs.retried(
+        retry=retry_if_safe("read", rules=rules), wait=wait_full_jitter(1, 8, rules=rules, rng=FULL)
+    )
     assert runs.slept == [31]
 
 
 def test_a_result_that_somebody_else_wants_again_waits_too(failing):
     runs = failing()
-    runs.retried(retry=tenacity.retry_if_result(lambda _: runs.attempts < 3), wait=wait_full_jitter(1, 8, rng=FULL))
+    runs.retried(
+        retry=tenacity.retry_if_result(lambda _: runs.attempts < 3),
+        wait=wait_full_jitter(1, 8, rng=FULL),
+    )
     assert runs.slept == [1, 2]
 
 
@@ -170,7 +189,9 @@ def test_it_never_sleeps_past_the_deadline(failing):
 def test_a_delay_that_does_not_fit_is_not_slept_at_all(failing):
     error = answered(429, retry_after="60")
     runs = failing(error)
-    stop = tenacity.stop_after_attempt(3) | stop_at_deadline(timedelta(seconds=30), clock=runs.clock)
+    stop = tenacity.stop_after_attempt(3) | stop_at_deadline(
+        timedelta(seconds=30), clock=runs.clock
+    )
     given_up(runs, error, retry=retry_if_safe("read"), wait=wait_full_jitter(1, 8), stop=stop)
     assert (runs.attempts, runs.slept) == (1, [])
 

@@ -58,9 +58,17 @@ def test_no_file_about_us_is_passed_by_for_its_words():
     sends = [known.HTTP, *(pattern for pattern, _ in known.EFFECTS)]
 
     def without(patterns, words):
-        return [p.pattern for p in patterns if not any(word in p.pattern.replace("\\", "").lower() for word in words)]
+        return [
+            p.pattern
+            for p in patterns
+            if not any(word in p.pattern.replace("\\", "").lower() for word in words)
+        ]
 
     assert without(frameworks, known.WORDS) == []
     assert without(sends, known.SENDS) == []
     assert without([row[0] for row in known.ENDPOINTS], known.SERVES) == []
-    assert [library for library in known.RETRY_DECORATORS.values() if not any(word in library for word in known.WORDS)] == []
+    assert [
+        library
+        for library in known.RETRY_DECORATORS.values()
+        if not any(word in library for word in known.WORDS)
+    ] == []

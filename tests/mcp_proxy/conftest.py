@@ -21,7 +21,11 @@ def proxied(command, *options):
 
 def environment(folder):
     """Nothing of the host that runs the tests counts as a conversation here."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("EFFECTONCE_", "CLAUDE_"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("EFFECTONCE_", "CLAUDE_"))
+    }
     return kept | {"XDG_STATE_HOME": str(folder / "state"), "HOME": str(folder)}
 
 
@@ -30,7 +34,9 @@ class Client:
 
     def __init__(self, command, folder, cwd=None):
         pipe = subprocess.PIPE
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment(folder), cwd=cwd or folder)
+        self.process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, env=environment(folder), cwd=cwd or folder
+        )
         self.said, self.ids = [], 0
 
     def send(self, line):
@@ -39,7 +45,13 @@ class Client:
 
     def request(self, method, params=None, **more):
         self.ids += 1
-        message = {"jsonrpc": "2.0", "id": self.ids, "method": method, "params": params or {}, **more}
+        message = {
+            "jsonrpc": "2.0",
+            "id": self.ids,
+            "method": method,
+            "params": params or {},
+            **more,
+        }
         self.send(json.dumps(message).encode() + b"\n")
         return self.ids
 
@@ -73,7 +85,13 @@ class Client:
 
     def cancel(self, request_id):
         self.send(
-            json.dumps({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": request_id}}).encode()
+            json.dumps(
+                {
+                    "jsonrpc": "2.0",
+                    "method": "notifications/cancelled",
+                    "params": {"requestId": request_id},
+                }
+            ).encode()
             + b"\n"
         )
 
@@ -123,7 +141,9 @@ class Stage:
         return sum(entry["payment_id"] == payment for entry in self.bank.ledger())
 
     def heard(self, method="tools/call"):
-        messages = [json.loads(line) for line in self.log.read_bytes().splitlines() if line.startswith(b"{")]
+        messages = [
+            json.loads(line) for line in self.log.read_bytes().splitlines() if line.startswith(b"{")
+        ]
         return [message for message in messages if message.get("method") == method]
 
     def close(self):

@@ -1,4 +1,6 @@
-"""A server over stdio without any SDK: it writes down every byte that it gets, and answers in odd spacing. `plain.py PORT LOG`."""
+"""A server over stdio without any SDK: it writes down every byte that it gets, and answers in
+odd spacing. `plain.py PORT LOG`.
+"""
 
 import json
 import os
@@ -16,7 +18,10 @@ TOOLS = [
     {"name": "pay", "inputSchema": {"type": "object", "properties": {"id": {"type": "string"}}}},
     {"name": "look", "annotations": {"readOnlyHint": True}, "inputSchema": {"type": "object"}},
     {"name": "set", "annotations": {"idempotentHint": True}, "inputSchema": {"type": "object"}},
-    {"name": "typed", "inputSchema": {"properties": {"amount": {"type": "integer"}}, "required": ["amount"]}},
+    {
+        "name": "typed",
+        "inputSchema": {"properties": {"amount": {"type": "integer"}}, "required": ["amount"]},
+    },
     {
         "name": "pay_with_key",
         "inputSchema": {
@@ -30,7 +35,9 @@ TOOLS = [
 
 def say(line):
     with OUT:
-        sys.stdout.buffer.write(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n")
+        sys.stdout.buffer.write(
+            line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n"
+        )
         sys.stdout.buffer.flush()
 
 
@@ -55,7 +62,11 @@ def call(message):
         return answer(message, error={"code": -32602, "message": "no such argument"})
     if name == "ask" and "inputResponses" not in params:
         return answer(
-            message, result={"resultType": "input_required", "inputRequests": {"sure": {"method": "elicitation/create"}}}
+            message,
+            result={
+                "resultType": "input_required",
+                "inputRequests": {"sure": {"method": "elicitation/create"}},
+            },
         )
     key = arguments.get("idempotency_key") or (meta.get(KEY) if name == "pay_by_meta" else None)
     receipt = pay(PORT, arguments.get("id", "x"), 1, key=key)["receipt"]
@@ -65,14 +76,19 @@ def call(message):
         os._exit(3)
     if name == "wait":
         while not Path(arguments["gate"]).exists():
-            time.sleep(0.005)  # a tool that takes as long as the test wants: the test makes the file
+            # a tool that takes as long as the test wants: the test makes the file
+            time.sleep(0.005)
     if name == "says":  # these very words
-        return say(arguments["words"].encode("latin-1").replace(b"ID", json.dumps(message["id"]).encode()) + b"\n")
+        return say(
+            arguments["words"].encode("latin-1").replace(b"ID", json.dumps(message["id"]).encode())
+            + b"\n"
+        )
     if name == "large":
         return answer(message, result=text("x" * arguments["bytes"]))
     if name == "broken":
         return answer(message, error={"code": -32603, "message": "the handler failed"})
-    if name in ("typed", "set") and "words" in arguments:  # paid, and then words that look like a refusal
+    # paid, and then words that look like a refusal
+    if name in ("typed", "set") and "words" in arguments:
         return answer(message, result=text(arguments["words"], isError=True))
     if name == "fail":
         return answer(message, result=text("the bank's answer was lost", isError=True))
@@ -109,10 +125,16 @@ def hear(line):
     elif message["method"] == "x/odd-tools":
         answer(message, result={"tools": []})
         TOOLS.append({"name": "odd", "inputSchema": {"properties": ["id"], "required": None}})
-        TOOLS.append({"name": "said", "_meta": {"dev.effectonce/contract": {"kind": "no such kind"}}})
+        TOOLS.append(
+            {"name": "said", "_meta": {"dev.effectonce/contract": {"kind": "no such kind"}}}
+        )
     elif "id" in message:
         raw = json.dumps(message["id"]).encode()
-        say(b'{ "unknown" : [1.0, 1e2],"id":' + raw + b' ,"result":{"b":1,"a":"\\u00e9"},  "jsonrpc":"2.0"}\r\n')
+        say(
+            b'{ "unknown" : [1.0, 1e2],"id":'
+            + raw
+            + b' ,"result":{"b":1,"a":"\\u00e9"},  "jsonrpc":"2.0"}\r\n'
+        )
         say(b'{"method" :"notifications/odd","jsonrpc":"2.0"}\n')
 
 

@@ -1,4 +1,6 @@
-"""A server with something of everything, for the official conformance suite: `reference.py` prints its port. See `conformance.py`."""
+"""A server with something of everything, for the official conformance suite: `reference.py`
+prints its port. See `conformance.py`.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,18 @@ import uvicorn
 from mcp.server.mcpserver import Context, MCPServer
 from pydantic import BaseModel
 
-PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="  # 1 x 1
-SILENCE = base64.b64encode(b"RIFF\x24\x00\x00\x00WAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00@\x1f\x00\x00").decode()
+# 1 x 1
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+SILENCE = base64.b64encode(
+    b"RIFF\x24\x00\x00\x00WAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00@\x1f\x00\x00"
+).decode()
 server = MCPServer("reference")
 
 
 def embedded(uri):
-    return types.EmbeddedResource(resource=types.TextResourceContents(uri=uri, mime_type="text/plain", text="embedded"))
+    return types.EmbeddedResource(
+        resource=types.TextResourceContents(uri=uri, mime_type="text/plain", text="embedded")
+    )
 
 
 def text(words):
@@ -58,7 +65,11 @@ def test_embedded_resource() -> list:
 @server.tool()
 def test_multiple_content_types() -> list:
     """Some of each."""
-    return [text("Multiple content types test:"), image(), embedded("test://mixed-content-resource")]
+    return [
+        text("Multiple content types test:"),
+        image(),
+        embedded("test://mixed-content-resource"),
+    ]
 
 
 @server.tool()
@@ -104,7 +115,9 @@ async def test_sampling(prompt: str, ctx: Context) -> str:
 
 def ask(field, message):
     schema = {"type": "object", "properties": {field: {"type": "string"}}, "required": [field]}
-    return types.ElicitRequest(params=types.ElicitRequestFormParams(message=message, requested_schema=schema))
+    return types.ElicitRequest(
+        params=types.ElicitRequestFormParams(message=message, requested_schema=schema)
+    )
 
 
 @server.tool()
@@ -112,7 +125,9 @@ def test_input_required_result_elicitation(ctx: Context) -> types.InputRequiredR
     """Ask for a name, and greet in the next round."""
     given = ctx.input_responses or {}
     if "user_name" not in given:
-        return types.InputRequiredResult(input_requests={"user_name": ask("name", "What is your name?")})
+        return types.InputRequiredResult(
+            input_requests={"user_name": ask("name", "What is your name?")}
+        )
     return f"Hello, {given['user_name'].content['name']}!"
 
 
@@ -120,7 +135,9 @@ def test_input_required_result_elicitation(ctx: Context) -> types.InputRequiredR
 def test_input_required_result_request_state(ctx: Context) -> types.InputRequiredResult | str:
     """Remember something by handing it out."""
     if ctx.request_state is None:
-        return types.InputRequiredResult(input_requests={"confirm": ask("ok", "Please confirm")}, request_state="remembered")
+        return types.InputRequiredResult(
+            input_requests={"confirm": ask("ok", "Please confirm")}, request_state="remembered"
+        )
     return "state-ok: it came back"
 
 
@@ -128,9 +145,13 @@ def test_input_required_result_request_state(ctx: Context) -> types.InputRequire
 def test_input_required_result_multi_round(ctx: Context) -> types.InputRequiredResult | str:
     """Three rounds."""
     if ctx.request_state is None:
-        return types.InputRequiredResult(input_requests={"step1": ask("name", "Step 1: your name?")}, request_state="one")
+        return types.InputRequiredResult(
+            input_requests={"step1": ask("name", "Step 1: your name?")}, request_state="one"
+        )
     if ctx.request_state == "one":
-        return types.InputRequiredResult(input_requests={"step2": ask("color", "Step 2: your colour?")}, request_state="two")
+        return types.InputRequiredResult(
+            input_requests={"step2": ask("color", "Step 2: your colour?")}, request_state="two"
+        )
     return "all three rounds are done"
 
 
@@ -171,7 +192,8 @@ def main():
     listening = socket.create_server(("127.0.0.1", 0))
     print(listening.getsockname()[1], flush=True)
     with contextlib.suppress(KeyboardInterrupt):
-        # h11 takes the space around the value of a header away; httptools, which uvicorn prefers, does not, and the server fails for it.
+        # h11 takes the space around the value of a header away; httptools, which uvicorn
+        # prefers, does not, and the server fails for it.
         config = uvicorn.Config(server.streamable_http_app(), http="h11", log_level="error")
         uvicorn.Server(config).run([listening])
 

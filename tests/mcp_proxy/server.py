@@ -1,4 +1,6 @@
-"""A server over stdio, made with the official SDK, whose tools pay at a bank in another process. Run as a file: `server.py PORT`."""
+"""A server over stdio, made with the official SDK, whose tools pay at a bank in another process.
+Run as a file: `server.py PORT`.
+"""
 
 import os
 import sys

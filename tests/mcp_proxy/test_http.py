@@ -1,4 +1,6 @@
-"""The proxy over streamable HTTP: the official client, the official server, and requests that no SDK would make."""
+"""The proxy over streamable HTTP: the official client, the official server, and requests that no
+SDK would make.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +122,10 @@ def test_three_calls_whose_client_gives_up_are_three_effects_without_us_and_one_
 def test_what_a_client_sees_is_what_it_sees_without_us(world, era):
     async def story(url):
         async with Client(url, mode=era) as client:
-            tools, paid = await client.list_tools(), await client.call_tool("refund", {"payment_id": "p"})
+            tools, paid = (
+                await client.list_tools(),
+                await client.call_tool("refund", {"payment_id": "p"}),
+            )
             return client.server_capabilities, tools, paid.is_error, paid.meta
 
     direct, through = (anyio.run(story, url) for url in (world.direct, world.url))
@@ -133,7 +138,9 @@ def test_conversations_are_told_apart_and_a_doubt_is_told(world):
     async def story():
         async with Client(world.url) as client:
             for conversation in ("a", "b", "a"):
-                await client.call_tool("refund", {"payment_id": "p"}, meta={CONVERSATION: conversation})
+                await client.call_tool(
+                    "refund", {"payment_id": "p"}, meta={CONVERSATION: conversation}
+                )
             return [await client.call_tool("lost", {"payment_id": "q"}) for _ in range(2)]
 
     doubts = anyio.run(story)
@@ -144,7 +151,9 @@ def test_conversations_are_told_apart_and_a_doubt_is_told(world):
 
 def post(world, message, **headers):
     accept = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
-    return httpx.post(world.url, content=json.dumps(message), headers=accept | headers, trust_env=False)
+    return httpx.post(
+        world.url, content=json.dumps(message), headers=accept | headers, trust_env=False
+    )
 
 
 def called(payment, **meta):
@@ -153,7 +162,11 @@ def called(payment, **meta):
         "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
         "io.modelcontextprotocol/clientCapabilities": {},
     }
-    params = {"name": "refund", "arguments": {"payment_id": payment}, "_meta": versions | clients | meta}
+    params = {
+        "name": "refund",
+        "arguments": {"payment_id": payment},
+        "_meta": versions | clients | meta,
+    }
     return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
 
 
@@ -161,14 +174,19 @@ MODERN = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp
 
 
 def test_nobody_is_shown_what_another_one_did(world):
-    answers = [post(world, called("p"), authorization=f"Bearer {who}", **MODERN) for who in ("alice", "bob", "alice")]
+    answers = [
+        post(world, called("p"), authorization=f"Bearer {who}", **MODERN)
+        for who in ("alice", "bob", "alice")
+    ]
 
     assert [answer.status_code for answer in answers] == [200] * 3
     assert world.effects("p") == 2
     assert "dev.effectonce/replayed" in answers[2].text
 
 
-@pytest.mark.parametrize("site", ["https://evil.example", "null", "http://[", "http://localhost.evil.example"])
+@pytest.mark.parametrize(
+    "site", ["https://evil.example", "null", "http://[", "http://localhost.evil.example"]
+)
 def test_a_page_of_another_site_is_refused(world, site):
     refused = post(world, called("p"), origin=site, **MODERN)
     local = post(world, called("q"), origin="http://localhost:3000", **MODERN)
@@ -221,7 +239,13 @@ class Odd:
             return await send({"type": "lifespan.shutdown.complete"})
         body = (await receive())["body"]
         if scope["path"] == "/moved":
-            await send({"type": "http.response.start", "status": 307, "headers": [(b"location", self.direct.encode())]})
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": 307,
+                    "headers": [(b"location", self.direct.encode())],
+                }
+            )
             return await send({"type": "http.response.body", "body": b""})
         message = json.loads(body)
         self.heard.append(message)
@@ -229,11 +253,17 @@ class Odd:
             await anyio.to_thread.run_sync(lambda: self.bank.pay("p", 1))
             return await self.say(send, message[0], {"content": []})
         if message["method"] == "tools/list":
-            schema = {"type": "object", "properties": {"id": {}, "idempotency_key": {}}, "required": ["id", "idempotency_key"]}
+            schema = {
+                "type": "object",
+                "properties": {"id": {}, "idempotency_key": {}},
+                "required": ["id", "idempotency_key"],
+            }
             result = {"tools": [{"name": "pay", "inputSchema": schema}]}
             if scope["path"] == "/lines":
                 await self.begin(send, 200, b"text/event-stream")
-                lines = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}, indent=1).splitlines()
+                lines = json.dumps(
+                    {"jsonrpc": "2.0", "id": message["id"], "result": result}, indent=1
+                ).splitlines()
                 event = "id: 3\n" + "".join(f"data: {line}\n" for line in lines) + "\n"
                 return await send({"type": "http.response.body", "body": event.encode()})
             return await self.say(send, message, result)
@@ -246,29 +276,53 @@ class Odd:
                 return await send({"type": "http.response.body", "body": b"oops"})
             case "half":
                 await self.begin(send, 200, b"text/event-stream")
-                return await send({"type": "http.response.body", "body": b'data: {"jsonrpc":"2.0","method":"n"}\n\n'})
+                return await send(
+                    {
+                        "type": "http.response.body",
+                        "body": b'data: {"jsonrpc":"2.0","method":"n"}\n\n',
+                    }
+                )
             case "wait":
-                while not await anyio.Path(message["params"]["arguments"]["gate"]).exists():  # noqa: ASYNC110  # the test makes it
+                # the test makes it
+                while not await anyio.Path(message["params"]["arguments"]["gate"]).exists():  # noqa: ASYNC110
                     await anyio.sleep(0.005)
-                return await self.say(send, message, {"content": [{"type": "text", "text": "paid"}]})
+                return await self.say(
+                    send, message, {"content": [{"type": "text", "text": "paid"}]}
+                )
             case "says":
                 await self.begin(send, 200, b"application/json")
                 return await send(
-                    {"type": "http.response.body", "body": message["params"]["arguments"]["words"].encode("latin-1")}
+                    {
+                        "type": "http.response.body",
+                        "body": message["params"]["arguments"]["words"].encode("latin-1"),
+                    }
                 )
             case "large":
-                return await self.say(send, message, {"content": [{"type": "text", "text": "x" * (16 << 20)}]})
+                return await self.say(
+                    send, message, {"content": [{"type": "text", "text": "x" * (16 << 20)}]}
+                )
             case "stream":
                 await self.begin(send, 200, b"text/event-stream")
-                for event in (b": hello\n\n", b'id: 1\r\nevent: message\r\ndata: {"jsonrpc":"2.0","method":"n"}\r\n\r\n'):
+                for event in (
+                    b": hello\n\n",
+                    b'id: 1\r\nevent: message\r\ndata: {"jsonrpc":"2.0","method":"n"}\r\n\r\n',
+                ):
                     await send({"type": "http.response.body", "body": event, "more_body": True})
-                answer = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": {"content": []}}).encode()
-                return await send({"type": "http.response.body", "body": b"data: " + answer + b"\n\n"})
+                answer = json.dumps(
+                    {"jsonrpc": "2.0", "id": message["id"], "result": {"content": []}}
+                ).encode()
+                return await send(
+                    {"type": "http.response.body", "body": b"data: " + answer + b"\n\n"}
+                )
             case _:
-                return await self.say(send, message, {"content": [{"type": "text", "text": "paid"}]})
+                return await self.say(
+                    send, message, {"content": [{"type": "text", "text": "paid"}]}
+                )
 
     async def begin(self, send, status, kind):
-        await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", kind)]})
+        await send(
+            {"type": "http.response.start", "status": status, "headers": [(b"content-type", kind)]}
+        )
 
     async def say(self, send, message, result):
         await self.begin(send, 200, b"application/json")
@@ -280,13 +334,18 @@ class Odd:
 def odd(stage):
     odd = Odd(stage.bank)
     contracts = Contracts(name="odd", tools={"pay": {"key_argument": "idempotency_key"}})
-    with served(odd) as direct, served(McpHttpProxy(Guard("memory://"), contracts, direct, one_caller=True)) as url:
+    with (
+        served(odd) as direct,
+        served(McpHttpProxy(Guard("memory://"), contracts, direct, one_caller=True)) as url,
+    ):
         odd.direct, odd.url, odd.effects = direct, url, stage.effects
         yield odd
 
 
 def ask(url, method, **params):
-    return httpx.post(url, json={"jsonrpc": "2.0", "id": 7, "method": method, "params": params}, trust_env=False)
+    return httpx.post(
+        url, json={"jsonrpc": "2.0", "id": 7, "method": method, "params": params}, trust_env=False
+    )
 
 
 @pytest.mark.parametrize("tool", ["hang up", "500", "408", "half"])
@@ -316,8 +375,15 @@ def test_a_call_that_cannot_be_recognised_is_refused(odd, body):
 @pytest.mark.parametrize("method", ["tools/call", "ping"])
 def test_nobody_is_sent_past_us_by_a_server_that_moved(odd, method):
     guard = Guard("memory://")
-    with served(McpHttpProxy(guard, Contracts(), odd.direct.replace("/mcp", "/moved"), one_caller=True)) as url:
-        call = {"jsonrpc": "2.0", "id": 7, "method": method, "params": {"name": "pay", "arguments": {}}}
+    with served(
+        McpHttpProxy(guard, Contracts(), odd.direct.replace("/mcp", "/moved"), one_caller=True)
+    ) as url:
+        call = {
+            "jsonrpc": "2.0",
+            "id": 7,
+            "method": method,
+            "params": {"name": "pay", "arguments": {}},
+        }
         answer = httpx.post(url, json=call, trust_env=False, follow_redirects=True)
 
     assert answer.status_code == 502
@@ -328,7 +394,10 @@ def test_nobody_is_sent_past_us_by_a_server_that_moved(odd, method):
 def test_clients_that_count_alike_do_not_get_in_each_others_way(odd, stage):
     gates = [stage.folder / name for name in ("first", "second")]
     with ThreadPoolExecutor(2) as clients:
-        asked = [clients.submit(ask, odd.url, "tools/call", name="wait", arguments={"gate": str(gate)}) for gate in gates]
+        asked = [
+            clients.submit(ask, odd.url, "tools/call", name="wait", arguments={"gate": str(gate)})
+            for gate in gates
+        ]
         until(lambda: odd.effects("p") == 2, "both calls at the server")
         gates[0].touch()
         first = asked[0].result()
@@ -338,7 +407,10 @@ def test_clients_that_count_alike_do_not_get_in_each_others_way(odd, stage):
     assert [answer.status_code for answer in (first, second)] == [200, 200]
 
 
-@pytest.mark.parametrize("words", ['{"id":7,"result":{"content":[],"n":NaN}}', '{"id":7,"result":{"content":[],"n":"\xff"}}'])
+@pytest.mark.parametrize(
+    "words",
+    ['{"id":7,"result":{"content":[],"n":NaN}}', '{"id":7,"result":{"content":[],"n":"\xff"}}'],
+)
 def test_an_answer_that_only_some_readers_can_read_is_one(odd, words):
     first = ask(odd.url, "tools/call", name="says", arguments={"words": words})
     second = ask(odd.url, "tools/call", name="says", arguments={"words": words})
@@ -357,7 +429,9 @@ def test_a_document_that_is_no_answer_is_a_doubt_and_not_half_of_the_answer(odd,
 
 
 def test_events_before_the_result_pass_as_they_came(odd):
-    direct, through = (ask(url, "tools/call", name="stream", arguments={}) for url in (odd.direct, odd.url))
+    direct, through = (
+        ask(url, "tools/call", name="stream", arguments={}) for url in (odd.direct, odd.url)
+    )
 
     assert through.content == direct.content
     assert through.headers["content-type"] == direct.headers["content-type"] == "text/event-stream"
@@ -373,7 +447,9 @@ def test_over_http_as_well_an_argument_that_takes_a_key_is_filled_and_not_shown(
 
 def test_an_event_of_many_lines_does_not_show_it_either(odd):
     contracts = Contracts(tools={"pay": {"key_argument": "idempotency_key"}})
-    with served(McpHttpProxy(Guard("memory://"), contracts, odd.direct.replace("/mcp", "/lines"))) as url:
+    with served(
+        McpHttpProxy(Guard("memory://"), contracts, odd.direct.replace("/mcp", "/lines"))
+    ) as url:
         shown = ask(url, "tools/list").text
 
     assert "idempotency_key" not in shown
@@ -387,7 +463,9 @@ def test_events_are_told_apart_wherever_the_pieces_are_cut():
             for at in range(0, len(whole), size):
                 yield whole[at : at + size]
 
-        response = httpx.Response(200, headers={"content-type": "text/event-stream"}, content=pieces())
+        response = httpx.Response(
+            200, headers={"content-type": "text/event-stream"}, content=pieces()
+        )
         return [event.raw async for event in Reply(200, [], response).events()]
 
     parts = [b"data: 1\n\n", b": x\r\n\r\n", b"data: 2\ndata: 3\r\r", b"data: 4\n\n", b"data: end"]
@@ -397,7 +475,9 @@ def test_events_are_told_apart_wherever_the_pieces_are_cut():
 
 
 def spoken(url, *heard, gone=lambda sent: False):
-    """A request without a server in between: what is said to a client that sends *heard*, and hangs up when it is *gone*."""
+    """A request without a server in between: what is said to a client that sends *heard*, and
+    hangs up when it is *gone*.
+    """
     sent, heard = [], list(heard)
 
     async def receive():
@@ -410,7 +490,13 @@ def spoken(url, *heard, gone=lambda sent: False):
             raise OSError("the client has gone")  # as the specification of ASGI has it
         sent.append(message)
 
-    scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": [(b"host", b"localhost")], "query_string": b""}
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/mcp",
+        "headers": [(b"host", b"localhost")],
+        "query_string": b"",
+    }
     guard = Guard("memory://")
 
     async def live():
@@ -432,9 +518,13 @@ async def ignored(message):
 
 def test_a_client_that_goes_while_its_call_runs_leaves_no_doubt(odd):
     params = {"name": "stream", "arguments": {}}
-    call = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params}).encode()
+    call = json.dumps(
+        {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params}
+    ).encode()
 
-    guard, _ = spoken(odd.direct, {"type": "http.request", "body": call}, gone=lambda sent: len(sent) > 1)
+    guard, _ = spoken(
+        odd.direct, {"type": "http.request", "body": call}, gone=lambda sent: len(sent) > 1
+    )
 
     assert odd.effects("p") == 1
     assert guard.counts()[State.COMPLETED] == 1
@@ -449,7 +539,10 @@ def test_half_a_request_is_not_sent_on(odd):
 
 
 def test_a_body_that_is_no_call_passes_byte_for_byte(odd):
-    with served(Echo()) as direct, served(McpHttpProxy(Guard("memory://"), Contracts(), direct)) as url:
+    with (
+        served(Echo()) as direct,
+        served(McpHttpProxy(Guard("memory://"), Contracts(), direct)) as url,
+    ):
         for body in (b"not JSON", b'{ "jsonrpc":"2.0" ,"method":"x"}', b"[1, 2]"):
             assert httpx.post(url, content=body, trust_env=False).content == body
 
@@ -478,13 +571,22 @@ def test_the_command_serves_what_the_class_serves(stage, odd):
         "--listen",
         f"127.0.0.1:{port}",
     ]
-    with subprocess.Popen(command, env=environment(stage.folder), stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command, env=environment(stage.folder), stderr=subprocess.PIPE
+    ) as process:
         try:
             assert b"Listening on" in process.stderr.readline()
             transport = httpx.HTTPTransport(retries=20)
             with httpx.Client(transport=transport, trust_env=False) as client:
-                call = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "look", "arguments": {}}}
-                answers = [client.post(f"http://127.0.0.1:{port}/mcp", json=call).json() for _ in range(2)]
+                call = {
+                    "jsonrpc": "2.0",
+                    "id": 7,
+                    "method": "tools/call",
+                    "params": {"name": "look", "arguments": {}},
+                }
+                answers = [
+                    client.post(f"http://127.0.0.1:{port}/mcp", json=call).json() for _ in range(2)
+                ]
         finally:
             process.terminate()
 

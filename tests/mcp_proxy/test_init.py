@@ -14,7 +14,17 @@ from tests.mcp_proxy.conftest import Client, environment
 
 def init(stage, *options, command=None):
     return subprocess.run(
-        [sys.executable, "-m", "effectonce.cli", "mcp", "init", "bank", *options, "--", *(command or stage.command)],
+        [
+            sys.executable,
+            "-m",
+            "effectonce.cli",
+            "mcp",
+            "init",
+            "bank",
+            *options,
+            "--",
+            *(command or stage.command),
+        ],
         capture_output=True,
         text=True,
         env=environment(stage.folder),
@@ -93,7 +103,11 @@ def test_what_else_is_in_a_file_stays(stage, host):
 def test_another_server_of_the_same_name_is_left_alone(stage, host):
     file = stage.folder / FILES[host][0]
     file.parent.mkdir(exist_ok=True)
-    theirs = '[mcp_servers.bank]\ncommand = "y"\n' if host == "codex" else '{"mcpServers": {"bank": {"command": "y"}}}'
+    theirs = (
+        '[mcp_servers.bank]\ncommand = "y"\n'
+        if host == "codex"
+        else '{"mcpServers": {"bank": {"command": "y"}}}'
+    )
     file.write_text(theirs)
 
     done = init(stage, "--client", host)

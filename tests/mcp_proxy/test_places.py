@@ -49,7 +49,9 @@ def test_without_a_conversation_time_has_to_pass_as_well():
 
 
 @pytest.mark.parametrize(("sees_client", "after_s"), [(True, LATE_S + 1), (False, 0)])
-def test_where_a_client_may_have_given_up_without_a_word_time_has_to_pass_in_a_conversation_too(sees_client, after_s):
+def test_where_a_client_may_have_given_up_without_a_word_time_has_to_pass_in_a_conversation_too(
+    sees_client, after_s
+):
     counted = Counted(sees_client=sees_client)
     counted.shown(counted.put(CONVERSATION), after_s=after_s)
 
@@ -82,7 +84,12 @@ def test_what_a_client_says_to_us_is_looked_at(name):
     with pytest.raises(ContractViolation, match="contains the id of one call"):
         counted.put({name: "toolu_01D7FLrfh4GYq7yT1ULFeyMV"})
     counted.put({name: "9f3a0c52-5f0e-4c1a-9a51-0b6a1f6f2c11"})
-    counted.put({"threadId": "toolu_01D7FLrfh4GYq7yT1ULFeyMV", "idempotencyKey": "call_Ao02pnFYXD6GN1yzc0uXPsvF"})
+    counted.put(
+        {
+            "threadId": "toolu_01D7FLrfh4GYq7yT1ULFeyMV",
+            "idempotencyKey": "call_Ao02pnFYXD6GN1yzc0uXPsvF",
+        }
+    )
 
 
 def test_what_was_shown_twice_is_shown_once():
@@ -98,7 +105,9 @@ def test_what_was_shown_twice_is_shown_once():
 
 def test_traces_and_ids_of_requests_are_not_looked_at():
     counted = Counted()
-    traces = [{"traceparent": f"00-{n:032x}-0000000000000001-01", "progressToken": n} for n in range(2)]
+    traces = [
+        {"traceparent": f"00-{n:032x}-0000000000000001-01", "progressToken": n} for n in range(2)
+    ]
 
     one, two = (counted.put(trace) for trace in traces)
 
@@ -112,7 +121,10 @@ def test_ids_of_different_types_are_different():
     assert outside(b'{"id":1,"result":{}}').name != outside(b'{"id":"1","result":{}}').name
 
 
-@pytest.mark.parametrize("line", [b'{"a":NaN}', b'{"a":1,"a":2}', b"[1]", b"{", b"\xff", b'{"a":1e999999999999999999999}'])
+@pytest.mark.parametrize(
+    "line",
+    [b'{"a":NaN}', b'{"a":1,"a":2}', b"[1]", b"{", b"\xff", b'{"a":1e999999999999999999999}'],
+)
 def test_what_readers_may_disagree_about_is_not_read(line):
     with pytest.raises(UnreadableMessage):
         read(line)
@@ -131,8 +143,13 @@ def test_a_batch_has_messages_and_anything_else_is_one():
 
 
 def test_what_a_trusted_server_says_is_between_the_defaults_and_the_tool():
-    said = {"annotations": {"readOnlyHint": True}, "_meta": {"dev.effectonce/contract": {"volatile": ["note"]}}}
-    contracts = Contracts(trust_annotations=True, defaults={"kind": "irreversible"}, tools={"pay": {"kind": "write"}})
+    said = {
+        "annotations": {"readOnlyHint": True},
+        "_meta": {"dev.effectonce/contract": {"volatile": ["note"]}},
+    }
+    contracts = Contracts(
+        trust_annotations=True, defaults={"kind": "irreversible"}, tools={"pay": {"kind": "write"}}
+    )
 
     assert contracts.of("look", said) == ToolContract(kind="read", volatile=("note",))
     assert contracts.of("pay", said).kind == "write"

@@ -50,7 +50,8 @@ ODD = [
 
 def test_what_is_no_call_passes_byte_for_byte_in_both_directions(stage):
     seen = []
-    for start in (stage.direct, stage.client):  # one after the other: both servers write to one file
+    # one after the other: both servers write to one file
+    for start in (stage.direct, stage.client):
         client = start()
         for line in ODD:
             client.send(line)
@@ -79,7 +80,10 @@ def test_a_call_in_a_batch_is_an_effect_as_well(stage, batches):
 
     for names in batches:
         params = {"name": "pay", "arguments": {}}
-        batch = [{"jsonrpc": "2.0", "id": name, "method": "tools/call", "params": params} for name in names]
+        batch = [
+            {"jsonrpc": "2.0", "id": name, "method": "tools/call", "params": params}
+            for name in names
+        ]
         client.send(json.dumps(batch).encode() + b"\n")
     first, second = client.answer("b1"), client.answer("b2")
 
@@ -99,7 +103,9 @@ def test_the_first_answer_is_what_the_server_wrote(stage):
 def test_a_call_that_readers_may_disagree_about_is_not_sent(stage):
     client = stage.client()
 
-    client.send(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay","arguments":{"id":"a","id":"b"}}}\n')
+    client.send(
+        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay","arguments":{"id":"a","id":"b"}}}\n'
+    )
 
     assert "comes twice" in client.answer(1)["error"]["message"]
     assert stage.bank.ledger() == []
@@ -110,7 +116,10 @@ LENIENT = [
     b'[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay","arguments":{"n":-Infinity}}}]\n',
     b'\xef\xbb\xbf{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay","arguments":{}}}\n',
     b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay","arguments":{"n":"\xff"}}}\n',
-    b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n",
+    b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":'
+    + b"[" * 100_000
+    + b"]" * 100_000
+    + b"}\n",
 ]
 
 
@@ -129,8 +138,12 @@ def test_a_call_that_only_some_readers_can_read_is_not_sent(stage, line):
 def test_odd_words_of_either_side_do_not_end_the_conversation(stage):
     client = stage.client({"tools": {"odd": {"key_argument": "id"}}, "trust_annotations": True})
 
-    client.send(b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1e999}}\n')
-    client.send(b'{"jsonrpc":"2.0","method":"n","params":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n")
+    client.send(
+        b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1e999}}\n'
+    )
+    client.send(
+        b'{"jsonrpc":"2.0","method":"n","params":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n"
+    )
     client.answer(client.request("x/odd-tools"))
     tools = client.answer(client.request("tools/list"))["result"]["tools"]
 
@@ -147,7 +160,9 @@ def test_no_digit_of_an_argument_is_lost(stage):
     )
     client.answer(1)
 
-    assert b'"n":0.12345678901234567890,"m":123456789012345678901234567890' in stage.log.read_bytes()
+    assert (
+        b'"n":0.12345678901234567890,"m":123456789012345678901234567890' in stage.log.read_bytes()
+    )
 
 
 @pytest.mark.parametrize("odd", ["NaN", '"\xff"', "1e999"])
@@ -167,7 +182,10 @@ def test_an_id_that_is_in_use_answers_no_other_request(stage):
     waiting = client.call("wait", {"gate": str(gate)})
     until(lambda: stage.effects() == 1, "the payment")
 
-    for method, params in (("tools/call", {"name": "pay", "arguments": {"id": "y"}}), ("tools/list", {})):
+    for method, params in (
+        ("tools/call", {"name": "pay", "arguments": {"id": "y"}}),
+        ("tools/list", {}),
+    ):
         client.ids -= 1
         client.request(method, params)
         assert "is in use" in client.answer(waiting)["error"]["message"]
@@ -206,7 +224,9 @@ def test_calls_at_the_same_time_are_one(stage):
     client.barrier()
 
     gate.touch()
-    receipts = {text(client.answer(request_id)["result"]) for request_id in sorted(ids, reverse=True)[:1]}
+    receipts = {
+        text(client.answer(request_id)["result"]) for request_id in sorted(ids, reverse=True)[:1]
+    }
     client.close()
 
     assert receipts == {"rcpt_1"}
@@ -230,9 +250,15 @@ def test_without_a_conversation_the_same_call_is_a_retry_for_a_while(stage):
 
 
 def test_in_a_conversation_what_was_shown_may_be_wished_again(stage):
-    client, mine, other = stage.client(), {CONVERSATION: "chat-1"}, {"vscode.conversationId": "chat-2"}
+    client, mine, other = (
+        stage.client(),
+        {CONVERSATION: "chat-1"},
+        {"vscode.conversationId": "chat-2"},
+    )
 
-    receipts = [text(client.result("pay", {"id": "p"}, meta)) for meta in (mine, other, mine, other)]
+    receipts = [
+        text(client.result("pay", {"id": "p"}, meta)) for meta in (mine, other, mine, other)
+    ]
 
     assert receipts == ["rcpt_1", "rcpt_2", "rcpt_3", "rcpt_4"]
 
@@ -278,13 +304,23 @@ def test_the_hosts_own_id_of_a_call_proves_a_retry_and_nothing_else(stage):
     client = stage.client()
 
     def paid(call, conversation="chat-1"):
-        return text(client.result("pay", {"id": "p"}, {CONVERSATION: conversation, "claudecode/toolUseId": call}))
+        return text(
+            client.result(
+                "pay", {"id": "p"}, {CONVERSATION: conversation, "claudecode/toolUseId": call}
+            )
+        )
 
     assert [paid("toolu_1"), paid("toolu_1"), paid("toolu_2")] == ["rcpt_1", "rcpt_1", "rcpt_2"]
 
 
 def test_the_hosts_session_in_the_environment_is_the_conversation(stage):
-    command = proxied(stage.command, "--store", f"sqlite:///{stage.folder / 'effects.db'}", "--conversation", "chat-1")
+    command = proxied(
+        stage.command,
+        "--store",
+        f"sqlite:///{stage.folder / 'effects.db'}",
+        "--conversation",
+        "chat-1",
+    )
     client = Client(command, stage.folder)
 
     receipts = [text(client.result("pay", {"id": "p"})) for _ in range(2)]
@@ -307,7 +343,10 @@ def test_a_key_of_the_clients_says_what_is_the_same(stage):
 def test_a_step_of_the_clients_says_where_it_is(stage):
     client = stage.client()
 
-    steps = [text(client.result("pay", {}, {"dev.effectonce/step": step})) for step in ("one", "one", "two")]
+    steps = [
+        text(client.result("pay", {}, {"dev.effectonce/step": step}))
+        for step in ("one", "one", "two")
+    ]
 
     assert steps == ["rcpt_1", "rcpt_1", "rcpt_2"]
 
@@ -336,12 +375,18 @@ def test_a_field_that_the_tool_does_not_have_is_told_once_the_server_has_said_wh
 
     error = client.answer(client.call("pay", {"id": "p"}))["error"]
 
-    assert "pay has no argument 'payment', which its contract names; it has id. Nothing was sent." in error["message"]
+    assert (
+        "pay has no argument 'payment', which its contract names; it has id. Nothing was sent."
+        in error["message"]
+    )
     assert stage.bank.ledger() == []
 
 
 def test_two_servers_of_different_names_do_not_share_effects(stage):
-    receipts = [text(stage.client(None, "--name", name).result("pay", {"id": "p"})) for name in ("one", "two", "one")]
+    receipts = [
+        text(stage.client(None, "--name", name).result("pay", {"id": "p"}))
+        for name in ("one", "two", "one")
+    ]
 
     assert receipts == ["rcpt_1", "rcpt_2", "rcpt_1"]
 
@@ -366,7 +411,10 @@ def test_an_argument_that_takes_a_key_is_filled_and_not_shown(honest_stage):
     client = honest_stage.client({"tools": {"pay_with_key": {"key_argument": "idempotency_key"}}})
 
     tools = client.answer(client.request("tools/list"))["result"]["tools"]
-    results = [client.result("pay_with_key", {"id": "p", "idempotency_key": made_up}) for made_up in ("a", "b")]
+    results = [
+        client.result("pay_with_key", {"id": "p", "idempotency_key": made_up})
+        for made_up in ("a", "b")
+    ]
 
     (shown,) = [tool["inputSchema"] for tool in tools if tool["name"] == "pay_with_key"]
     assert shown == {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]}
@@ -424,7 +472,8 @@ def test_a_server_that_takes_long_to_end_does_not_end_the_calls_of_its_successor
     first = client.barrier()
 
     client.request("x/linger", {"gate": str(ended)})
-    while not select.select([client.process.stdout], [], [], 0.05)[0]:  # until a successor is there to be asked
+    # until a successor is there to be asked
+    while not select.select([client.process.stdout], [], [], 0.05)[0]:
         client.request("x/pid")
     second = json.loads(client.line())["result"]
     call = client.call("wait", {"id": "p", "gate": str(gate)})
@@ -519,9 +568,18 @@ def test_a_client_that_is_killed_loses_nothing(stage):
     gate, pipe = stage.folder / "gate", subprocess.PIPE
     command = proxied(stage.command, "--store", f"sqlite:///{stage.folder / 'effects.db'}")
     host = subprocess.Popen(
-        [sys.executable, "-c", CLIENT, *command], stdin=pipe, stdout=pipe, stderr=pipe, env=environment(stage.folder)
+        [sys.executable, "-c", CLIENT, *command],
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+        env=environment(stage.folder),
     )
-    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "wait", "arguments": {"gate": str(gate)}}}
+    message = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"name": "wait", "arguments": {"gate": str(gate)}},
+    }
     host.stdin.write(json.dumps(message).encode() + b"\n")
     host.stdin.flush()
     while stage.effects() == 0:
@@ -543,11 +601,17 @@ def test_a_server_that_never_answers_does_not_keep_a_proxy_without_a_client(stag
     (reading, writing), (heard, saying) = os.pipe(), os.pipe()
     guard = Guard("memory://")
     contracts = Contracts(tools={"wait": {"downstream": downstream}})
-    proxy = Proxy(guard, contracts, stage.command, client=ClientPipes(reading, saying), linger_s=0.0)
+    proxy = Proxy(
+        guard, contracts, stage.command, client=ClientPipes(reading, saying), linger_s=0.0
+    )
     call = {"name": "wait", "arguments": {"id": "p", "gate": str(stage.folder / "never")}}
 
     def client():
-        os.write(writing, json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}).encode() + b"\n")
+        os.write(
+            writing,
+            json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}).encode()
+            + b"\n",
+        )
         until(lambda: stage.effects("p") == 1, "the effect")
         os.close(writing)
 
@@ -588,7 +652,9 @@ def test_a_call_that_the_server_refuses_is_answered_as_it_answered_and_may_be_re
     assert len(stage.heard()) == 2
 
 
-@pytest.mark.parametrize(("tool", "words"), [("broken", "the handler failed"), ("fail", "answer was lost")])
+@pytest.mark.parametrize(
+    ("tool", "words"), [("broken", "the handler failed"), ("fail", "answer was lost")]
+)
 def test_an_error_of_which_nobody_knows_what_it_left_is_a_doubt(stage, tool, words):
     client = stage.client()
 
@@ -604,7 +670,11 @@ def test_an_error_that_means_that_nothing_was_done_is_the_servers_own(stage):
 
     results = [client.result("fail") for _ in range(2)]
 
-    assert results == [{"content": [{"type": "text", "text": "the bank's answer was lost"}], "isError": True}] * 2
+    assert (
+        results
+        == [{"content": [{"type": "text", "text": "the bank's answer was lost"}], "isError": True}]
+        * 2
+    )
     assert len(stage.heard()) == 2
 
 
@@ -620,7 +690,11 @@ def test_without_the_store_no_write_is_sent_and_reads_pass(stage):
 
 @pytest.mark.parametrize(
     ("result", "told"),
-    [("receipt 7, says the bank",) * 2, ({"receipt": 7}, '{"receipt":7}'), ({"content": "x"}, '{"content":"x"}')],
+    [
+        ("receipt 7, says the bank",) * 2,
+        ({"receipt": 7}, '{"receipt":7}'),
+        ({"content": "x"}, '{"content":"x"}'),
+    ],
 )
 def test_a_person_may_settle_a_doubt_and_the_next_call_is_told(stage, result, told):
     client = stage.client()
@@ -642,7 +716,9 @@ def test_a_call_that_asks_for_input_is_one_effect_in_two_rounds(stage):
     client = stage.client()
 
     asked = client.result("ask", {"id": "p"})
-    given = client.result("ask", {"id": "p"}, inputResponses={"sure": {"action": "accept"}}, requestState="s")
+    given = client.result(
+        "ask", {"id": "p"}, inputResponses={"sure": {"action": "accept"}}, requestState="s"
+    )
     again = client.result("ask", {"id": "p"})
 
     assert asked["resultType"] == "input_required"
@@ -663,7 +739,10 @@ def test_input_that_nobody_brings_leaves_the_key_as_good_as_new(stage):
     given = client.result("ask", {"id": "p"}, inputResponses={"sure": {}})
 
     assert given.get("resultType") == "input_required" or text(given) == "rcpt_1"
-    assert Guard(f"sqlite:///{stage.folder / 'effects.db'}", spool=stage.folder / "spool").in_doubt() == ()
+    assert (
+        Guard(f"sqlite:///{stage.folder / 'effects.db'}", spool=stage.folder / "spool").in_doubt()
+        == ()
+    )
 
 
 def test_a_task_is_a_result_and_the_same_one_is_replayed(stage):
@@ -706,7 +785,9 @@ def test_a_contract_file_that_is_no_text_is_refused_in_a_sentence(tmp_path, name
     (tmp_path / name).write_bytes(b"\xff\xfe{")
     command = proxied([sys.executable, "-c", ""], "--contracts", str(tmp_path / name))
 
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(tmp_path), check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment(tmp_path), check=False
+    )
 
     assert "cannot be read" in done.stderr
     assert "Traceback" not in done.stderr
@@ -723,12 +804,16 @@ def test_a_contract_file_that_is_no_text_is_refused_in_a_sentence(tmp_path, name
         ({"tools": {"pay": {"window_s": -1}}}, "must be positive"),
     ],
 )
-def test_a_contract_file_that_cannot_be_used_is_refused_before_anything_starts(tmp_path, contracts, words):
+def test_a_contract_file_that_cannot_be_used_is_refused_before_anything_starts(
+    tmp_path, contracts, words
+):
     file = tmp_path / "contracts.json"
     file.write_text(json.dumps(contracts))
     command = proxied([sys.executable, "-c", ""], "--contracts", str(file))
 
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(tmp_path), check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment(tmp_path), check=False
+    )
 
     assert done.returncode != 0
     assert words in done.stderr

@@ -1,4 +1,6 @@
-"""What a server says before it calls a tool is no doubt; what a tool says after it ran is one, however it is worded."""
+"""What a server says before it calls a tool is no doubt; what a tool says after it ran is one,
+however it is worded.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,11 @@ from tests.mcp_proxy.test_http import ERAS, world
 __all__ = ["world"]  # a fixture
 
 REFUSING = Path(__file__).parent / "refusing.py"
-GREETING = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+GREETING = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {},
+    "clientInfo": {"name": "test", "version": "1"},
+}
 
 
 def doubt_in(result):
@@ -52,7 +58,10 @@ def test_refusals_of_the_sdks_pass_and_a_corrected_call_runs(stage, sdk):
 @pytest.mark.parametrize(
     ("tool", "words"),
     [
-        ("typed", "Input validation error: Invalid arguments for tool typed: expected number at amount"),
+        (
+            "typed",
+            "Input validation error: Invalid arguments for tool typed: expected number at amount",
+        ),
         ("typed", "Input validation error: 'amount' is a required property"),
         ("hidden", "Tool hidden not found"),
         ("hidden", "Tool hidden disabled"),
@@ -70,7 +79,10 @@ def test_refusals_in_the_words_of_other_sdks_pass(stage, tool, words, code):
 @pytest.mark.parametrize(
     ("tool", "words"),
     [
-        ("typed", "Input validation error: Invalid arguments for tool typed: expected number at amount"),
+        (
+            "typed",
+            "Input validation error: Invalid arguments for tool typed: expected number at amount",
+        ),
         ("typed", "Error executing tool typed: 1 validation error for typedArguments\namount"),
         ("set", "Unknown tool: set"),
         ("set", "MCP error -32602: Tool set not found"),
@@ -86,7 +98,9 @@ def test_a_tool_that_was_called_as_its_schema_says_is_not_believed(stage, tool, 
     assert stage.effects() == 1
 
 
-@pytest.mark.parametrize("words", ["Input invalid", "the refund was made. Unknown tool: hidden", "Unknown tool: other"])
+@pytest.mark.parametrize(
+    "words", ["Input invalid", "the refund was made. Unknown tool: hidden", "Unknown tool: other"]
+)
 def test_words_of_no_sdk_are_a_doubt_whatever_the_arguments_are(stage, words):
     client = stage.client()
 
@@ -104,7 +118,12 @@ def test_no_list_no_belief(stage):
 def test_refusals_over_http_pass_and_a_corrected_call_runs(world, era):  # the fixture
     async def story(url):
         async with Client(url, mode=era) as client:
-            called = [("refund", {}), ("refund", {"payment_id": 3}), ("refnud", {}), ("refund", {"payment_id": url})]
+            called = [
+                ("refund", {}),
+                ("refund", {"payment_id": 3}),
+                ("refnud", {}),
+                ("refund", {"payment_id": url}),
+            ]
             return [await client.call_tool(name, arguments) for name, arguments in called]
 
     direct, through = (anyio.run(story, url) for url in (world.direct, world.url))
@@ -174,12 +193,16 @@ def test_what_is_not_understood_counts_as_fitting(value, schema):
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-3, 3) | st.text("ab", max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2)
+    ),
     max_leaves=5,
 )
 types = st.sampled_from(["string", "number", "integer", "boolean", "null", "array", "object"])
 schemas = st.recursive(
-    st.fixed_dictionaries({}, optional={"type": types, "minimum": st.integers(-3, 3), "maxLength": st.integers(0, 3)})
+    st.fixed_dictionaries(
+        {}, optional={"type": types, "minimum": st.integers(-3, 3), "maxLength": st.integers(0, 3)}
+    )
     | st.fixed_dictionaries({"enum": st.lists(json_values, max_size=3)}),
     lambda inner: st.fixed_dictionaries(
         {},

@@ -1,4 +1,6 @@
-"""A server that closes its stream before the result is there is asked for the rest, as 2025-11-25 says."""
+"""A server that closes its stream before the result is there is asked for the rest, as
+2025-11-25 says.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ PRIMING = b"id: %d\nretry: 1\ndata:\n\n"
 
 
 class Polled:
-    """A server that pays, and closes the stream of the POST after the priming event; *polls* says how each GET is answered."""
+    """A server that pays, and closes the stream of the POST after the priming event; *polls*
+    says how each GET is answered.
+    """
 
     def __init__(self, bank, polls):
         self.bank, self.polls, self.positions = bank, list(polls), []
@@ -34,9 +38,13 @@ class Polled:
         if scope["method"] == "POST":
             body = json.loads((await receive())["body"])
             await anyio.to_thread.run_sync(lambda: self.bank.pay("p", 1))
-            self.answer = json.dumps({"jsonrpc": "2.0", "id": body["id"], "result": {"content": []}}).encode()
+            self.answer = json.dumps(
+                {"jsonrpc": "2.0", "id": body["id"], "result": {"content": []}}
+            ).encode()
             return await self.events(send, 200, PRIMING % 1)
-        self.positions.append((headers[b"last-event-id"], headers[b"accept"], headers.get(b"mcp-session-id")))
+        self.positions.append(
+            (headers[b"last-event-id"], headers[b"accept"], headers.get(b"mcp-session-id"))
+        )
         match self.polls.pop(0):
             case "closed":
                 return await self.events(send, 200, PRIMING % (len(self.positions) + 1))
@@ -49,24 +57,42 @@ class Polled:
                 return await self.events(send, status, b"")
 
     async def events(self, send, status, body):
-        await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"text/event-stream")]})
+        await send(
+            {
+                "type": "http.response.start",
+                "status": status,
+                "headers": [(b"content-type", b"text/event-stream")],
+            }
+        )
         await send({"type": "http.response.body", "body": body})
 
 
 def called(bank, polls):
     """What a client gets that calls twice, and the server that it called."""
     server = Polled(bank, polls)
-    message = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "pay", "arguments": {}}}
+    message = {
+        "jsonrpc": "2.0",
+        "id": 7,
+        "method": "tools/call",
+        "params": {"name": "pay", "arguments": {}},
+    }
     with (
         served(server) as direct,
-        served(McpHttpProxy(Guard("memory://"), Contracts(name="polled"), direct, one_caller=True)) as url,
+        served(
+            McpHttpProxy(Guard("memory://"), Contracts(name="polled"), direct, one_caller=True)
+        ) as url,
     ):
         headers = {"accept": "application/json, text/event-stream", "mcp-session-id": "s1"}
-        answers = [httpx.post(url, json=message, headers=headers, trust_env=False) for _ in range(2)]
+        answers = [
+            httpx.post(url, json=message, headers=headers, trust_env=False) for _ in range(2)
+        ]
     return answers, server
 
 
-@pytest.mark.parametrize("polls", [["answered"], ["closed", "closed", "answered"], ["dropped", "answered"], [503, "answered"]])
+@pytest.mark.parametrize(
+    "polls",
+    [["answered"], ["closed", "closed", "answered"], ["dropped", "answered"], [503, "answered"]],
+)
 def test_a_stream_that_is_closed_before_its_result_is_followed(stage, polls):
     (first, again), server = called(stage.bank, polls)
 
@@ -134,7 +160,9 @@ def test_a_tool_of_the_official_server_that_closes_its_stream_is_followed(stage)
     app = server.streamable_http_app(event_store=Kept(), retry_interval=100)
     with (
         served(app) as direct,
-        served(McpHttpProxy(Guard("memory://"), Contracts(name="bank"), direct, one_caller=True)) as url,
+        served(
+            McpHttpProxy(Guard("memory://"), Contracts(name="bank"), direct, one_caller=True)
+        ) as url,
     ):
         first, again = anyio.run(story, url)
 

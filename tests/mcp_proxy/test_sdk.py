@@ -1,4 +1,6 @@
-"""The official client and server, with and without the proxy between them, in both eras of the protocol."""
+"""The official client and server, with and without the proxy between them, in both eras of the
+protocol.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def connect(stage, era, *options, proxy=True):
     command = [sys.executable, str(SDK), str(stage.bank.port)]
     if proxy:
         command = proxied(command, "--store", f"sqlite:///{stage.folder / 'effects.db'}", *options)
-    parameters = StdioServerParameters(command=command[0], args=command[1:], env=environment(stage.folder))
+    parameters = StdioServerParameters(
+        command=command[0], args=command[1:], env=environment(stage.folder)
+    )
     return Client(stdio_client(parameters), mode=era)
 
 
@@ -44,12 +48,18 @@ def test_three_calls_whose_client_gives_up_are_three_effects_without_us_and_one_
     async def direct():
         async with connect(stage, era, proxy=False) as client:
             for count in (1, 2, 3):
-                call = functools.partial(client.call_tool, "refund_when_told", {"payment_id": "direct", "gate": str(gate)})
+                call = functools.partial(
+                    client.call_tool,
+                    "refund_when_told",
+                    {"payment_id": "direct", "gate": str(gate)},
+                )
                 await give_up(call, lambda count=count: stage.effects("direct") == count)
 
     async def through_the_proxy():
         async with connect(stage, era) as client:
-            call = functools.partial(client.call_tool, "refund_when_told", {"payment_id": "p", "gate": str(gate)})
+            call = functools.partial(
+                client.call_tool, "refund_when_told", {"payment_id": "p", "gate": str(gate)}
+            )
             await give_up(call, lambda: stage.effects("p") == 1)
             for _ in range(2):
                 with pytest.raises(MCPError, match="timed out"):
@@ -72,7 +82,14 @@ def test_a_call_is_what_it_is_without_us(stage, era):
             tools = await client.list_tools()
             paid = await client.call_tool("refund", {"payment_id": f"p{proxy}", "amount_minor": 7})
             wrong = await client.call_tool("refund", {"payment_id": 3})
-            return client.server_capabilities, tools, paid.structured_content, paid.content, paid.is_error, wrong.is_error
+            return (
+                client.server_capabilities,
+                tools,
+                paid.structured_content,
+                paid.content,
+                paid.is_error,
+                wrong.is_error,
+            )
 
     direct, through = (run(lambda proxy=proxy: story(proxy)) for proxy in (False, True))
 
@@ -85,7 +102,9 @@ def test_a_call_is_what_it_is_without_us(stage, era):
 def test_a_server_that_dies_is_there_again_and_its_call_is_in_doubt(stage, era):
     async def story():
         async with connect(stage, era) as client:
-            doubt = [await client.call_tool("refund_and_die", {"payment_id": "p"}) for _ in range(2)]
+            doubt = [
+                await client.call_tool("refund_and_die", {"payment_id": "p"}) for _ in range(2)
+            ]
             seen = await client.call_tool("look", {"payment_id": "p"})
             return doubt, seen
 
@@ -106,7 +125,11 @@ def test_five_calls_at_once_are_one_and_another_conversation_is_its_own(stage):
 
             async def call(conversation):
                 arguments = {"payment_id": "p", "gate": str(gate)}
-                results.append(await client.call_tool("refund_when_told", arguments, meta={CONVERSATION: conversation}))
+                results.append(
+                    await client.call_tool(
+                        "refund_when_told", arguments, meta={CONVERSATION: conversation}
+                    )
+                )
 
             for conversation in ("a", "a", "b", "a", "a"):
                 group.start_soon(call, conversation)

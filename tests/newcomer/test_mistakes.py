@@ -1,4 +1,6 @@
-"""Ten mistakes of a new user. Each is a script, and what the script prints fits on one screen: what happened, what is known, what to do."""
+"""Ten mistakes of a new user. Each is a script, and what the script prints fits on one screen:
+what happened, what is known, what to do.
+"""
 
 import subprocess
 import sys
@@ -69,7 +71,8 @@ def test_no_step(tmp_path):
     screen.says(
         "refund was called outside a step, so a retry could not be recognised.",
         "Nothing was sent.",
-        "Call it inside `with guard.step(conversation, step):`, or give it a business key with guard.call(..., key=...).",
+        "Call it inside `with guard.step(conversation, step):`, or give it a business key with"
+        " guard.call(..., key=...).",
     )
 
 
@@ -81,7 +84,8 @@ def test_no_parentheses(tmp_path, parentheses):
     screen.says(
         "guard.tool does not know what",
         "so it was not made a tool.",
-        "Say what running it twice would do: @guard.tool(kind='write'), or 'read', 'idempotent_write', 'irreversible'.",
+        "Say what running it twice would do: @guard.tool(kind='write'), or 'read',"
+        " 'idempotent_write', 'irreversible'.",
     )
 
 
@@ -90,7 +94,8 @@ def test_a_key_that_is_never_read(tmp_path):
 
     assert not screen.failed
     screen.says(
-        "refund declares downstream='key' and never read its key, so the downstream cannot recognise a second request.",
+        "refund declares downstream='key' and never read its key, so the downstream cannot"
+        " recognise a second request.",
         "Send current_effect().downstream_key with the request",
         "otherwise declare downstream='none'.",
         "Until it reads its key, a call without an answer is in doubt and is not sent again.",
@@ -112,7 +117,8 @@ def test_a_wrong_path_of_the_store(tmp_path):
 
     assert screen.failed
     screen.says(
-        f"was not run by this call: {tmp_path}/data/effects.db: there is no folder {tmp_path}/data. Nothing was sent.",
+        f"was not run by this call: {tmp_path}/data/effects.db: there is no folder {tmp_path}/data."
+        " Nothing was sent.",
         f"Make it (mkdir -p {tmp_path}/data), or give the path of another file.",
     )
 
@@ -123,7 +129,10 @@ def test_a_file_that_is_no_store(tmp_path):
     screen = Screen(tmp_path, BEGIN + TOOL + CALL)
 
     assert screen.failed
-    screen.says(f"{tmp_path}/effects.db is not a SQLite database. Nothing was sent.", "Give the path of a new file")
+    screen.says(
+        f"{tmp_path}/effects.db is not a SQLite database. Nothing was sent.",
+        "Give the path of a new file",
+    )
 
 
 def test_a_read_only_file(tmp_path):
@@ -136,13 +145,17 @@ def test_a_read_only_file(tmp_path):
     screen.says(
         f"{tmp_path}/effects.db may not be written by this user, only read",
         "Nothing was sent.",
-        f"Run this as the user who owns {tmp_path}/effects.db, or give this user the right to write there.",
+        f"Run this as the user who owns {tmp_path}/effects.db, or give this user the right to write"
+        " there.",
     )
 
 
 def test_the_same_name_twice(tmp_path):
     screen = Screen(
-        tmp_path, BEGIN + TOOL + TOOL.replace('"write"', '"write", name="refund"').replace("def refund", "def refund_all")
+        tmp_path,
+        BEGIN
+        + TOOL
+        + TOOL.replace('"write"', '"write", name="refund"').replace("def refund", "def refund_all"),
     )
 
     assert screen.failed
@@ -153,11 +166,14 @@ def test_the_same_name_twice(tmp_path):
 
 
 def test_a_plain_value_error(tmp_path):
-    screen = Screen(tmp_path, BEGIN + TOOL.replace('return "refunded"', 'raise ValueError("bad sku")') + CALL)
+    screen = Screen(
+        tmp_path, BEGIN + TOOL.replace('return "refunded"', 'raise ValueError("bad sku")') + CALL
+    )
 
     assert screen.failed
     screen.says(
-        "is in doubt: an unknown error after the request may have left (ValueError: bad sku). It was not retried.",
+        "is in doubt: an unknown error after the request may have left (ValueError: bad sku). It"
+        " was not retried.",
         "Its story, and how to settle it: effectonce effect show eff_",
         f"--store sqlite:///{tmp_path}/effects.db",
         "ValueError does not say whether a request had left.",
@@ -166,10 +182,15 @@ def test_a_plain_value_error(tmp_path):
     )
 
 
-@pytest.mark.parametrize("use", ['receipt = refund("pay_7")\n    print(receipt["id"])', 'print(refund("pay_7")["id"])'])
+@pytest.mark.parametrize(
+    "use", ['receipt = refund("pay_7")\n    print(receipt["id"])', 'print(refund("pay_7")["id"])']
+)
 def test_an_async_tool_called_from_sync_code(tmp_path, use):
     screen = Screen(
-        tmp_path, BEGIN + TOOL.replace("def refund", "async def refund") + CALL.replace('print(refund("pay_7"))', use)
+        tmp_path,
+        BEGIN
+        + TOOL.replace("def refund", "async def refund")
+        + CALL.replace('print(refund("pay_7"))', use),
     )
 
     assert screen.failed
@@ -180,18 +201,27 @@ def test_an_async_tool_called_from_sync_code(tmp_path, use):
 
 
 def test_an_async_tool_called_from_sync_code_whose_result_is_kept(tmp_path):
-    screen = Screen(tmp_path, BEGIN + TOOL.replace("def refund", "async def refund") + CALL.replace("print(", "receipt = ("))
+    screen = Screen(
+        tmp_path,
+        BEGIN
+        + TOOL.replace("def refund", "async def refund")
+        + CALL.replace("print(", "receipt = ("),
+    )
 
     assert screen.failed
     screen.says(
-        "refund is an async tool and was called without await: nothing was run, and nothing was sent.", "Await it inside"
+        "refund is an async tool and was called without await: nothing was run, and nothing was"
+        " sent.",
+        "Await it inside",
     )
 
 
 def test_an_async_tool_that_is_run_by_asyncio_is_no_mistake(tmp_path):
     tool = TOOL.replace("def refund", "async def refund")
 
-    screen = Screen(tmp_path, BEGIN + tool + CALL.replace('refund("pay_7")', 'asyncio.run(refund("pay_7"))'))
+    screen = Screen(
+        tmp_path, BEGIN + tool + CALL.replace('refund("pay_7")', 'asyncio.run(refund("pay_7"))')
+    )
 
     assert screen.text == "refunded\n"
 
@@ -211,32 +241,48 @@ def test_the_id_of_one_call_as_scope(tmp_path):
     screen = Screen(tmp_path, BEGIN + TOOL + CALL.replace("chat-42", "call_Zk3vXq81LmN0pQr7TyUw"))
 
     assert screen.failed
-    screen.says("scope contains the id of one call", "A key must be the same on every attempt", "Nothing was sent.")
+    screen.says(
+        "scope contains the id of one call",
+        "A key must be the same on every attempt",
+        "Nothing was sent.",
+    )
 
 
-# ---------------------------------------------------------------- and two that only slow things down, or do nothing
+# ---------------------------------------------------------------- and two that only slow things
+# down, or do nothing
 
 
 def test_a_sync_tool_on_a_running_loop(tmp_path):
-    screen = Screen(tmp_path, BEGIN + TOOL + MAIN.replace("CALL", 'refund("pay_7"), refund("pay_7")'))
+    screen = Screen(
+        tmp_path, BEGIN + TOOL + MAIN.replace("CALL", 'refund("pay_7"), refund("pay_7")')
+    )
 
     assert not screen.failed
     screen.says(
-        "refund is a plain def and was called on a running event loop: every other task of the loop waits until it returns.",
-        "Make it async def, or call it with `await asyncio.to_thread(refund, ...)`, which stays in its step.",
+        "refund is a plain def and was called on a running event loop: every other task of the loop"
+        " waits until it returns.",
+        "Make it async def, or call it with `await asyncio.to_thread(refund, ...)`, which stays in"
+        " its step.",
         "refunded refunded",
     )
     assert screen.text.count("plain def") == 1
 
 
 def test_a_sync_tool_in_a_thread_of_a_loop_is_no_mistake(tmp_path):
-    screen = Screen(tmp_path, BEGIN + TOOL + MAIN.replace("CALL", 'await asyncio.to_thread(refund, "pay_7")'))
+    screen = Screen(
+        tmp_path, BEGIN + TOOL + MAIN.replace("CALL", 'await asyncio.to_thread(refund, "pay_7")')
+    )
 
     assert screen.text == "refunded\n"
 
 
 def test_a_variable_that_nothing_reads(tmp_path):
-    screen = Screen(tmp_path, 'import os\nos.environ["EFFECTONCE_SPOL"] = "/var/spool"\n' + BEGIN + TOOL + CALL)
+    screen = Screen(
+        tmp_path, 'import os\nos.environ["EFFECTONCE_SPOL"] = "/var/spool"\n' + BEGIN + TOOL + CALL
+    )
 
     assert not screen.failed
-    screen.says("The environment has EFFECTONCE_SPOL, which nothing reads: it has no effect. Did you mean EFFECTONCE_SPOOL?")
+    screen.says(
+        "The environment has EFFECTONCE_SPOL, which nothing reads: it has no effect. Did you mean"
+        " EFFECTONCE_SPOOL?"
+    )

@@ -9,7 +9,9 @@ QUICK = Retry(attempts=3, base_s=0, cap_s=0)
 def watched(store=None, **settings):
     """A guard and what it tells."""
     seen = []
-    return Guard(MemoryStore() if store is None else store, observers=[seen.append], **settings), seen
+    return Guard(
+        MemoryStore() if store is None else store, observers=[seen.append], **settings
+    ), seen
 
 
 def names(seen, *without):

@@ -1,4 +1,6 @@
-"""The audit: what was changed or removed is found and located, whatever the store; a killed process is not taken for a thief."""
+"""The audit: what was changed or removed is found and located, whatever the store; a killed
+process is not taken for a thief.
+"""
 
 import itertools
 import os
@@ -61,7 +63,11 @@ def test_an_entry_with_half_a_character_takes_no_other_along():
     audit(happened(3, dependency="é"))
 
     assert audit.flush()
-    assert [(e.reason, e.dependency) for e in audit.entries(event="completed")] == [("", ""), ("caf?", ""), ("", "é")]
+    assert [(e.reason, e.dependency) for e in audit.entries(event="completed")] == [
+        ("", ""),
+        ("caf?", ""),
+        ("", "é"),
+    ]
     assert audit.verify().ok
 
 
@@ -98,7 +104,11 @@ def test_what_was_written_reads_as_it_was_and_verifies(store):
     ]
     verified = audit.verify()
     assert verified.ok
-    assert (verified.entries, verified.streams[0].batches, verified.streams[0].closed) == (7, 2, False)
+    assert (verified.entries, verified.streams[0].batches, verified.streams[0].closed) == (
+        7,
+        2,
+        False,
+    )
 
 
 def test_a_stream_that_is_closed_says_so(store):
@@ -133,7 +143,9 @@ def test_a_changed_entry_is_found_and_located(store):
 def test_a_batch_that_was_made_anew_without_the_secret_is_found(store):
     audit = written(store)
     forger = written(MemoryStore(), secret=b"another")
-    theirs = list(cells(forger._store).values())[1].replace(forger.stream.encode(), audit.stream.encode())
+    theirs = list(cells(forger._store).values())[1].replace(
+        forger.stream.encode(), audit.stream.encode()
+    )
     overwrite(store, list(cells(store))[1], theirs)
     assert {("changed", 1, 5), ("changed", 1, None)} <= set(found(audit))
 
@@ -246,8 +258,12 @@ def test_a_rewritten_entry_does_not_fit_what_is_kept_elsewhere():
     store = MemoryStore()
     audit = written(store, secret=b"")
     stream, number, mark = audit.head().split(":")
-    assert [what for what, _, _ in found(audit, expect=f"{stream}:{number}:{'0' * len(mark)}")] == ["changed"]
-    assert [what for what, _, _ in found(audit, expect=f"{stream}:{int(number) + 1}:{mark}")] == ["cut"]
+    assert [what for what, _, _ in found(audit, expect=f"{stream}:{number}:{'0' * len(mark)}")] == [
+        "changed"
+    ]
+    assert [what for what, _, _ in found(audit, expect=f"{stream}:{int(number) + 1}:{mark}")] == [
+        "cut"
+    ]
     with pytest.raises(ContractViolation, match="head"):
         audit.verify(expect="nothing of ours")
 
@@ -511,7 +527,10 @@ def test_somebody_else_who_writes_under_our_name_does_not_make_us_lose_anything(
     assert [what for what, _, _ in found(audit)] == ["unreadable", "cut"]
 
 
-@pytest.mark.parametrize("settings", [{"keep": 0}, {"flush_s": 0}, {"batch": 0}, {"batch": 9, "buffer": 8}, {"buffer": 10**9}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"keep": 0}, {"flush_s": 0}, {"batch": 0}, {"batch": 9, "buffer": 8}, {"buffer": 10**9}],
+)
 def test_an_audit_that_keeps_nothing_is_refused(settings):
     with pytest.raises(ContractViolation):
         Audit(MemoryStore(), **settings)
@@ -545,7 +564,14 @@ def test_the_story_of_one_effect_and_who_decided_it(store):
     assert len(cells(store)) == 1  # written before she was told, without being asked
     reference = f"eff_{doubt.request.key[-12:]}"
     story = audit.entries(effect=doubt.request.key)
-    assert [entry.event for entry in story] == ["reserved", "dispatched", "attempt", "in_doubt", "dead_letter", "settled"]
+    assert [entry.event for entry in story] == [
+        "reserved",
+        "dispatched",
+        "attempt",
+        "in_doubt",
+        "dead_letter",
+        "settled",
+    ]
     assert {entry.effect for entry in story} == {reference}
     (decided,) = audit.entries(actor="ana@bank")
     assert (decided.reason, decided.outcome) == ("it is in the ledger", "happened")
@@ -573,7 +599,9 @@ def test_a_keyring_seals_the_audit(store):
 
     blind = Audit(store, secret=SECRET, keyring=Keyring({"other": b"o" * 32}))
     assert [what for what, _, _ in found(blind)] == ["unreadable", "unreadable"]
-    assert all("a key that this process does not have" in flaw.found for flaw in blind.verify().flaws)
+    assert all(
+        "a key that this process does not have" in flaw.found for flaw in blind.verify().flaws
+    )
     guard.close()
 
 
@@ -659,7 +687,11 @@ def url(request, tmp_path):
 def spawned(url, end):
     environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
     return subprocess.Popen(
-        [sys.executable, "-c", WRITER, url, end], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True
+        [sys.executable, "-c", WRITER, url, end],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment,
+        text=True,
     )
 
 

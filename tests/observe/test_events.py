@@ -1,4 +1,6 @@
-"""What happens is told: every way a call can go, in both colours, without a word that must not be told."""
+"""What happens is told: every way a call can go, in both colours, without a word that must not
+be told.
+"""
 
 import asyncio
 import contextlib
@@ -94,7 +96,15 @@ def test_a_first_call_and_its_replay(colour):
     call()
     call()
 
-    assert names(seen) == ["reserved", "dispatched", "attempt", "completed", "call", "dedup_hit", "call"]
+    assert names(seen) == [
+        "reserved",
+        "dispatched",
+        "attempt",
+        "completed",
+        "call",
+        "dedup_hit",
+        "call",
+    ]
     first, second = [event for event in seen if event.name == "call"]
     assert (first.outcome, first.attempt, first.error) == ("executed", 1, "")
     assert (second.outcome, second.attempt) == ("replayed", 0)
@@ -118,7 +128,12 @@ def test_a_replay_from_the_memory_of_the_process_is_told_as_well(colour):
 @colours
 def test_a_retry_is_told_with_what_the_error_means(colour):
     guard, seen = watched()
-    _, call = tool(guard, script(NotSent("no line"), TimeoutError("no answer"), "receipt"), colour, downstream="key")
+    _, call = tool(
+        guard,
+        script(NotSent("no line"), TimeoutError("no answer"), "receipt"),
+        colour,
+        downstream="key",
+    )
 
     call()
 
@@ -146,9 +161,20 @@ def test_a_definite_failure_is_told_and_so_is_its_replay(colour):
     with pytest.raises(Exception, match="declined"):
         call()
 
-    assert names(seen) == ["reserved", "dispatched", "attempt", "failed", "call", "dedup_hit", "call"]
+    assert names(seen) == [
+        "reserved",
+        "dispatched",
+        "attempt",
+        "failed",
+        "call",
+        "dedup_hit",
+        "call",
+    ]
     calls = [event for event in seen if event.name == "call"]
-    assert [(e.outcome, e.error) for e in calls] == [("failed", "Rejected"), ("replayed", "ReplayedFailure")]
+    assert [(e.outcome, e.error) for e in calls] == [
+        ("failed", "Rejected"),
+        ("replayed", "ReplayedFailure"),
+    ]
 
 
 @colours
@@ -212,7 +238,9 @@ def test_what_a_vanished_caller_left_is_told_as_taken_over(downstream, outcome):
 def test_a_caller_that_gave_up_has_not_vanished():
     clock = FakeClock()
     guard, seen = watched(MemoryStore(clock=clock))
-    _, call = tool(guard, script(TimeoutError(), "receipt"), downstream="key", retry=Retry(attempts=1))
+    _, call = tool(
+        guard, script(TimeoutError(), "receipt"), downstream="key", retry=Retry(attempts=1)
+    )
 
     with pytest.raises(GaveUp):
         call()
@@ -241,7 +269,11 @@ def test_a_conflict_an_expired_key_and_a_latch_are_told():
     with guard.step("chat", "other"), pytest.raises(InDoubt):
         guard.tool(kind="write", name="refund")(lambda: None)()
 
-    told = [(event.name, event.outcome) for event in seen if event.name in ("conflict", "expired", "latched", "call")]
+    told = [
+        (event.name, event.outcome)
+        for event in seen
+        if event.name in ("conflict", "expired", "latched", "call")
+    ]
     assert told == [
         ("call", "executed"),
         ("conflict", ""),
@@ -290,7 +322,10 @@ def test_a_call_that_waits_for_another_one_is_coalesced(tmp_path):
         return await asyncio.gather(first, call())
 
     assert asyncio.run(both()) == ["receipt", "receipt"]
-    assert sorted(event.outcome for event in seen if event.name == "call") == ["coalesced", "executed"]
+    assert sorted(event.outcome for event in seen if event.name == "call") == [
+        "coalesced",
+        "executed",
+    ]
     assert "coalesced" in names(seen)
 
 
@@ -321,7 +356,11 @@ def test_a_sequence_out_of_order_is_told():
     ("reason", "contract", "answers"),
     [
         ("max_attempts", {}, lambda: [NotSent() for _ in range(3)]),
-        ("deadline", {"retry": Retry(attempts=3, deadline_s=5)}, lambda: [NotSent(retry_after_s=60)]),
+        (
+            "deadline",
+            {"retry": Retry(attempts=3, deadline_s=5)},
+            lambda: [NotSent(retry_after_s=60)],
+        ),
         ("budget", {"budget": RetryBudget("bank", capacity=1, cost=2)}, lambda: [NotSent()]),
         ("never_retry", {}, lambda: [NotSent(retryable=False)]),
         ("max_attempts", {"downstream": "key"}, lambda: [TimeoutError() for _ in range(3)]),
@@ -341,7 +380,10 @@ def test_why_there_is_no_other_attempt(reason, contract, answers, colour):
 def test_a_turn_without_attempts_left_keeps_a_retry_back():
     guard, seen = watched()
     _, call = tool(guard, script(NotSent(), "receipt"))
-    with guard.turn("chat", "1", budget=Budget(attempts=1)), pytest.raises((EffectOnceError, NotSent)):
+    with (
+        guard.turn("chat", "1", budget=Budget(attempts=1)),
+        pytest.raises((EffectOnceError, NotSent)),
+    ):
         call()
     assert only(seen, "retry_suppressed").reason == "budget"
 
@@ -417,7 +459,9 @@ def test_a_store_that_does_not_answer_is_told(colour):
     with pytest.raises(StoreUnavailable):
         call()
     errors = [event for event in seen if event.name == "store_error"]
-    assert {(event.operation, event.error) for event in errors} == {("claim", "ConnectionResetError")}
+    assert {(event.operation, event.error) for event in errors} == {
+        ("claim", "ConnectionResetError")
+    }
     assert only(seen, "call").outcome == "refused"
 
 
@@ -442,7 +486,9 @@ def test_an_unavailable_reply_says_what_was_the_matter():
 
 def test_a_transaction_is_told_when_it_is_committed(tmp_path):
     guard, seen = watched(SqliteStore(tmp_path / "effects.db"))
-    _, call = tool(guard, script(NotSent(), RuntimeError("rolled back"), "receipt"), downstream="transaction")
+    _, call = tool(
+        guard, script(NotSent(), RuntimeError("rolled back"), "receipt"), downstream="transaction"
+    )
     with pytest.raises(RuntimeError):
         call()
     call()
@@ -469,9 +515,18 @@ def test_a_person_who_settles_is_named_with_the_reason(word, outcome):
     guard, seen = watched()
     _, key = doubtful(guard)
     settle = getattr(guard, word)
-    settle(key, by="ana@bank", reason="seen in the ledger", **({"result": 1} if word == "confirm" else {}))
+    settle(
+        key,
+        by="ana@bank",
+        reason="seen in the ledger",
+        **({"result": 1} if word == "confirm" else {}),
+    )
     settled = only(seen, "settled")
-    assert (settled.by, settled.reason, settled.outcome) == ("ana@bank", "seen in the ledger", outcome)
+    assert (settled.by, settled.reason, settled.outcome) == (
+        "ana@bank",
+        "seen in the ledger",
+        outcome,
+    )
     assert settled.age_s >= 0
     assert settled.effect.key == key
     assert settled.tool == "pay"
@@ -498,7 +553,11 @@ def test_a_probe_that_finds_it_settles_it():
 
     assert names(seen) == ["probed", "settled"]
     settled = only(seen, "settled")
-    assert (settled.by, settled.outcome, only(seen, "probed").outcome) == ("probe", "happened", "found")
+    assert (settled.by, settled.outcome, only(seen, "probed").outcome) == (
+        "probe",
+        "happened",
+        "found",
+    )
     assert settled.age_s >= 0
 
 
@@ -529,7 +588,9 @@ def test_an_async_probe_tells_too_also_when_it_fails():
     with pytest.raises(InDoubt):
         call()
     assert asyncio.run(guard.areconcile()).in_doubt == 1
-    assert [(e.outcome, e.error) for e in seen if e.name == "probed"] == [("cannot_tell", "ConnectionError")] * 2
+    assert [(e.outcome, e.error) for e in seen if e.name == "probed"] == [
+        ("cannot_tell", "ConnectionError")
+    ] * 2
 
 
 def test_a_letter_that_is_redriven_or_discarded_is_told_with_who_asked():
@@ -539,7 +600,10 @@ def test_a_letter_that_is_redriven_or_discarded_is_told_with_who_asked():
         with pytest.raises(NotSent):
             call(step)
     first, second = guard.dead_letters.list()
-    assert [event.reason for event in seen if event.name == "dead_letter"] == ["never_retry", "never_retry"]
+    assert [event.reason for event in seen if event.name == "dead_letter"] == [
+        "never_retry",
+        "never_retry",
+    ]
 
     guard.dead_letters.redrive(first.key, by="ana", reason="the bank is back")
     guard.dead_letters.discard(second.key, by="ben", reason="the customer left")
@@ -551,7 +615,11 @@ def test_a_letter_that_is_redriven_or_discarded_is_told_with_who_asked():
         "the bank is back",
         "done",
     )
-    assert (discarded.effect, discarded.by, discarded.reason) == (second.effect, "ben", "the customer left")
+    assert (discarded.effect, discarded.by, discarded.reason) == (
+        second.effect,
+        "ben",
+        "the customer left",
+    )
     assert (discarded.tool, discarded.kind) == ("pay", "write")
 
 
@@ -642,8 +710,14 @@ def test_a_read_that_fails_is_told_and_its_fallback_answers(colour):
     with pytest.raises(ValueError, match="wrong"):
         answer()
     calls = [event for event in seen if event.name == "call"]
-    assert [(e.outcome, e.error) for e in calls] == [("gave_up", "ConnectionError"), ("failed", "ValueError")]
-    assert [e.reason for e in seen if e.name == "retry_suppressed"] == ["max_attempts", "never_retry"]
+    assert [(e.outcome, e.error) for e in calls] == [
+        ("gave_up", "ConnectionError"),
+        ("failed", "ValueError"),
+    ]
+    assert [e.reason for e in seen if e.name == "retry_suppressed"] == [
+        "max_attempts",
+        "never_retry",
+    ]
 
 
 # ---------------------------------------------------------------- observers
@@ -741,7 +815,12 @@ def test_without_an_observer_nothing_of_it_is_even_imported():
         "with g.step('a', 'b'): pay()\n"
         "print([m for m in sys.modules if m.startswith('effectonce.observe')])"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )
 
 
 def test_a_cancelled_call_is_told_as_such():
@@ -797,7 +876,12 @@ def test_a_workflow_and_each_of_its_steps_are_told():
     assert order(7) == "parcel"
 
     calls = [(e.tool, e.outcome) for e in seen if e.name == "call"]
-    assert calls == [("order.charge", "executed"), ("order.ship", "executed"), ("order", "executed"), ("order", "replayed")]
+    assert calls == [
+        ("order.charge", "executed"),
+        ("order.ship", "executed"),
+        ("order", "executed"),
+        ("order", "replayed"),
+    ]
     ran = [event for event in seen if event.name == "workflow"]
     assert [(event.tool, event.outcome) for event in ran] == [("order", "executed")]
     assert names(seen).count("completed") == 3
@@ -834,12 +918,17 @@ def test_a_workflow_that_is_resumed_tells_of_it():
         order(7)
     seen.clear()
     guard.workflows.resume_all()
-    assert [(e.tool, e.outcome) for e in seen if e.name == "call"] == [("order.charge", "executed"), ("order", "executed")]
+    assert [(e.tool, e.outcome) for e in seen if e.name == "call"] == [
+        ("order.charge", "executed"),
+        ("order", "executed"),
+    ]
 
 
 def test_what_is_told_is_in_the_word_list_and_says_nothing_confidential():
     guard, seen = watched(secret=b"s" * 32)
-    _, call = tool(guard, script({"card": "card-number"}, TimeoutError("card-number")), downstream="key")
+    _, call = tool(
+        guard, script({"card": "card-number"}, TimeoutError("card-number")), downstream="key"
+    )
     call(amount=41_11)
     with pytest.raises((EffectOnceError, NotSent)):
         call("other", amount=41_11)

@@ -1,4 +1,6 @@
-"""What is told where calls do not begin with a decorated function: HTTP, workflows; and what it costs nobody."""
+"""What is told where calls do not begin with a decorated function: HTTP, workflows; and what it
+costs nobody.
+"""
 
 import asyncio
 import subprocess
@@ -25,7 +27,15 @@ def test_requests_of_the_middleware_are_told_and_audited():
     assert (first.status, again.replayed) == (201, True)
     calls = [event for event in seen if event.name == "call"]
     assert [event.outcome for event in calls] == ["executed", "replayed"]
-    assert names(seen) == ["reserved", "dispatched", "attempt", "completed", "call", "dedup_hit", "call"]
+    assert names(seen) == [
+        "reserved",
+        "dispatched",
+        "attempt",
+        "completed",
+        "call",
+        "dedup_hit",
+        "call",
+    ]
     assert only(seen, "reserved").arguments == {}
     assert [entry.event for entry in audit.entries()][-1] == "dedup_hit"
     assert audit.scan() == []
@@ -70,14 +80,25 @@ def test_digests_of_arguments_need_a_secret_and_somebody_who_asks():
 
 def test_importing_effectonce_imports_nothing_that_tells():
     code = (
-        "import effectonce, sys; print([m for m in sys.modules if 'observe' in m or 'prometheus' in m or 'opentelemetry' in m])"
+        "import effectonce, sys; print([m for m in sys.modules if 'observe' in m or 'prometheus' in"
+        " m or 'opentelemetry' in m])"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )
 
 
 def test_importing_effectonce_observe_imports_no_optional_library():
     code = (
-        "import effectonce.observe, sys; "
-        "print([m for m in sys.modules if m.split('.')[0] in ('prometheus_client', 'opentelemetry', 'structlog', 'cryptography')])"
+        "import effectonce.observe, sys; print([m for m in sys.modules if m.split('.')[0] in"
+        " ('prometheus_client', 'opentelemetry', 'structlog', 'cryptography')])"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )

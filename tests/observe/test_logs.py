@@ -29,7 +29,9 @@ def test_a_doubt_is_a_warning_and_what_calls_do_is_debug(caplog):
     caplog.set_level(logging.DEBUG, "effectonce.events")
     effect = doubt(Logs())
 
-    lines = {record.event: record for record in caplog.records if record.name == "effectonce.events"}
+    lines = {
+        record.event: record for record in caplog.records if record.name == "effectonce.events"
+    }
 
     assert lines["in_doubt"].levelno == logging.WARNING
     assert lines["attempt"].levelno == logging.DEBUG
@@ -38,7 +40,11 @@ def test_a_doubt_is_a_warning_and_what_calls_do_is_debug(caplog):
         effect.reference,
         "TimeoutError",
     )
-    assert lines["in_doubt"].getMessage().startswith(f"in_doubt pay {effect.reference} (TimeoutError, ")
+    assert (
+        lines["in_doubt"]
+        .getMessage()
+        .startswith(f"in_doubt pay {effect.reference} (TimeoutError, ")
+    )
     assert effect.key not in caplog.text
     assert "card-number" not in caplog.text
 

@@ -53,7 +53,12 @@ def busy(observer, guard=None):
     answers = [ConnectionError(), 1, TimeoutError("card-number"), Rejected("no")]
 
     @guard.tool(
-        kind="write", identity=[], retry=QUICK, breaker=Circuit("bank"), budget=RetryBudget("bank"), not_sent=[ConnectionError]
+        kind="write",
+        identity=[],
+        retry=QUICK,
+        breaker=Circuit("bank"),
+        budget=RetryBudget("bank"),
+        not_sent=[ConnectionError],
     )
     def pay(amount: int):
         answer = answers.pop(0)
@@ -95,7 +100,12 @@ def busy(observer, guard=None):
 def samples(registry):
     """Every sample as name and labels, with its value."""
     return {
-        (sample.name, tuple(sorted((k, v) for k, v in sample.labels.items() if v and not k.startswith("otel_")))): sample.value
+        (
+            sample.name,
+            tuple(
+                sorted((k, v) for k, v in sample.labels.items() if v and not k.startswith("otel_"))
+            ),
+        ): sample.value
         for family in registry.collect()
         for sample in family.samples
         if not sample.name.endswith("_created") and not sample.name.startswith("target_info")
@@ -103,7 +113,11 @@ def samples(registry):
 
 
 def value(registry, name, **labels):
-    return sum(v for (n, found), v in samples(registry).items() if n == name and labels.items() <= dict(found).items())
+    return sum(
+        v
+        for (n, found), v in samples(registry).items()
+        if n == name and labels.items() <= dict(found).items()
+    )
 
 
 # ---------------------------------------------------------------- prometheus
@@ -119,12 +133,27 @@ def test_what_happened_is_counted():
     }
     assert calls == {"executed": 1, "replayed": 1, "conflict": 1, "in_doubt": 1, "failed": 1}
     assert value(registry, "effectonce_attempts_total", effectonce_error_class="none") == 1
-    assert value(registry, "effectonce_attempts_total", error_type="TimeoutError", effectonce_error_class="no_answer") == 1
     assert (
-        value(registry, "effectonce_in_doubt_resolutions_total", effectonce_actor="human", effectonce_resolution="not_happened")
+        value(
+            registry,
+            "effectonce_attempts_total",
+            error_type="TimeoutError",
+            effectonce_error_class="no_answer",
+        )
         == 1
     )
-    assert value(registry, "gen_ai_execute_tool_duration_seconds_count", gen_ai_tool_name="pay") == 5
+    assert (
+        value(
+            registry,
+            "effectonce_in_doubt_resolutions_total",
+            effectonce_actor="human",
+            effectonce_resolution="not_happened",
+        )
+        == 1
+    )
+    assert (
+        value(registry, "gen_ai_execute_tool_duration_seconds_count", gen_ai_tool_name="pay") == 5
+    )
     assert (
         value(
             registry,
@@ -151,14 +180,35 @@ def test_a_label_has_so_many_values_and_no_more():
     ours, theirs, reader = CollectorRegistry(), CollectorRegistry(), PrometheusMetricReader()
     REGISTRY.unregister(reader._collector)
     theirs.register(reader._collector)
-    observers = Prometheus(ours), OpenTelemetry(meter_provider=MeterProvider(metric_readers=[reader], shutdown_on_exit=False))
+    observers = (
+        Prometheus(ours),
+        OpenTelemetry(
+            meter_provider=MeterProvider(metric_readers=[reader], shutdown_on_exit=False)
+        ),
+    )
     for n in range(3 * VALUES_MAX):
         for observer in observers:
-            observer(Event(name="attempt", at=0.0, tool="pay", bucket="unknown", error=f"Error{n % (2 * VALUES_MAX)}"))
+            observer(
+                Event(
+                    name="attempt",
+                    at=0.0,
+                    tool="pay",
+                    bucket="unknown",
+                    error=f"Error{n % (2 * VALUES_MAX)}",
+                )
+            )
 
     for found in (samples(ours), samples(theirs)):
-        attempts = {dict(labels)["error_type"]: v for (name, labels), v in found.items() if name == "effectonce_attempts_total"}
-        assert (len(attempts), attempts["Error7"], attempts["_OTHER"]) == (VALUES_MAX + 1, 2, VALUES_MAX)
+        attempts = {
+            dict(labels)["error_type"]: v
+            for (name, labels), v in found.items()
+            if name == "effectonce_attempts_total"
+        }
+        assert (len(attempts), attempts["Error7"], attempts["_OTHER"]) == (
+            VALUES_MAX + 1,
+            2,
+            VALUES_MAX,
+        )
 
 
 def test_every_event_that_counts_is_counted_in_a_metric_that_exists():
@@ -243,7 +293,15 @@ def test_gauges_tell_what_the_store_holds_and_how_the_breakers_are():
     assert value(registry, "effectonce_in_doubt_oldest_age_seconds") == 0
     assert value(registry, "effectonce_dlq_size", gen_ai_tool_name="pay") == 3
     assert value(registry, "effectonce_dlq_oldest_age_seconds") == 12
-    assert value(registry, "effectonce_breaker_state", effectonce_breaker_state="closed", effectonce_dependency="bank") == 1
+    assert (
+        value(
+            registry,
+            "effectonce_breaker_state",
+            effectonce_breaker_state="closed",
+            effectonce_dependency="bank",
+        )
+        == 1
+    )
     assert value(registry, "effectonce_breaker_state", effectonce_breaker_state="open") == 0
     assert value(registry, "effectonce_retry_budget_available", effectonce_dependency="bank") > 0
     assert value(registry, "effectonce_observer_errors") == 1
@@ -267,7 +325,11 @@ def test_dead_letters_are_counted_by_tool():
     for step in ("one", "two"):
         with guard.step("chat", step), pytest.raises(InDoubt):
             pay()
-    found = {name: (v, labels) for name, v, labels in StoreGauges(guard).read() if name.startswith("effectonce.dlq")}
+    found = {
+        name: (v, labels)
+        for name, v, labels in StoreGauges(guard).read()
+        if name.startswith("effectonce.dlq")
+    }
     assert found["effectonce.dlq.size"] == (2, ("pay",))
     assert 0 <= found["effectonce.dlq.oldest_age"][0] < 60
 
@@ -281,7 +343,9 @@ def test_the_oldest_doubt_has_an_age():
 
     with guard.step("chat", "pay"), pytest.raises(InDoubt):
         pay()
-    ages = [v for name, v, _ in StoreGauges(guard).read() if name == "effectonce.in_doubt.oldest_age"]
+    ages = [
+        v for name, v, _ in StoreGauges(guard).read() if name == "effectonce.in_doubt.oldest_age"
+    ]
     assert 0 <= ages[0] < 60
 
 
@@ -299,19 +363,35 @@ def test_opentelemetry_shows_the_same_names_labels_and_counts_as_prometheus():
     busy(Prometheus(ours, gauges=gauges), guard)
 
     def shape(found):
-        return {(name, labels): v for (name, labels), v in found.items() if not name.endswith(("_sum", "_bucket"))}
+        return {
+            (name, labels): v
+            for (name, labels), v in found.items()
+            if not name.endswith(("_sum", "_bucket"))
+        }
 
     def buckets(found):
-        return {(name, float(dict(labels)["le"])) for name, labels in found if name.endswith("_bucket")}
+        return {
+            (name, float(dict(labels)["le"])) for name, labels in found if name.endswith("_bucket")
+        }
 
     mine, its = samples(ours), samples(theirs)
     assert shape(mine) == shape(its)
     assert {name for name, _ in mine} == {name for name, _ in its}
     assert buckets(mine) == buckets(its)
-    histograms = {metric.prometheus_name for metric in METRICS.values() if metric.kind == "histogram"}
-    plain = {name for name, _ in mine if not any(name.startswith(histogram) for histogram in histograms)}
-    counted = {name.removesuffix("_count") for name, _ in mine if name.endswith("_count") and name not in plain}
-    assert plain | counted | {"effectonce_observer_errors"} == {metric.prometheus_name for metric in METRICS.values()}
+    histograms = {
+        metric.prometheus_name for metric in METRICS.values() if metric.kind == "histogram"
+    }
+    plain = {
+        name for name, _ in mine if not any(name.startswith(histogram) for histogram in histograms)
+    }
+    counted = {
+        name.removesuffix("_count")
+        for name, _ in mine
+        if name.endswith("_count") and name not in plain
+    }
+    assert plain | counted | {"effectonce_observer_errors"} == {
+        metric.prometheus_name for metric in METRICS.values()
+    }
     REGISTRY.register(reader._collector)  # where it looks for itself when it ends
     provider.shutdown()
 
@@ -365,14 +445,27 @@ def traced(guard, *answers, colour="sync", inside=lambda: None):
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_a_call_is_a_span_with_a_child_for_each_attempt_in_which_the_tool_runs(spans, colour):
     guard, tracer, exporter = spans
-    call = traced(guard, TimeoutError("card-number"), "receipt", colour=colour, inside=lambda: tracer.start_span("http").end())
+    call = traced(
+        guard,
+        TimeoutError("card-number"),
+        "receipt",
+        colour=colour,
+        inside=lambda: tracer.start_span("http").end(),
+    )
 
     call()
 
     http1, first, http2, second, whole = exporter.get_finished_spans()
-    assert [span.name for span in (first, second, whole)] == ["effectonce.attempt", "effectonce.attempt", "execute_tool pay"]
+    assert [span.name for span in (first, second, whole)] == [
+        "effectonce.attempt",
+        "effectonce.attempt",
+        "execute_tool pay",
+    ]
     assert {first.parent.span_id, second.parent.span_id} == {whole.context.span_id}
-    assert (http1.parent.span_id, http2.parent.span_id) == (first.context.span_id, second.context.span_id)
+    assert (http1.parent.span_id, http2.parent.span_id) == (
+        first.context.span_id,
+        second.context.span_id,
+    )
     assert dict(first.attributes) == {
         "effectonce.attempt.number": 1,
         "effectonce.error.class": "no_answer",
@@ -390,7 +483,10 @@ def test_a_call_is_a_span_with_a_child_for_each_attempt_in_which_the_tool_runs(s
         "effectonce.outcome": "executed",
         "effectonce.attempt.count": 2,
     }
-    assert [event.name for event in whole.events] == ["effectonce.reserved", "effectonce.retry_scheduled"]
+    assert [event.name for event in whole.events] == [
+        "effectonce.reserved",
+        "effectonce.retry_scheduled",
+    ]
     assert "card-number" not in "".join(span.to_json() for span in exporter.get_finished_spans())
     assert trace.get_current_span() is trace.INVALID_SPAN
 
@@ -425,7 +521,10 @@ def test_a_call_that_is_refused_or_cut_off_ends_its_spans(spans):
     with pytest.raises(ContractViolation):
         pay()
     (refused,) = exporter.get_finished_spans()
-    assert (refused.attributes["effectonce.outcome"], refused.attributes["error.type"]) == ("refused", "ContractViolation")
+    assert (refused.attributes["effectonce.outcome"], refused.attributes["error.type"]) == (
+        "refused",
+        "ContractViolation",
+    )
 
     observer = guard._house.watch.observers[0]
     observer(Event(name="calling", at=0.0, tool="cut"))
@@ -435,7 +534,10 @@ def test_a_call_that_is_refused_or_cut_off_ends_its_spans(spans):
     observer(Event(name="attempt", at=0.0, tool="nobody's"))
     observer(Event(name="dedup_hit", at=0.0, tool="nobody's"))
     observer(Event(name="in_doubt", at=0.0, tool="nobody's"))
-    assert [span.name for span in exporter.get_finished_spans()[1:]] == ["effectonce.attempt", "execute_tool cut"]
+    assert [span.name for span in exporter.get_finished_spans()[1:]] == [
+        "effectonce.attempt",
+        "execute_tool cut",
+    ]
 
 
 def test_only_so_many_calls_are_remembered_for_links(spans, monkeypatch):
@@ -536,7 +638,11 @@ def test_every_expression_of_the_dashboard_is_about_metrics_that_exist():
             assert label in exposed()[name]
 
     def bare(name):
-        return re.sub(r"_(bucket|count|sum)$", "", name) if name not in {m.prometheus_name for m in METRICS.values()} else name
+        return (
+            re.sub(r"_(bucket|count|sum)$", "", name)
+            if name not in {m.prometheus_name for m in METRICS.values()}
+            else name
+        )
 
     assert {bare(name) for name in used} == {metric.prometheus_name for metric in METRICS.values()}
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
@@ -554,7 +660,11 @@ def test_every_alert_is_about_metrics_that_exist():
 
 
 def test_errors_that_no_retry_helps_have_alerts():
-    rules = {rule["alert"]: rule["expr"] for group in yaml.safe_load(alerts())["groups"] for rule in group["rules"]}
+    rules = {
+        rule["alert"]: rule["expr"]
+        for group in yaml.safe_load(alerts())["groups"]
+        for rule in group["rules"]
+    }
     wanted = {Bucket.AUTH, Bucket.QUOTA, Bucket.CONFIG, Bucket.SCHEMA, Bucket.NOT_FOUND}
 
     watched = [re.findall(r'effectonce_error_class=~"([a-z_|]+)"', expr) for expr in rules.values()]
@@ -562,13 +672,17 @@ def test_errors_that_no_retry_helps_have_alerts():
     assert {bucket for found in watched for group in found for bucket in group.split("|")} == wanted
 
 
-@pytest.mark.parametrize(("module", "library"), [("prometheus", "prometheus_client"), ("otel", "opentelemetry")])
+@pytest.mark.parametrize(
+    ("module", "library"), [("prometheus", "prometheus_client"), ("otel", "opentelemetry")]
+)
 def test_without_its_library_a_sink_says_how_to_get_it(module, library):
     code = (
-        f"import sys; sys.modules[{library!r}] = None\n"
-        f"try:\n    import effectonce.observe.{module}\nexcept ImportError as error:\n    print(error)"
+        f"import sys; sys.modules[{library!r}] = None\ntry:\n    import"
+        f" effectonce.observe.{module}\nexcept ImportError as error:\n    print(error)"
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     assert f"pip install 'effectonce[{module}]'" in said
 
 
@@ -614,5 +728,8 @@ def test_workers_that_share_a_folder_of_prometheus_are_counted_together(tmp_path
         check=False,
     )
 
-    assert 'effectonce_calls_total{effectonce_outcome="executed",gen_ai_tool_name="pay"} 15.0' in done.stdout, done.stderr
+    assert (
+        'effectonce_calls_total{effectonce_outcome="executed",gen_ai_tool_name="pay"} 15.0'
+        in done.stdout
+    ), done.stderr
     assert 'effectonce_effect_count{effectonce_state="completed"} 15.0' in done.stdout

@@ -33,7 +33,9 @@ def payer(guard, **contract):
 
 
 def test_steps_of_two_runs_are_two(guard, audit):
-    """They have the same arguments, or none, and that is no symptom: if the runs should have been one, they tell."""
+    """They have the same arguments, or none, and that is no symptom: if the runs should have
+    been one, they tell.
+    """
 
     @guard.workflow
     def order(run, number: int, note: str):
@@ -113,27 +115,87 @@ def test_other_tenants_and_places_that_ask_for_the_same_are_told_apart(guard, au
 
 
 def test_it_is_a_matter_of_seconds():
-    early = Entry(number=1, at=100.0, event="reserved", stream="0-a", tool="pay", effect="eff_1", fingerprint="f", step="one")
-    late = Entry(number=2, at=111.0, event="reserved", stream="0-a", tool="pay", effect="eff_2", fingerprint="f", step="two")
+    early = Entry(
+        number=1,
+        at=100.0,
+        event="reserved",
+        stream="0-a",
+        tool="pay",
+        effect="eff_1",
+        fingerprint="f",
+        step="one",
+    )
+    late = Entry(
+        number=2,
+        at=111.0,
+        event="reserved",
+        stream="0-a",
+        tool="pay",
+        effect="eff_2",
+        fingerprint="f",
+        step="two",
+    )
     assert symptoms([early, late], 10.0, 120.0) == []
     assert len(symptoms([early, late], 11.0, 120.0)) == 1
 
 
 def test_a_duplicate_right_after_a_deploy_is_found():
     started = f"{100_000:012x}-new"  # in milliseconds: at 100 s
-    early = Entry(number=1, at=50.0, event="reserved", stream="0-old", tool="pay", effect="eff_1", fingerprint="f", step="one")
-    late = Entry(number=1, at=130.0, event="reserved", stream=started, tool="pay", effect="eff_2", fingerprint="f", step="one")
+    early = Entry(
+        number=1,
+        at=50.0,
+        event="reserved",
+        stream="0-old",
+        tool="pay",
+        effect="eff_1",
+        fingerprint="f",
+        step="one",
+    )
+    late = Entry(
+        number=1,
+        at=130.0,
+        event="reserved",
+        stream=started,
+        tool="pay",
+        effect="eff_2",
+        fingerprint="f",
+        step="one",
+    )
     (symptom,) = symptoms([early, late], 10.0, 120.0)
     assert symptom.what == "around_a_deploy"
     assert "just started" in symptom.likely
 
-    much_later = Entry(number=2, at=300.0, event="reserved", stream=started, tool="pay", effect="eff_3", fingerprint="f")
+    much_later = Entry(
+        number=2,
+        at=300.0,
+        event="reserved",
+        stream=started,
+        tool="pay",
+        effect="eff_3",
+        fingerprint="f",
+    )
     assert symptoms([early, much_later], 10.0, 120.0) == []
 
 
 def test_a_stream_whose_name_says_nothing_about_its_beginning_begins_with_its_first_entry():
-    early = Entry(number=1, at=50.0, event="reserved", stream="old", tool="pay", effect="eff_1", fingerprint="f")
-    late = Entry(number=1, at=55.0, event="reserved", stream="new", tool="pay", effect="eff_2", fingerprint="f")
+    early = Entry(
+        number=1,
+        at=50.0,
+        event="reserved",
+        stream="old",
+        tool="pay",
+        effect="eff_1",
+        fingerprint="f",
+    )
+    late = Entry(
+        number=1,
+        at=55.0,
+        event="reserved",
+        stream="new",
+        tool="pay",
+        effect="eff_2",
+        fingerprint="f",
+    )
     assert [symptom.differs for symptom in symptoms([early, late], 10.0, 120.0)] == ["ordinal"]
 
 
@@ -141,17 +203,33 @@ def test_a_stream_whose_name_says_nothing_about_its_beginning_begins_with_its_fi
 
 
 def reserved(number, at, stream="0000000f4240-a", **said):
-    return Entry(number=number, at=at, event="reserved", tool="pay", effect=f"eff_{number:012x}", stream=stream, **said)
+    return Entry(
+        number=number,
+        at=at,
+        event="reserved",
+        tool="pay",
+        effect=f"eff_{number:012x}",
+        stream=stream,
+        **said,
+    )
 
 
-PLACES = st.sampled_from([("chat", "a"), ("chat", "b"), ("order eff_0123456789ab", "a"), ("order eff_ba9876543210", "a")])
+PLACES = st.sampled_from(
+    [("chat", "a"), ("chat", "b"), ("order eff_0123456789ab", "a"), ("order eff_ba9876543210", "a")]
+)
 STREAMS = ("0000000f4240-a", "0000000f6000-b")
 
 
 @settings(deadline=None)
 @given(
     st.lists(
-        st.tuples(st.integers(0, 30), PLACES, st.sampled_from(STREAMS), st.integers(0, 1), st.integers(0, 1)),
+        st.tuples(
+            st.integers(0, 30),
+            PLACES,
+            st.sampled_from(STREAMS),
+            st.integers(0, 1),
+            st.integers(0, 1),
+        ),
         max_size=12,
     )
 )
@@ -162,22 +240,34 @@ def test_what_is_told_is_what_comparing_everything_with_everything_tells(drawn):
         arguments = {"one": f"1-{one}", "other": f"2-{other}"}
         asked = f"{one}{other}"
         entries.append(
-            reserved(number, at, stream, scope=scope, step=step, fingerprint=asked, arguments=arguments),
+            reserved(
+                number, at, stream, scope=scope, step=step, fingerprint=asked, arguments=arguments
+            ),
         )
 
     told = {symptom.effects[1]: symptom.apart_s for symptom in symptoms(entries, 10.0, 20.0)}
 
     pairs = [(a, b) for i, b in enumerate(entries) for a in entries[:i]]
-    every = {b.effect: b.at - a.at for a, b in pairs for _ in symptoms([a, b], 10.0, 20.0)}  # later ones are nearer
+    # later ones are nearer
+    every = {b.effect: b.at - a.at for a, b in pairs for _ in symptoms([a, b], 10.0, 20.0)}
     assert told == every
 
 
 def test_a_busy_day_is_looked_through():
     """Each effect is compared with its like, not with all that were near it."""
     entries = [
-        reserved(n, 1000.0 + n / 1000, scope=f"chat-{n}", step="pay", fingerprint=str(n), arguments={"a": str(n), "b": str(n)})
+        reserved(
+            n,
+            1000.0 + n / 1000,
+            scope=f"chat-{n}",
+            step="pay",
+            fingerprint=str(n),
+            arguments={"a": str(n), "b": str(n)},
+        )
         for n in range(50_000)
     ]
     twice = reserved(60_000, 1050.0, scope="chat-1", step="call_9dJ", fingerprint="49999")
 
-    assert [symptom.effects[1] for symptom in symptoms([*entries, twice], 10.0, 120.0)] == [twice.effect]
+    assert [symptom.effects[1] for symptom in symptoms([*entries, twice], 10.0, 120.0)] == [
+        twice.effect
+    ]

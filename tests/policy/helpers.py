@@ -7,7 +7,9 @@ DOWN = ConnectionRefusedError(111, "Connection refused")  # the tables know it: 
 
 
 def circuit(name="bank", clock=None, **policy):
-    runtime = {key: policy.pop(key) for key in ("rules", "on_change", "shared", "node") if key in policy}
+    runtime = {
+        key: policy.pop(key) for key in ("rules", "on_change", "shared", "node") if key in policy
+    }
     clock = FakeClock() if clock is None else clock
     made = Circuit(name, Breaker(**policy), clock=clock, rng=lambda: 0.0, **runtime)
     return made, clock

@@ -1,4 +1,6 @@
-"""The circuit as it is used: decorator, context manager, by hand, in shadow, by many threads and tasks at once."""
+"""The circuit as it is used: decorator, context manager, by hand, in shadow, by many threads and
+tasks at once.
+"""
 
 import asyncio
 import functools
@@ -104,7 +106,10 @@ def test_no_success_is_lost_between_threads():
     assert subject.stats().succeeded == 8000  # to look changes nothing
 
 
-@pytest.mark.parametrize("policy", [{}, {"rate": 0.9, "window_calls": 50}, {"rate": 0.9}, {"slow_rate": 0.9, "slow_s": 9.0}])
+@pytest.mark.parametrize(
+    "policy",
+    [{}, {"rate": 0.9, "window_calls": 50}, {"rate": 0.9}, {"slow_rate": 0.9, "slow_s": 9.0}],
+)
 def test_every_kind_of_window_counts_what_the_decorator_saw(policy):
     subject, clock = circuit(consecutive=50, **policy)
     ends = [True] * 7 + [False] * 2 + [True] * 3
@@ -258,7 +263,9 @@ def test_everybodys_permit_can_end_without_a_word_about_the_dependency():
     assert (subject.stats().neutral, subject.stats().succeeded) == (1, 0)
 
 
-@pytest.mark.parametrize(("policy", "reads"), [({}, 0), ({"rate": 0.5, "window_calls": 10}, 0), ({"rate": 0.5}, 1)])
+@pytest.mark.parametrize(
+    ("policy", "reads"), [({}, 0), ({"rate": 0.5, "window_calls": 10}, 0), ({"rate": 0.5}, 1)]
+)
 def test_a_success_looks_at_the_clock_only_where_the_time_matters(policy, reads):
     looks = []
     subject, _ = circuit(clock=lambda: looks.append("looked") or 0.0, **policy)
@@ -293,7 +300,9 @@ def test_a_refusal_can_be_had_as_a_value():
     assert refusal.retry_after_s == 10.0
 
 
-@pytest.mark.parametrize("measure", [{}, {"window_s": 30.0}, {"window_calls": 10}], ids=["no", "seconds", "calls"])
+@pytest.mark.parametrize(
+    "measure", [{}, {"window_s": 30.0}, {"window_calls": 10}], ids=["no", "seconds", "calls"]
+)
 def test_slow_calls_open_it_through_the_decorator(measure):
     policy = {"slow_rate": 0.5, "slow_s": 2.0, "minimum": 2} if measure else {}
     subject, clock = circuit(**policy, **measure)
@@ -360,11 +369,17 @@ def test_a_refusal_says_what_happened_what_is_known_and_what_to_do():
         subject.admit()
 
     error = refused.value
-    assert str(error) == (
-        "the circuit of stripe is open: 2 failures in a row; the last error: the connection was refused. "
-        "Nothing was sent. The next call is let through in 18 s at the latest."
+    assert (
+        str(error)
+        == "the circuit of stripe is open: 2 failures in a row; the last error: the connection was"
+        " refused. Nothing was sent. The next call is let through in 18 s at the latest."
     )
-    assert (error.circuit, error.phase, error.retry_after_s, error.retriable) == ("stripe", "open", 18.0, True)
+    assert (error.circuit, error.phase, error.retry_after_s, error.retriable) == (
+        "stripe",
+        "open",
+        18.0,
+        True,
+    )
     assert error.as_model_error()["retry_after_s"] == 18.0
 
 
@@ -383,7 +398,9 @@ def test_a_refusal_of_a_circuit_that_was_opened_by_hand_promises_no_time():
     subject, _ = circuit()
     subject.open()
 
-    with pytest.raises(CircuitOpen, match=r"forced open: by hand\..*An operator must close it") as refused:
+    with pytest.raises(
+        CircuitOpen, match=r"forced open: by hand\..*An operator must close it"
+    ) as refused:
         subject.admit()
 
     assert refused.value.retry_after_s is None
@@ -419,7 +436,9 @@ def test_opening_for_no_time_is_refused():
 
 def test_in_shadow_it_refuses_nobody_and_tells_what_it_would_have_done():
     changes = []
-    subject, clock = circuit(consecutive=2, shadow=True, on_change=lambda old, new, stats: changes.append(new))
+    subject, clock = circuit(
+        consecutive=2, shadow=True, on_change=lambda old, new, stats: changes.append(new)
+    )
 
     @subject
     def call(error):
@@ -435,7 +454,8 @@ def test_in_shadow_it_refuses_nobody_and_tells_what_it_would_have_done():
     stats = subject.stats()
     assert changes == [Phase.OPEN]
     assert (stats.phase, stats.refused) == (Phase.OPEN, 4)
-    assert (stats.failed, stats.succeeded, stats.late) == (2, 0, 0)  # what would not have been sent says nothing
+    # what would not have been sent says nothing
+    assert (stats.failed, stats.succeeded, stats.late) == (2, 0, 0)
 
     clock.advance(10.0)
     call(None)
@@ -481,7 +501,15 @@ def test_a_hook_hears_of_changes_only(caplog):
     subject, _ = circuit(on_change=lambda old, new, stats: changes.append((old, new)))
 
     with caplog.at_level("INFO", "effectonce"):
-        for act in (subject.close, subject.close, subject.open, subject.open, subject.disable, subject.disable, subject.close):
+        for act in (
+            subject.close,
+            subject.close,
+            subject.open,
+            subject.open,
+            subject.disable,
+            subject.disable,
+            subject.close,
+        ):
             act()
         subject.open(for_s=5.0)
         subject.open(for_s=50.0)  # later, but open all the same
@@ -508,7 +536,9 @@ def test_failures_in_the_window_are_counted_in_the_statistics():
 
 
 def test_a_hook_may_use_the_circuit_to_escalate():
-    subject, _ = circuit(consecutive=1, on_change=lambda old, new, stats: new is Phase.OPEN and subject.open())
+    subject, _ = circuit(
+        consecutive=1, on_change=lambda old, new, stats: new is Phase.OPEN and subject.open()
+    )
 
     fail(subject)
 
@@ -549,7 +579,8 @@ def test_an_unknown_error_does_not_count_and_that_is_said_once(caplog):
 
     subject, _ = circuit(consecutive=1)
 
-    fail(subject, 1, Verdict(Bucket.UNKNOWN, Certainty.AMBIGUOUS))  # whoever judges for themselves need not be told
+    # whoever judges for themselves need not be told
+    fail(subject, 1, Verdict(Bucket.UNKNOWN, Certainty.AMBIGUOUS))
     fail(subject, 3, BankDown())
 
     assert subject.phase is Phase.CLOSED

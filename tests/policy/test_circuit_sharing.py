@@ -1,4 +1,6 @@
-"""A circuit that processes share: a quorum opens everybody's, one sick process only its own, and no call waits for the store."""
+"""A circuit that processes share: a quorum opens everybody's, one sick process only its own, and
+no call waits for the store.
+"""
 
 import asyncio
 import logging
@@ -28,7 +30,9 @@ def store(clock):
 
 def fleet(store, clock, *names, **policy):
     """Circuits that have seen each other."""
-    made = [circuit(clock=clock, shared=store, node=name, consecutive=1, **policy)[0] for name in names]
+    made = [
+        circuit(clock=clock, shared=store, node=name, consecutive=1, **policy)[0] for name in names
+    ]
     vote(*made)
     return made
 
@@ -69,7 +73,12 @@ def test_half_of_them_are_not_enough(store, clock):
 
     vote(a, b, c, d)
 
-    assert [one.phase for one in (a, b, c, d)] == [Phase.OPEN, Phase.OPEN, Phase.CLOSED, Phase.CLOSED]
+    assert [one.phase for one in (a, b, c, d)] == [
+        Phase.OPEN,
+        Phase.OPEN,
+        Phase.CLOSED,
+        Phase.CLOSED,
+    ]
 
 
 def test_the_policy_says_how_many_are_enough(store, clock):
@@ -331,7 +340,8 @@ def test_a_loop_that_ends_at_once_does_not_end_the_exchanges(store, clock):
     assert counting.seen()[-2:] == EXCHANGE
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a task that was never run to its end
+# a task that was never run to its end
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_loop_that_is_closed_over_a_task_does_not_end_the_exchanges(store, clock):
     """Nobody cancels the task, and nobody hears of its end."""
     counting = Counting(store)
@@ -389,7 +399,10 @@ class Node:
 
     def __init__(self, url):
         self.process = subprocess.Popen(
-            [sys.executable, "-c", NODE, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", NODE, url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
     def __call__(self, what):

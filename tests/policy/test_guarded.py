@@ -1,4 +1,6 @@
-"""Breaker, retry budget and turns around guarded tools: what is known is replayed, what may not run is not sent, nothing multiplies."""
+"""Breaker, retry budget and turns around guarded tools: what is known is replayed, what may not
+run is not sent, nothing multiplies.
+"""
 
 import asyncio
 
@@ -41,7 +43,13 @@ class Bank:
     def __init__(self, colour, store="memory://", **contract):
         self.errors, self.sent, self._async = [], 0, colour == "async"
         self.guard = Guard(store, cache=0)
-        settings = {"kind": "write", "downstream": "key", "retry": QUICK, "wait_s": 0, "name": "pay"} | contract
+        settings = {
+            "kind": "write",
+            "downstream": "key",
+            "retry": QUICK,
+            "wait_s": 0,
+            "name": "pay",
+        } | contract
         self._tool = self.guard.tool(**settings)(self._coroutine if self._async else self._plain)
 
     def _plain(self):
@@ -108,7 +116,9 @@ def test_a_circuit_that_opens_between_two_attempts_ends_the_call_and_costs_no_at
     assert bank.pay() == 2
 
 
-def test_what_a_circuit_kept_back_is_not_sent_undispatched_when_its_pause_ends_a_moment_later(colour):
+def test_what_a_circuit_kept_back_is_not_sent_undispatched_when_its_pause_ends_a_moment_later(
+    colour,
+):
     clock = FakeClock()
     circuit = Circuit("bank", Breaker(consecutive=1, open_s=10), clock=clock)
     bank = Bank(colour, breaker=circuit, one_request=True)
@@ -187,7 +197,8 @@ def test_a_probe_that_somebody_else_took_meanwhile_is_not_sent(colour):
 
     assert bank.sent == 0
     assert bank.states() == {State.CLAIMED: 1}
-    assert [record.evidence for record in bank.guard.store._records.values()] == [()]  # nothing was tried
+    # nothing was tried
+    assert [record.evidence for record in bank.guard.store._records.values()] == [()]
     assert looked == []
     theirs.succeeded()
     assert circuit.phase == "closed"
@@ -201,7 +212,9 @@ def of_another_effect():
 
 
 @pytest.mark.parametrize(
-    "error", [PartialSuccess("half of it", corrective_action="do the rest"), of_another_effect()], ids=repr
+    "error",
+    [PartialSuccess("half of it", corrective_action="do the rest"), of_another_effect()],
+    ids=repr,
 )
 def test_an_error_that_says_nothing_about_the_dependency_keeps_no_permit(colour, error):
     clock = FakeClock()
@@ -243,7 +256,9 @@ def test_an_empty_budget_ends_retries_of_guarded_calls(colour):
     budget = RetryBudget("bank", capacity=14)
     bank = Bank(colour, budget=budget)
     bank.errors = [TimeoutError() for _ in range(9)]
-    with pytest.raises(GaveUp, match=r"its retry budget is empty.*the same request goes out under the same key"):
+    with pytest.raises(
+        GaveUp, match=r"its retry budget is empty.*the same request goes out under the same key"
+    ):
         bank.pay()
     assert bank.sent == 2
     bank.errors = []
@@ -267,9 +282,9 @@ def test_a_retry_of_a_guarded_call_that_succeeds_gives_its_cost_back(colour):
 def test_a_shared_budget_goes_through_the_guards_store(colour):
     ours, theirs = (RetryBudget("bank", capacity=14, shared=True) for _ in range(2))
     bank = Bank(colour, budget=ours)
-    other = bank.guard.tool(kind="write", downstream="key", retry=QUICK, name="refund", budget=theirs)(
-        bank._coroutine if colour == "async" else bank._plain
-    )
+    other = bank.guard.tool(
+        kind="write", downstream="key", retry=QUICK, name="refund", budget=theirs
+    )(bank._coroutine if colour == "async" else bank._plain)
     bank.errors = [TimeoutError()]
     assert bank.pay() == 2
     bank.errors, bank._tool = [TimeoutError()], other
@@ -308,7 +323,10 @@ def test_different_calls_of_one_step_are_no_attempts_of_each_other():
     def pay(order: int):
         paid.append(order)
 
-    with guard.turn("chat", "turn-7", budget=Budget(attempts=1, steps=1)), guard.step("chat", "pay everybody"):
+    with (
+        guard.turn("chat", "turn-7", budget=Budget(attempts=1, steps=1)),
+        guard.step("chat", "pay everybody"),
+    ):
         for order in range(5):
             pay(order)
     assert paid == [0, 1, 2, 3, 4]
@@ -387,7 +405,9 @@ def test_one_repair_prompt_per_turn(colour):
 
 
 def test_plain_retries_inside_a_tool_spend_the_same_turn(colour):
-    """Three layers of ours, and a loop of somebody else's around them: the budget is what is sent."""
+    """Three layers of ours, and a loop of somebody else's around them: the budget is what is
+    sent.
+    """
     guard, sent = Guard("memory://"), []
 
     @retry(QUICK, kind="read")
@@ -492,7 +512,13 @@ def test_how_much_time_a_tool_has_left():
 
     @guard.tool(kind="write", retry=Retry(attempts=3, deadline_s=50))
     def pay():
-        seen.append((current_effect().remaining_s, current_effect().timeout_s(10), current_effect().timeout_s(1000)))
+        seen.append(
+            (
+                current_effect().remaining_s,
+                current_effect().timeout_s(10),
+                current_effect().timeout_s(1000),
+            )
+        )
 
     with guard.step("chat", "pay"):
         pay()
@@ -571,7 +597,8 @@ def test_behind_an_open_circuit_an_unanswered_send_stays_one_and_costs_the_turn_
     bank = Bank(colour, breaker=circuit)
     crashed(bank)
     circuit.open(for_s=30)
-    with bank.guard.turn("chat", "turn-7", budget=Budget(attempts=2)):  # another attempt, after the one that crashed
+    # another attempt, after the one that crashed
+    with bank.guard.turn("chat", "turn-7", budget=Budget(attempts=2)):
         with pytest.raises(GaveUp, match="may have run: an earlier send has no answer") as caught:
             bank.pay()
         assert 0 < caught.value.retry_after_s <= 30
@@ -637,7 +664,8 @@ def test_what_certainly_did_not_happen_now_says_nothing_about_what_a_vanished_ow
         bank.pay()
 
 
-# ---------------------------------------------------------------- a probe finds nothing, and the tool runs again
+# ---------------------------------------------------------------- a probe finds nothing, and the
+# tool runs again
 
 
 class Probed(Bank):
@@ -645,7 +673,9 @@ class Probed(Bank):
 
     def __init__(self, colour, **contract):
         self.clock = FakeClock()
-        super().__init__(colour, MemoryStore(clock=self.clock), downstream=Downstream.probe(delay=0), **contract)
+        super().__init__(
+            colour, MemoryStore(clock=self.clock), downstream=Downstream.probe(delay=0), **contract
+        )
 
         async def coroutine():
             return NotFound()
@@ -679,7 +709,11 @@ def test_a_run_after_a_negative_probe_that_the_turn_refuses_did_not_run(colour):
     with (
         bank.guard.turn("chat", "turn-7", budget=Budget(attempts=1)),
         pytest.raises(
-            GaveUp, match=r"did not run: attempt 1 ended with TimeoutError\. This step of turn turn-7 has had its 1 attempt"
+            GaveUp,
+            match=(
+                r"did not run: attempt 1 ended with TimeoutError\. This step of turn turn-7 has had"
+                r" its 1 attempt"
+            ),
         ),
     ):
         bank.pay()
@@ -713,7 +747,9 @@ def test_the_fallback_of_a_read_does_not_hide_a_mistake(colour):
 
 @pytest.mark.parametrize("value", [b"not ours", b"\x90", b"\x94\xa1x\x80\x80\x00"])
 def test_a_budget_that_cannot_be_read_begins_anew_and_breaks_no_call(colour, value):
-    """It was written by another version, or by somebody else; by now the record says that the request may have left."""
+    """It was written by another version, or by somebody else; by now the record says that the
+    request may have left.
+    """
     bank = Bank(colour, one_request=True, budget=RetryBudget("bank", capacity=14, shared=True))
     turn = bank.guard.turn("chat", "turn-7", budget=Budget(attempts=2))
     for cell in (turn.turn.name, "retry-budget/bank"):
@@ -744,7 +780,11 @@ def test_what_a_turn_refuses_is_not_worth_repeating_in_it():
 
 @pytest.mark.parametrize(
     "names",
-    [(("a\0b", "c", "1"), ("a", "b\0c", "1")), (("a", "b\0c", "1"), ("a", "b", "c\0001")), (("a", "b", "1"), ("b", "b", "1"))],
+    [
+        (("a\0b", "c", "1"), ("a", "b\0c", "1")),
+        (("a", "b\0c", "1"), ("a", "b", "c\0001")),
+        (("a", "b", "1"), ("b", "b", "1")),
+    ],
 )
 def test_turns_whose_names_only_read_alike_do_not_share_a_budget(names):
     guard = Guard("memory://")
@@ -763,6 +803,9 @@ def test_steps_of_two_tenants_in_one_turn_are_no_attempts_of_each_other():
         return "paid"
 
     for tenant in ("acme", "globex"):
-        with guard.turn("chat", "turn-7", budget=Budget(attempts=2)), guard.step("chat", "pay", tenant=tenant):
+        with (
+            guard.turn("chat", "turn-7", budget=Budget(attempts=2)),
+            guard.step("chat", "pay", tenant=tenant),
+        ):
             errors[:] = [REFUSED]
             assert pay() == "paid"

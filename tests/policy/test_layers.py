@@ -1,4 +1,6 @@
-"""Layers inside each other: what an inner one says about its own request is never taken for the outer effect."""
+"""Layers inside each other: what an inner one says about its own request is never taken for the
+outer effect.
+"""
 
 import asyncio
 
@@ -35,7 +37,13 @@ class Shop:
 
     def __init__(self, colour, guard, inner, **contract):
         self.charged, self._async, self._inner, self.guard = 0, colour == "async", inner, guard
-        settings = {"kind": "write", "downstream": "none", "retry": QUICK, "wait_s": 0, "name": "charge"} | contract
+        settings = {
+            "kind": "write",
+            "downstream": "none",
+            "retry": QUICK,
+            "wait_s": 0,
+            "name": "charge",
+        } | contract
         self._tool = guard.tool(**settings)(self._coroutine if self._async else self._plain)
 
     def _plain(self):
@@ -72,12 +80,15 @@ def raising(colour, error):
     return coroutine if colour == "async" else plain
 
 
-# ---------------------------------------------------------------- a guarded call inside a guarded call
+# ---------------------------------------------------------------- a guarded call inside a
+# guarded call
 
 
 def test_an_inner_call_that_its_turn_refuses_does_not_take_the_outer_effect_back(colour):
     guard = Guard("memory://")
-    inner = guard.tool(kind="write", downstream="key", name="mail")(raising(colour, AssertionError("not reached")))
+    inner = guard.tool(kind="write", downstream="key", name="mail")(
+        raising(colour, AssertionError("not reached"))
+    )
     shop = Shop(colour, guard, inner)
     with guard.turn("chat", "turn-7", budget=Budget(steps=1)), pytest.raises(InDoubt):
         shop.charge()
@@ -88,7 +99,9 @@ def test_an_inner_call_that_its_turn_refuses_does_not_take_the_outer_effect_back
 
 def test_an_inner_call_that_gave_up_does_not_take_the_outer_effect_back(colour):
     guard = Guard("memory://")
-    inner = guard.tool(kind="write", downstream="key", name="mail", retry=QUICK, one_request=True)(raising(colour, REFUSED))
+    inner = guard.tool(kind="write", downstream="key", name="mail", retry=QUICK, one_request=True)(
+        raising(colour, REFUSED)
+    )
     shop = Shop(colour, guard, inner, one_request=True)
     for _ in range(2):
         with pytest.raises(InDoubt):
@@ -97,8 +110,12 @@ def test_an_inner_call_that_gave_up_does_not_take_the_outer_effect_back(colour):
 
 
 @pytest.mark.parametrize("observers", [(), (lambda event: None,)], ids=["unwatched", "watched"])
-@pytest.mark.parametrize("said", [lambda: NotSent("no directory", retryable=False), lambda: Rejected("no such entry")])
-def test_what_a_read_inside_a_tool_says_about_itself_it_does_not_say_about_the_effect(colour, said, observers):
+@pytest.mark.parametrize(
+    "said", [lambda: NotSent("no directory", retryable=False), lambda: Rejected("no such entry")]
+)
+def test_what_a_read_inside_a_tool_says_about_itself_it_does_not_say_about_the_effect(
+    colour, said, observers
+):
     guard = Guard("memory://", observers=observers)
     shop = Shop(colour, guard, guard.tool(kind="read", name="directory")(raising(colour, said())))
     for _ in range(2):
@@ -107,7 +124,9 @@ def test_what_a_read_inside_a_tool_says_about_itself_it_does_not_say_about_the_e
     assert shop.charged == 1
 
 
-@pytest.mark.parametrize("said", [lambda: NotSent("no directory", retryable=False), lambda: Rejected("no such entry")])
+@pytest.mark.parametrize(
+    "said", [lambda: NotSent("no directory", retryable=False), lambda: Rejected("no such entry")]
+)
 def test_nor_does_a_plain_read_or_a_block_that_reads(colour, said):
     function = raising("sync", said())
 
@@ -137,7 +156,9 @@ def test_a_plain_function_that_makes_the_request_of_a_tool_speaks_for_it(colour)
     assert shop.guard.counts() == {State.FAILED: 1}
 
 
-@pytest.mark.parametrize("said", [lambda: NotSent("no directory", retryable=False), lambda: Rejected("no such entry")])
+@pytest.mark.parametrize(
+    "said", [lambda: NotSent("no directory", retryable=False), lambda: Rejected("no such entry")]
+)
 def test_a_read_still_ends_with_its_own_error(colour, said):
     error = said()
     read = Guard("memory://").tool(kind="read", name="directory")(raising(colour, error))
@@ -155,10 +176,13 @@ def test_a_transaction_is_undone_whatever_a_read_inside_it_says(tmp_path):
     assert guard.counts() == {State.CLAIMED: 1}
 
 
-# ---------------------------------------------------------------- plain retries inside a guarded call
+# ---------------------------------------------------------------- plain retries inside a guarded
+# call
 
 
-def test_a_plain_retry_that_lost_an_answer_is_not_heard_as_a_refusal_because_somebody_wraps_it(colour):
+def test_a_plain_retry_that_lost_an_answer_is_not_heard_as_a_refusal_because_somebody_wraps_it(
+    colour,
+):
     errors = iter([TimeoutError(), REFUSED, REFUSED])
 
     @retry(QUICK, kind="idempotent_write")
@@ -174,7 +198,9 @@ def test_a_plain_retry_that_lost_an_answer_is_not_heard_as_a_refusal_because_som
     async def coroutine():
         wrapping()
 
-    shop = Shop(colour, Guard("memory://"), coroutine if colour == "async" else wrapping, one_request=True)
+    shop = Shop(
+        colour, Guard("memory://"), coroutine if colour == "async" else wrapping, one_request=True
+    )
     for _ in range(2):
         with pytest.raises(InDoubt):
             shop.charge()
@@ -183,7 +209,9 @@ def test_a_plain_retry_that_lost_an_answer_is_not_heard_as_a_refusal_because_som
 
 def test_a_plain_retry_that_gave_up_without_an_answer_leaves_the_outer_effect_in_doubt(colour):
     request = raising(colour, TimeoutError())
-    shop = Shop(colour, Guard("memory://"), retry(QUICK, kind="idempotent_write")(request), one_request=True)
+    shop = Shop(
+        colour, Guard("memory://"), retry(QUICK, kind="idempotent_write")(request), one_request=True
+    )
     for _ in range(2):
         with pytest.raises(InDoubt):
             shop.charge()
@@ -193,7 +221,9 @@ def test_a_plain_retry_that_gave_up_without_an_answer_leaves_the_outer_effect_in
 
 def test_a_plain_retry_that_gave_up_speaks_only_for_its_own_request(colour):
     """Nothing was sent by the second request of the tool; the first is another matter."""
-    shop = Shop(colour, Guard("memory://"), retry(QUICK, one_request=True)(raising(colour, REFUSED)))
+    shop = Shop(
+        colour, Guard("memory://"), retry(QUICK, one_request=True)(raising(colour, REFUSED))
+    )
     for _ in range(2):
         with pytest.raises(InDoubt):
             shop.charge()
@@ -201,15 +231,24 @@ def test_a_plain_retry_that_gave_up_speaks_only_for_its_own_request(colour):
 
 
 def test_a_plain_retry_speaks_for_a_tool_that_makes_one_request(colour):
-    shop = Shop(colour, Guard("memory://"), retry(QUICK, one_request=True)(raising(colour, REFUSED)), one_request=True)
+    shop = Shop(
+        colour,
+        Guard("memory://"),
+        retry(QUICK, one_request=True)(raising(colour, REFUSED)),
+        one_request=True,
+    )
     with pytest.raises(GaveUp, match="failed: attempt 3"):
         shop.charge()
     assert shop.guard.counts() == {State.CLAIMED: 1}
 
 
-def test_a_breaker_that_opens_after_an_unanswered_request_does_not_say_that_nothing_was_sent(colour):
+def test_a_breaker_that_opens_after_an_unanswered_request_does_not_say_that_nothing_was_sent(
+    colour,
+):
     circuit = Circuit("bank", Breaker(consecutive=1))
-    request = retry(QUICK, kind="idempotent_write", breaker=circuit)(raising(colour, TimeoutError()))
+    request = retry(QUICK, kind="idempotent_write", breaker=circuit)(
+        raising(colour, TimeoutError())
+    )
     shop = Shop(colour, Guard("memory://"), request, one_request=True)
     with pytest.raises(InDoubt) as caught:
         shop.charge()
@@ -227,7 +266,9 @@ def test_giving_up_inside_a_tool_proves_nothing_by_itself(colour):
 # ---------------------------------------------------------------- what GaveUp says
 
 
-def test_what_may_have_run_is_ambiguous_whatever_the_last_error_proves_about_its_own_request(colour):
+def test_what_may_have_run_is_ambiguous_whatever_the_last_error_proves_about_its_own_request(
+    colour,
+):
     guard = Guard("memory://")
     shop = Shop(colour, guard, raising(colour, REFUSED), downstream="key")
     with pytest.raises(GaveUp, match="may have run") as caught:
@@ -263,15 +304,21 @@ def test_a_block_that_nobody_answered_for_proves_nothing(colour):
     def body():
         raise errors.pop(0)
 
-    with pytest.raises(GaveUp, match="fetch failed: attempt 3 ended with ConnectionRefusedError") as caught:
+    with pytest.raises(
+        GaveUp, match="fetch failed: attempt 3 ended with ConnectionRefusedError"
+    ) as caught:
         run_block(colour, body, retry(QUICK, kind="read", name="fetch"))
     assert caught.value.effectonce_verdict.certainty is Certainty.AMBIGUOUS
 
 
 def test_a_block_whose_breaker_opens_after_an_unanswered_request_gives_up(colour):
     circuit = Circuit("bank", Breaker(consecutive=1))
-    with pytest.raises(GaveUp, match=r"attempt 1 ended with TimeoutError\. Its breaker is open now"):
-        run_block(colour, raising("sync", TimeoutError()), retry(QUICK, kind="read", breaker=circuit))
+    with pytest.raises(
+        GaveUp, match=r"attempt 1 ended with TimeoutError\. Its breaker is open now"
+    ):
+        run_block(
+            colour, raising("sync", TimeoutError()), retry(QUICK, kind="read", breaker=circuit)
+        )
     with pytest.raises(CircuitOpen):
         run_block(colour, pytest.fail, retry(QUICK, kind="read", breaker=circuit))
 
@@ -298,8 +345,14 @@ def test_what_a_model_sees_of_an_inner_effect_does_not_contain_the_outer_key(col
 
 
 def test_nothing_inside_a_transaction_waits_for_a_budget_in_the_same_database(colour, tmp_path):
-    """SQLite has one writer, and this transaction is it: to ask the store would be to wait for oneself."""
-    guard, asked, errors = Guard(f"sqlite:///{tmp_path}/effects.db"), [], [TimeoutError(), TimeoutError()]
+    """SQLite has one writer, and this transaction is it: to ask the store would be to wait for
+    oneself.
+    """
+    guard, asked, errors = (
+        Guard(f"sqlite:///{tmp_path}/effects.db"),
+        [],
+        [TimeoutError(), TimeoutError()],
+    )
     tokens, apply = RetryBudget("bank", shared=True), guard.store.apply
 
     def asking(op):
@@ -319,11 +372,14 @@ def test_nothing_inside_a_transaction_waits_for_a_budget_in_the_same_database(co
     async def coroutine():
         return plain()
 
-    fetch = retry(QUICK, kind="read", budget=tokens, store=guard.store)(coroutine if colour == "async" else plain)
+    fetch = retry(QUICK, kind="read", budget=tokens, store=guard.store)(
+        coroutine if colour == "async" else plain
+    )
     shop = Shop(colour, guard, fetch, downstream="transaction")
     with guard.turn("chat", "turn-7"):
         assert shop.charge() == "fetched"
-    assert ("WriteCell", False) in asked  # the attempt itself was paid for, before its transaction began
+    # the attempt itself was paid for, before its transaction began
+    assert ("WriteCell", False) in asked
     assert [op for op, inside in asked if inside] == []
     assert tokens.level == 500 - 14
     guard.close()
@@ -336,13 +392,20 @@ def test_nothing_inside_a_tool_goes_on_for_longer_than_the_tool_may(colour):
         for attempt in retry(QUICK, kind="read", name="lookup"):
             with attempt:
                 left.append(attempt.remaining_s)
-        patient = retry(Retry(attempts=3, base_s=600, cap_s=600, deadline_s=3600, jitter="equal"), kind="read")
+        patient = retry(
+            Retry(attempts=3, base_s=600, cap_s=600, deadline_s=3600, jitter="equal"), kind="read"
+        )
         return patient(raising("sync", TimeoutError()))()
 
     async def coroutine():
         return plain()
 
-    shop = Shop(colour, Guard("memory://"), coroutine if colour == "async" else plain, retry=Retry(attempts=1, deadline_s=5))
+    shop = Shop(
+        colour,
+        Guard("memory://"),
+        coroutine if colour == "async" else plain,
+        retry=Retry(attempts=1, deadline_s=5),
+    )
     with pytest.raises(InDoubt) as caught:
         shop.charge()
 
@@ -355,8 +418,13 @@ def test_nothing_inside_a_tool_goes_on_for_longer_than_the_tool_may(colour):
 
 @pytest.mark.parametrize("kind", ["write", "read"])
 def test_a_doubt_is_never_retried_nor_given_up_as_something_else(colour, kind):
-    """Its cause is a refused connection, which alone would be worth another attempt; what is in doubt is not."""
-    shop, budget = Shop(colour, Guard("memory://"), raising(colour, REFUSED)), RetryBudget("bank", capacity=14)
+    """Its cause is a refused connection, which alone would be worth another attempt; what is in
+    doubt is not.
+    """
+    shop, budget = (
+        Shop(colour, Guard("memory://"), raising(colour, REFUSED)),
+        RetryBudget("bank", capacity=14),
+    )
     with pytest.raises(InDoubt):
         retry(QUICK, kind=kind, one_request=True, budget=budget)(shop.charge)()
     assert shop.charged == 1
@@ -387,7 +455,9 @@ def test_a_refusal_after_an_unanswered_attempt_is_no_failure_of_the_outer_effect
         plain()
 
     rules = {PermissionError: Verdict(Bucket.SCHEMA, Certainty.REJECTED)}
-    inner = retry(QUICK, kind="idempotent_write", rules=rules)(coroutine if colour == "async" else plain)
+    inner = retry(QUICK, kind="idempotent_write", rules=rules)(
+        coroutine if colour == "async" else plain
+    )
     shop = Shop(colour, Guard("memory://"), inner, rejected=[PermissionError])
     with pytest.raises(InDoubt) as caught:
         shop.charge()

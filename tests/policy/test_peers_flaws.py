@@ -140,7 +140,8 @@ class StoppedByAnotherLibrary(BaseException):
 
 
 @pytest.mark.parametrize(
-    "stop", [KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError, StoppedByAnotherLibrary]
+    "stop",
+    [KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError, StoppedByAnotherLibrary],
 )
 def test_being_stopped_says_nothing_about_the_dependency(stop):
     subject, _ = circuit(consecutive=1, counts_as_failure=frozenset({Bucket.UNKNOWN}))
@@ -237,7 +238,9 @@ def test_its_failures_are_classified_not_all_exceptions():
 def test_one_sick_process_does_not_open_everybodys():
     """A state that is shared as it is, is the state of whoever wrote last."""
     store = MemoryStore()
-    (sick, _), (well, _), (third, _) = (circuit(node=name, shared=store, consecutive=1) for name in ("sick", "well", "third"))
+    (sick, _), (well, _), (third, _) = (
+        circuit(node=name, shared=store, consecutive=1) for name in ("sick", "well", "third")
+    )
     fail(sick)
     for one in (sick, well, third, well):
         one.share()

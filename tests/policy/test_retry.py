@@ -1,4 +1,6 @@
-"""`retry` for plain functions and blocks, in both colours, with breaker and budget, and without a store."""
+"""`retry` for plain functions and blocks, in both colours, with breaker and budget, and without
+a store.
+"""
 
 import asyncio
 import functools
@@ -49,7 +51,11 @@ class Called:
         return self._plain(value)
 
     def __call__(self, *args, **kwargs):
-        return asyncio.run(self._function(*args, **kwargs)) if self._async else self._function(*args, **kwargs)
+        return (
+            asyncio.run(self._function(*args, **kwargs))
+            if self._async
+            else self._function(*args, **kwargs)
+        )
 
 
 @pytest.fixture(params=COLOURS)
@@ -92,7 +98,9 @@ def test_an_error_speaks_for_a_function_that_makes_one_request(called):
 
 def test_it_gives_up_with_a_marker_and_says_why(called):
     call = called(*[REFUSED] * 9)
-    with pytest.raises(GaveUp, match=r"attempt 3 ended with ConnectionRefusedError.*It was tried 3 times") as caught:
+    with pytest.raises(
+        GaveUp, match=r"attempt 3 ended with ConnectionRefusedError.*It was tried 3 times"
+    ) as caught:
         call()
     assert call.calls == 3
     assert caught.value.marker in str(caught.value)
@@ -130,7 +138,10 @@ def test_layers_inside_each_other_do_not_multiply(called):
 
 def test_who_gave_up_says_what_all_attempts_together_say(called):
     """The last connection was refused; the first request left all the same."""
-    for errors, certainty in (([REFUSED] * 3, Certainty.NOT_SENT), ([TimeoutError(), REFUSED, REFUSED], Certainty.AMBIGUOUS)):
+    for errors, certainty in (
+        ([REFUSED] * 3, Certainty.NOT_SENT),
+        ([TimeoutError(), REFUSED, REFUSED], Certainty.AMBIGUOUS),
+    ):
         with pytest.raises(GaveUp) as caught:
             called(*errors, kind="idempotent_write")()
         assert caught.value.effectonce_verdict.certainty is certainty
@@ -315,9 +326,19 @@ def test_one_attempt_is_one_attempt_whatever_it_meets(called, policy):
 
 
 def test_what_is_not_given_is_filled_in():
-    given = [{}, {"attempts": 3}, {"throttled_attempts": 7}, {"attempts": 3, "throttled_attempts": 7}]
+    given = [
+        {},
+        {"attempts": 3},
+        {"throttled_attempts": 7},
+        {"attempts": 3, "throttled_attempts": 7},
+    ]
 
-    assert [(Retry(**each).attempts, Retry(**each).throttled_attempts) for each in given] == [(5, 10), (3, 3), (5, 7), (3, 7)]
+    assert [(Retry(**each).attempts, Retry(**each).throttled_attempts) for each in given] == [
+        (5, 10),
+        (3, 3),
+        (5, 7),
+        (3, 7),
+    ]
 
 
 def test_throttled_attempts_make_sense_or_are_refused():
@@ -513,7 +534,11 @@ def test_what_cannot_be_called_cannot_be_retried(thing):
 @pytest.mark.parametrize("jitter", Jitter)
 def test_no_jitter_exceeds_the_cap_even_if_the_base_does(jitter):
     """As with `throttled_base_s`, which nobody has to lower together with `cap_s`."""
-    drawn = [delay(jitter, 3, previous_s, 1.0, 0.25, rng) for previous_s in (0.0, 9.0) for rng in (lambda: 0.0, lambda: 0.99)]
+    drawn = [
+        delay(jitter, 3, previous_s, 1.0, 0.25, rng)
+        for previous_s in (0.0, 9.0)
+        for rng in (lambda: 0.0, lambda: 0.99)
+    ]
     assert max(drawn) <= 0.25
 
 

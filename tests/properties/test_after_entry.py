@@ -1,8 +1,10 @@
-"""Once a tool was entered, nothing it returns, changes or fails to use, no change of its contract, no clock and no record that vanishes may
-lead to a second send that the downstream cannot recognise, or to an outcome that is not true.
+"""Once a tool was entered, nothing it returns, changes or fails to use, no change of its
+contract, no clock and no record that vanishes may lead to a second send that the downstream
+cannot recognise, or to an outcome that is not true.
 
-One effect is asked for again and again, as an orchestrator would: by processes that die, under contracts that change between two deploys.
-The world counts what reached it. `EFFECTONCE_SOAK=20000` plays as many new histories; otherwise it is the same 150 each time.
+One effect is asked for again and again, as an orchestrator would: by processes that die, under
+contracts that change between two deploys. The world counts what reached it.
+`EFFECTONCE_SOAK=20000` plays as many new histories; otherwise it is the same 150 each time.
 """
 
 import asyncio
@@ -29,7 +31,9 @@ from effectonce.testing.clock import FakeClock
 HISTORIES = int(os.environ.get("EFFECTONCE_SOAK", "150"))
 WINDOW_S, LEASE_S = 3600.0, 30.0
 CONTRACTS = tuple(
-    (kind, downstream) for kind in ("idempotent_write", "write", "irreversible") for downstream in ("none", "key")
+    (kind, downstream)
+    for kind in ("idempotent_write", "write", "irreversible")
+    for downstream in ("none", "key")
 )
 LAZY = {
     "coroutine": lambda: asyncio.sleep(0),
@@ -70,7 +74,9 @@ class World:
     alive: bool = True
 
     def key(self):
-        """What the tool sends with its request. Here, and not in the code of the tool: that would be looked at."""
+        """What the tool sends with its request. Here, and not in the code of the tool: that
+        would be looked at.
+        """
         return current_effect().downstream_key if self.keeps_word else None
 
     @property
@@ -122,7 +128,14 @@ def deployed(world, store, call, script):
     declared = Downstream.key(window=WINDOW_S) if downstream == "key" else downstream
     retry = Retry(base_s=0, cap_s=0, attempts=3)
 
-    @guard.tool(kind=kind, downstream=declared, retry=retry, wait_s=0, lease_s=LEASE_S, accept_store_loss=True)
+    @guard.tool(
+        kind=kind,
+        downstream=declared,
+        retry=retry,
+        wait_s=0,
+        lease_s=LEASE_S,
+        accept_store_loss=True,
+    )
     def pay(order: dict):
         run = next(script)
         key = world.key() if downstream == "key" else None
@@ -137,7 +150,8 @@ def deployed(world, store, call, script):
             store._records.clear()
             store._open.clear()
         elif run.dies and (key is not None or downstream == "none"):
-            # Of a process that died nobody knows what it did not read: there a tool that breaks its word is not noticed.
+            # Of a process that died nobody knows what it did not read: there a tool that breaks
+            # its word is not noticed.
             world.alive = False
             raise Died
         if run.error == "after":

@@ -1,4 +1,6 @@
-"""The breaker's machine beside a model that remembers everything and looks at it naively each time."""
+"""The breaker's machine beside a model that remembers everything and looks at it naively each
+time.
+"""
 
 import pytest
 from hypothesis import given
@@ -33,7 +35,14 @@ class Naive:
 
     def __init__(self, policy):
         self.policy, self.phase, self.generation, self.until = policy, Phase.CLOSED, 1, None
-        self.history, self.out, self.good, self.story, self.last_s, self.since = [], {}, 0, 0, 0.0, 0.0
+        self.history, self.out, self.good, self.story, self.last_s, self.since = (
+            [],
+            {},
+            0,
+            0,
+            0.0,
+            0.0,
+        )
 
     def change(self, phase, now):
         self.phase, self.since, self.generation = phase, now, self.generation + 1
@@ -42,7 +51,9 @@ class Naive:
     def open(self, now):
         if self.phase is Phase.CLOSED and now - self.since >= self.last_s:
             self.story = 0
-        self.last_s = min(self.policy.open_max_s, self.policy.open_s * self.policy.growth**self.story)
+        self.last_s = min(
+            self.policy.open_max_s, self.policy.open_s * self.policy.growth**self.story
+        )
         self.story += 1
         self.change(Phase.OPEN, now)
         self.until = now + self.last_s
@@ -69,7 +80,9 @@ class Naive:
     def failures(self, now):
         if self.policy.window_calls is not None:
             return sum(failed for _, failed, _ in self.history[-self.policy.window_calls :])
-        return sum(failed and now - then <= self.policy.window_s for then, failed, _ in self.history)
+        return sum(
+            failed and now - then <= self.policy.window_s for then, failed, _ in self.history
+        )
 
     def ended(self, permit, now, failed, slow):
         self.out.pop(permit, None)
@@ -83,9 +96,15 @@ class Naive:
         self.history.append((now, failed, slow))
         in_a_row = failed and self.in_a_row()
         seen = self.window(now)
-        too_many = failed and self.policy.failures is not None and self.failures(now) >= self.policy.failures
+        too_many = (
+            failed
+            and self.policy.failures is not None
+            and self.failures(now) >= self.policy.failures
+        )
         enough = len(seen) >= self.policy.minimum and (failed or slow)
-        rate = self.policy.rate is not None and sum(f for _, f, _ in seen) >= self.policy.rate * len(seen)
+        rate = self.policy.rate is not None and sum(
+            f for _, f, _ in seen
+        ) >= self.policy.rate * len(seen)
         slowness = sum(s for _, _, s in seen) >= self.policy.slow_rate * len(seen)
         if in_a_row or too_many or (enough and (rate or slowness)):
             self.open(now)
@@ -173,11 +192,20 @@ class BreakerMachine(RuleBasedStateMachine):
 TestBreakerMachine = BreakerMachine.TestCase
 
 
-@pytest.mark.parametrize("window", [LastCalls(4), LastSeconds(10.0)], ids=lambda window: type(window).__name__)
+@pytest.mark.parametrize(
+    "window", [LastCalls(4), LastSeconds(10.0)], ids=lambda window: type(window).__name__
+)
 @given(calls=st.lists(st.tuples(st.sampled_from([0.0, 0.5, 4.0, 11.0]), FLAG, FLAG)))
 def test_a_window_is_the_sum_of_what_is_in_it(window, calls):
     window.clear()
-    naive = Naive(Breaker(rate=0.5, minimum=1, window_s=10.0, window_calls=4 if isinstance(window, LastCalls) else None))
+    naive = Naive(
+        Breaker(
+            rate=0.5,
+            minimum=1,
+            window_s=10.0,
+            window_calls=4 if isinstance(window, LastCalls) else None,
+        )
+    )
     now = 0.0
     for pause, failed, slow in calls:
         now += pause
@@ -185,4 +213,8 @@ def test_a_window_is_the_sum_of_what_is_in_it(window, calls):
         naive.history.append((now, failed, slow))
 
     seen = naive.window(now)
-    assert (window.calls, window.failed, window.slow) == (len(seen), sum(f for _, f, _ in seen), sum(s for _, _, s in seen))
+    assert (window.calls, window.failed, window.slow) == (
+        len(seen),
+        sum(f for _, f, _ in seen),
+        sum(s for _, _, s in seen),
+    )

@@ -1,4 +1,6 @@
-"""A run in a run, killed, taken over and cancelled at any moment: what landed is undone, once, and nothing lands after the end."""
+"""A run in a run, killed, taken over and cancelled at any moment: what landed is undone, once,
+and nothing lands after the end.
+"""
 
 import contextvars
 import random
@@ -21,7 +23,9 @@ class Killed(BaseException):
 
 
 class Stormy(MemoryStore):
-    """The reference; its caller may be killed before or after any op, and others may do something first."""
+    """The reference; its caller may be killed before or after any op, and others may do
+    something first.
+    """
 
     def __init__(self, clock, rng):
         super().__init__(clock=clock)
@@ -72,7 +76,9 @@ class World:
                 raise ConnectionError("the answer is lost")
 
         at_once = guard.tool(kind="write", retry=ONCE, wait_s=0, name="at_once")(pay)
-        in_two = guard.tool(kind="write", retry=ONCE, wait_s=0, name="in_two", separate_dispatch=True)(pay)
+        in_two = guard.tool(
+            kind="write", retry=ONCE, wait_s=0, name="in_two", separate_dispatch=True
+        )(pay)
         undo = guard.tool(kind="idempotent_write", retry=ONCE, wait_s=0, name="undo")(give_back)
 
         @guard.workflow(runs=ROUNDS * ROUNDS, lease_s=10, wait_s=0)
@@ -111,7 +117,9 @@ class World:
         for record in guard.in_doubt():
             n = decode(record.request.arguments).content["n"]
             if n in self.landed:
-                guard.confirm(record.request.key, result=None, by="ann", reason="it is in the ledger")
+                guard.confirm(
+                    record.request.key, result=None, by="ann", reason="it is in the ledger"
+                )
             else:
                 guard.refute(record.request.key, by="ann", reason="it is not in the ledger")
 

@@ -32,7 +32,9 @@ def records(draw):
         created_at=0.0,
         sends=draw(st.integers(1, 3)) if sent else 0,
         first_dispatch_at=draw(MOMENTS),
-        dedup_until=draw(MOMENTS | st.just(inf)) if state in (State.COMPLETED, State.FAILED, State.TOMBSTONE) else inf,
+        dedup_until=draw(MOMENTS | st.just(inf))
+        if state in (State.COMPLETED, State.FAILED, State.TOMBSTONE)
+        else inf,
     )
 
 

@@ -1,4 +1,6 @@
-"""Whatever a tool does to the connection that it was lent: the outcome is true, and the next caller goes on."""
+"""Whatever a tool does to the connection that it was lent: the outcome is true, and the next
+caller goes on.
+"""
 
 import contextlib
 import os
@@ -16,7 +18,8 @@ from effectonce.stores.postgres import PostgresStore
 from effectonce.stores.sqlite import SqliteStore
 
 KEPT = []  # what tools keep after their call
-LONG = 20 if "EFFECTONCE_SOAK" in os.environ else 1  # the same each time, unless it is to find something new
+# the same each time, unless it is to find something new
+LONG = 20 if "EFFECTONCE_SOAK" in os.environ else 1
 ROW = "INSERT INTO ledger VALUES (1)"
 TABLE = "CREATE TABLE IF NOT EXISTS ledger (amount int)"
 
@@ -73,31 +76,45 @@ SQLITE = COMMON | {
     "script": lambda connection: connection.executescript("COMMIT; SELECT 1"),
     "authorizer": lambda connection: connection.set_authorizer(None),
     "deserialize": lambda connection: connection.deserialize(b""),
-    "dicts": lambda connection: setattr(connection, "row_factory", lambda cursor, row: {"row": row}),
+    "dicts": lambda connection: setattr(
+        connection, "row_factory", lambda cursor, row: {"row": row}
+    ),
     "bytes": lambda connection: setattr(connection, "text_factory", bytes),
     "locking": lambda connection: connection.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall(),
     "progress": lambda connection: connection.set_progress_handler(lambda: 1, 1),
-    "half read write": lambda connection: KEPT.append(connection.execute("INSERT INTO twice VALUES (1), (2) RETURNING a")),
+    "half read write": lambda connection: KEPT.append(
+        connection.execute("INSERT INTO twice VALUES (1), (2) RETURNING a")
+    ),
 }
 POSTGRES = COMMON | {
-    "set isolation": lambda connection: connection.execute("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE"),
+    "set isolation": lambda connection: connection.execute(
+        "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE"
+    ),
     "chain": lambda connection: connection.execute("ROLLBACK AND CHAIN"),
     "prepare": lambda connection: connection.execute("PREPARE TRANSACTION 'x'"),
     "time out": lambda connection: connection.execute("SET LOCAL statement_timeout = '1ms'"),
     "pipeline": lambda connection: connection.pgconn.enter_pipeline_mode(),
     "half a copy": lambda connection: connection.pgconn.exec_(b"COPY ledger FROM STDIN"),
-    "server cursor": lambda connection: connection.execute("DECLARE named CURSOR FOR SELECT generate_series(1, 9)"),
+    "server cursor": lambda connection: connection.execute(
+        "DECLARE named CURSOR FOR SELECT generate_series(1, 9)"
+    ),
     "finish": lambda connection: connection.pgconn.finish(),
-    "terminate": lambda connection: connection.execute("SELECT pg_terminate_backend(pg_backend_pid())"),
+    "terminate": lambda connection: connection.execute(
+        "SELECT pg_terminate_backend(pg_backend_pid())"
+    ),
 }
 
 
 def misuse(ways):
-    """A few of these, the last of which may take psycopg's own lock for ever: whatever came after it would wait inside of psycopg."""
+    """A few of these, the last of which may take psycopg's own lock for ever: whatever came
+    after it would wait inside of psycopg.
+    """
     endless = {"half a copy", "pipeline"}
     actions = st.lists(st.sampled_from(sorted(set(ways) - endless)), max_size=4)
     return st.tuples(
-        actions | st.tuples(actions, st.sampled_from(sorted(ways))).map(lambda both: [*both[0], both[1]]), st.booleans()
+        actions
+        | st.tuples(actions, st.sampled_from(sorted(ways))).map(lambda both: [*both[0], both[1]]),
+        st.booleans(),
     )
 
 
@@ -117,7 +134,14 @@ def obey(open_store, ways, actions, raises):
         if place == 1:
             runs.append(place)
             for action in actions:
-                with contextlib.suppress(sqlite3.Error, psycopg.Error, EffectOnceError, KeyError, AttributeError, TypeError):
+                with contextlib.suppress(
+                    sqlite3.Error,
+                    psycopg.Error,
+                    EffectOnceError,
+                    KeyError,
+                    AttributeError,
+                    TypeError,
+                ):
                     ways[action](connection)
             if raises:
                 raise KeyError("the tool fails")

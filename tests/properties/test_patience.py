@@ -1,4 +1,6 @@
-"""Any policy, any errors, any durations, in virtual time: nothing begins after the deadline, and delays at the cap are still spread."""
+"""Any policy, any errors, any durations, in virtual time: nothing begins after the deadline, and
+delays at the cap are still spread.
+"""
 
 import random
 
@@ -11,9 +13,19 @@ from effectonce._core.retry_flow import plain_call
 from effectonce._core.retry_state import Env, Retrying, RetryState
 
 SECONDS = st.floats(0, 100)
-WORTHWHILE = (Bucket.RATE_LIMIT, Bucket.OVERLOADED, Bucket.SERVER_ERROR, Bucket.NO_ANSWER, Bucket.UNREACHABLE)
+WORTHWHILE = (
+    Bucket.RATE_LIMIT,
+    Bucket.OVERLOADED,
+    Bucket.SERVER_ERROR,
+    Bucket.NO_ANSWER,
+    Bucket.UNREACHABLE,
+)
 VERDICTS = st.builds(
-    Verdict, st.sampled_from(WORTHWHILE), st.sampled_from(Certainty), st.just(""), st.none() | st.floats(0, 1000)
+    Verdict,
+    st.sampled_from(WORTHWHILE),
+    st.sampled_from(Certainty),
+    st.just(""),
+    st.none() | st.floats(0, 1000),
 )
 
 
@@ -31,8 +43,15 @@ def policies(draw):
     }
 
 
-@given(policies(), st.lists(st.tuples(VERDICTS, st.floats(0, 5)), min_size=1, max_size=50), st.booleans(), st.integers())
-def test_nothing_begins_after_the_deadline_and_no_delay_is_shorter_than_asked(policy, failures, repeatable, seed):
+@given(
+    policies(),
+    st.lists(st.tuples(VERDICTS, st.floats(0, 5)), min_size=1, max_size=50),
+    st.booleans(),
+    st.integers(),
+)
+def test_nothing_begins_after_the_deadline_and_no_delay_is_shorter_than_asked(
+    policy, failures, repeatable, seed
+):
     now, left, sleeps, ends = 0.0, list(failures), [], []
 
     def classify(_):
@@ -46,9 +65,9 @@ def test_nothing_begins_after_the_deadline_and_no_delay_is_shorter_than_asked(po
         while True:
             if isinstance(op, Sleep):
                 assert op.seconds >= (left[0][0].retry_after_s or 0.0)
-                assert op.seconds <= policy["cap_s"] + policy["throttled_base_s"] + policy["base_s"] + (
-                    left[0][0].retry_after_s or 0
-                )
+                assert op.seconds <= policy["cap_s"] + policy["throttled_base_s"] + policy[
+                    "base_s"
+                ] + (left[0][0].retry_after_s or 0)
                 now += op.seconds
                 sleeps.append(op.seconds)
                 op = flow.send(None)
@@ -59,7 +78,11 @@ def test_nothing_begins_after_the_deadline_and_no_delay_is_shorter_than_asked(po
                 op = flow.send(Raised(RuntimeError()))
     except StopIteration as done:
         over = done.value
-    most = policy["attempts"] if policy["attempts"] == 1 else max(policy["attempts"], policy["throttled_attempts"])
+    most = (
+        policy["attempts"]
+        if policy["attempts"] == 1
+        else max(policy["attempts"], policy["throttled_attempts"])
+    )
     assert over.attempts == len(ends) + 1 <= most
     assert over.attempts - patience.refusals <= policy["attempts"]
     assert sum(sleeps) < policy["deadline_s"] or not sleeps

@@ -1,4 +1,6 @@
-"""Providers as data: every file reads, every fact has its source, and a wrong file or name says what is wrong."""
+"""Providers as data: every file reads, every fact has its source, and a wrong file or name says
+what is wrong.
+"""
 
 import re
 import subprocess
@@ -39,7 +41,9 @@ errors = { unverified = true }
 
 def test_every_file_is_listed_and_no_other_name():
     assert providers() == NAMES
-    assert {"stripe.v1", "paypal.orders", "razorpay.payouts", "google.calendar", "twilio"} <= set(NAMES)
+    assert {"stripe.v1", "paypal.orders", "razorpay.payouts", "google.calendar", "twilio"} <= set(
+        NAMES
+    )
     assert len(NAMES) == 37
 
 
@@ -61,7 +65,9 @@ def test_every_fact_has_a_link_and_a_date_or_is_unverified(name):
             assert (fact.link, fact.date) == (None, None), field
         else:
             assert re.fullmatch(r"https://[^\s|]+", fact.link), field
-            assert date(2026, 11, 1) <= fact.date <= datetime.now(UTC).date() + timedelta(days=1), field
+            assert date(2026, 11, 1) <= fact.date <= datetime.now(UTC).date() + timedelta(days=1), (
+                field
+            )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -69,7 +75,11 @@ def test_what_is_claimed_of_errors_and_probes_stands_on_a_page(name):
     found = provider(name)
 
     assert not found.errors or not found.facts.errors.unverified
-    assert found.probe is None or not found.probe.not_found_is_proof or not found.facts.probe.unverified
+    assert (
+        found.probe is None
+        or not found.probe.not_found_is_proof
+        or not found.facts.probe.unverified
+    )
 
 
 def test_no_page_says_that_what_is_not_found_did_not_happen():
@@ -80,13 +90,23 @@ def test_no_page_says_that_what_is_not_found_did_not_happen():
 
 
 def test_every_field_about_repeats_has_a_fact():
-    assert {f.name for f in fields(Facts)} == {f.name for f in fields(Provider)} - {"name", "title", "summary", "facts"}
+    assert {f.name for f in fields(Facts)} == {f.name for f in fields(Provider)} - {
+        "name",
+        "title",
+        "summary",
+        "facts",
+    }
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_without_a_key_nothing_is_remembered_and_a_repeat_runs_again(name):
     found = provider(name)
-    nothing = (found.key.name, found.window_s, found.stored, found.repeat) == (None, None, "nothing", "runs_again")
+    nothing = (found.key.name, found.window_s, found.stored, found.repeat) == (
+        None,
+        None,
+        "nothing",
+        "runs_again",
+    )
 
     assert nothing == (found.key.where == "none")
 
@@ -105,7 +125,10 @@ def test_some_facts_that_people_get_wrong():
     assert provider("paypal.orders").window_s == 6 * 3600
     assert provider("paypal.payments").window_s == 45 * 86400
     assert (provider("moov").window_s, provider("moov").repeat) == ("no end", "conflict")
-    assert (provider("square").window_s, provider("square").facts.window_s.unverified) == (None, False)
+    assert (provider("square").window_s, provider("square").facts.window_s.unverified) == (
+        None,
+        False,
+    )
     assert not re.fullmatch(provider("mangopay").key.pattern, "a" * 20 + "_")
     assert not re.fullmatch(provider("google.calendar").key.pattern, "refund-17")
     assert (provider("stripe.v1").stored, provider("checkout").stored) == ("all", "successes")
@@ -116,14 +139,21 @@ def test_some_facts_that_people_get_wrong():
 
 @pytest.mark.parametrize(
     ("wrong", "near"),
-    [("stirpe.v1", "'stripe.v1'"), ("paypal", "'paypal.orders', 'paypal.payments' or 'paypal.vault'"), ("Twilio", "'twilio'")],
+    [
+        ("stirpe.v1", "'stripe.v1'"),
+        ("paypal", "'paypal.orders', 'paypal.payments' or 'paypal.vault'"),
+        ("Twilio", "'twilio'"),
+    ],
 )
 def test_a_wrong_name_has_a_guess(wrong, near):
     with pytest.raises(ContractViolation) as raised:
         provider(wrong)
 
     assert str(raised.value).startswith(f"there is no provider {wrong!r}. Did you mean {near}")
-    assert raised.value.corrective_action == "All names: effectonce.providers.providers(), or `effectonce provider list`."
+    assert (
+        raised.value.corrective_action
+        == "All names: effectonce.providers.providers(), or `effectonce provider list`."
+    )
 
 
 @pytest.mark.parametrize("wrong", ["", "xyzzy", "../data/twilio", "data/twilio", "twilio.toml"])
@@ -150,18 +180,34 @@ def test_a_file_needs_no_more_than_what_is_known():
         ('title = "Bank"', "", "title"),
         ('where = "header"', 'where = "cookie"', r"\$\.key\.where"),
         ('where = "header"', 'where = "header"\nlenght_max = 3', r"lenght_max.*\$\.key"),
-        ('where = "header"', 'where = "header"\nlength_min = 9\nlength_max = 3', r"length_min.*\$\.key"),
+        (
+            'where = "header"',
+            'where = "header"\nlength_min = 9\nlength_max = 3',
+            r"length_min.*\$\.key",
+        ),
         ('where = "header"', 'where = "header"\npattern = "["', r"pattern.*\$\.key"),
         ('where = "header"', 'where = "none"', r"name.*\$\.key"),
         ('name = "Idempotency-Key"', "", r"name.*\$\.key"),
         ('title = "Bank"', 'title = "Bank"\nwindow_s = "for some days"', r"\$\.window_s"),
         ('title = "Bank"', 'title = "Bank"\nwindow_s = 0', r"\$\.window_s"),
         ('title = "Bank"', 'title = "Bank"\nrepeat = "replays"', r"\$\.repeat"),
-        ('title = "Bank"', 'title = "Bank"\nerrors = [{ status = 409 }]', r"meaning.*\$\.errors\[0\]"),
-        ('title = "Bank"', 'title = "Bank"\nerrors = [{ meaning = "refused" }]', r"status.*\$\.errors\[0\]"),
+        (
+            'title = "Bank"',
+            'title = "Bank"\nerrors = [{ status = 409 }]',
+            r"meaning.*\$\.errors\[0\]",
+        ),
+        (
+            'title = "Bank"',
+            'title = "Bank"\nerrors = [{ meaning = "refused" }]',
+            r"status.*\$\.errors\[0\]",
+        ),
         ("probe = { unverified = true }", "", "probe"),
         ("probe = { unverified = true }", "probe = { }", r"unverified.*\$\.facts\.probe"),
-        ("probe = { unverified = true }", "probe = { unverified = true, date = 2026-11-17 }", r"unverified.*\$\.facts\.probe"),
+        (
+            "probe = { unverified = true }",
+            "probe = { unverified = true, date = 2026-11-17 }",
+            r"unverified.*\$\.facts\.probe",
+        ),
         ('"https://bank.example/docs"', '"http://bank.example/docs"', r"https.*\$\.facts\.key"),
         (", date = 2026-11-17", ', date = "last week"', r"\$\.facts\.key\.date"),
         (", date = 2026-11-17", "", r"date.*\$\.facts\.key"),
@@ -197,8 +243,9 @@ def test_what_was_never_verified_is_not_outdated():
 
 def test_reading_a_provider_imports_no_sdk_and_listing_reads_no_file():
     code = (
-        "import sys; from effectonce.providers import provider, providers; providers(); print('tomllib' in sys.modules);"
-        "provider('stripe.v1'); print(sorted(set(sys.modules) & {'stripe', 'httpx', 'requests', 'click', 'rich', 'asyncio'}))"
+        "import sys; from effectonce.providers import provider, providers; providers();"
+        " print('tomllib' in sys.modules);provider('stripe.v1'); print(sorted(set(sys.modules) &"
+        " {'stripe', 'httpx', 'requests', 'click', 'rich', 'asyncio'}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 

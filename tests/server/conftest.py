@@ -36,7 +36,9 @@ def shop(guard):
 
 def browser(guard, access, **options):
     """One that follows nothing by itself, and says where its requests come from."""
-    return TestClient(app(guard, access=lambda _: access), headers=OURS, follow_redirects=False, **options)
+    return TestClient(
+        app(guard, access=lambda _: access), headers=OURS, follow_redirects=False, **options
+    )
 
 
 @pytest.fixture

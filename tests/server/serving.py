@@ -43,9 +43,24 @@ def filled(folder, more=lambda shop: None):
 @contextmanager
 def serving(desk, *arguments, first="stdout"):
     """It, and the first line that it prints."""
-    command = [sys.executable, "-m", "effectonce.cli", "serve", "--listen", "127.0.0.1:0", *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "effectonce.cli",
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        *arguments,
+    ]
     environ = environment(EFFECTONCE_STORE=desk.url, SERVED=desk.url, PYTHONUNBUFFERED="1")
-    process = subprocess.Popen(command, cwd=desk.folder, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command,
+        cwd=desk.folder,
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         yield process, getattr(process, first).readline().strip()
     finally:

@@ -2,7 +2,16 @@
 
 import contextlib
 
-from effectonce import CannotTell, Downstream, Found, NotSent, Rejected, Retry, breaker, current_effect
+from effectonce import (
+    CannotTell,
+    Downstream,
+    Found,
+    NotSent,
+    Rejected,
+    Retry,
+    breaker,
+    current_effect,
+)
 from effectonce.observe import Audit
 from effectonce.workflows import Run
 
@@ -18,12 +27,19 @@ class Shop:
         self.audit = Audit(guard)
         guard.observe(self.audit)
         self.refund = guard.tool(kind="write", volatile=["reason"], retry=ONCE)(self._refund)
-        self.book = guard.tool(kind="write", downstream=Downstream.key(window=3600), retry=ONCE)(self._book)
-        self.ship = guard.tool(kind="write", downstream="key", retry=ONCE, breaker=breaker("carrier"))(self._ship)
-        self.call_back = guard.tool(kind="write", downstream="key", retry=ONCE)(self._call_back)
-        self.mail = guard.tool(kind="write", downstream="probe", retry=ONCE, breaker=breaker("mail", shared=guard.store))(
-            self._mail
+        self.book = guard.tool(kind="write", downstream=Downstream.key(window=3600), retry=ONCE)(
+            self._book
         )
+        self.ship = guard.tool(
+            kind="write", downstream="key", retry=ONCE, breaker=breaker("carrier")
+        )(self._ship)
+        self.call_back = guard.tool(kind="write", downstream="key", retry=ONCE)(self._call_back)
+        self.mail = guard.tool(
+            kind="write",
+            downstream="probe",
+            retry=ONCE,
+            breaker=breaker("mail", shared=guard.store),
+        )(self._mail)
         self.mail.probe(self._was_it_mailed)
         self.post = guard.tool(kind="write", downstream="probe", retry=ONCE)(self._post)
         self.post.probe(self._was_it_posted)

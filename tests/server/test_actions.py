@@ -32,7 +32,11 @@ def test_it_happened(shop, operator):
     assert answer.status_code == 303
     assert "Written down: it happened." in operator.get(answer.headers["location"]).text
     record = shop.record(doubt)
-    assert (str(record.state), record.settled_by, record.reason) == ("completed", "ada", "ticket 812")
+    assert (str(record.state), record.settled_by, record.reason) == (
+        "completed",
+        "ada",
+        "ticket 812",
+    )
     with shop.guard.step("chat", "step"):
         assert shop.refund("pay_lost", 1) == {"receipt": 90071992547409931}
     assert shop.ledger == ["pay_lost"]
@@ -93,10 +97,15 @@ def test_a_page_that_is_stale_says_what_changed(shop, operator, guard):
     old = seen(operator, f"/effects/{doubt}")
     guard.refute(shop.record(doubt).request.key, by="bob", reason="not on the statement")
 
-    answer = operator.post(f"/effects/{doubt}/confirm", data={"result": "1", "reason": "x", "seen": old})
+    answer = operator.post(
+        f"/effects/{doubt}/confirm", data={"result": "1", "reason": "x", "seen": old}
+    )
 
     assert answer.status_code == 409
-    assert "When you opened the page it was in doubt; now it is failed. It did not happen: bob says so." in answer.text
+    assert (
+        "When you opened the page it was in doubt; now it is failed. It did not happen: bob"
+        " says so." in answer.text
+    )
     assert shop.record(doubt).settled_by == "bob"
 
 
@@ -104,7 +113,12 @@ def test_a_form_that_does_not_say_what_was_seen_is_refused(shop, operator):
     doubt = shop.call("chat", "_refund", payment_id="pay_lost", amount_minor=1)
 
     for act in ACTS:
-        assert operator.post(f"/effects/{doubt}/{act}", data={"reason": "x", "result": "1"}).status_code == 409
+        assert (
+            operator.post(
+                f"/effects/{doubt}/{act}", data={"reason": "x", "result": "1"}
+            ).status_code
+            == 409
+        )
     assert shop.state(doubt) == "in_doubt"
 
 
@@ -113,7 +127,10 @@ def test_two_who_decide_at_once_are_one_decision(shop, operator, guard):
     form = {"reason": "x", "seen": seen(operator, f"/effects/{doubt}")}
     other = browser(guard, Access("bob", acts=True))
 
-    answers = [operator.post(f"/effects/{doubt}/refute", data=form), other.post(f"/effects/{doubt}/refute", data=form)]
+    answers = [
+        operator.post(f"/effects/{doubt}/refute", data=form),
+        other.post(f"/effects/{doubt}/refute", data=form),
+    ]
 
     assert [answer.status_code for answer in answers] == [303, 409]
     assert shop.record(doubt).settled_by == "ada"
@@ -150,7 +167,10 @@ def test_where_the_key_is_honoured_the_next_call_may_send_it_again(shop, operato
 
     answer = decide(operator, booked, "retry")
 
-    assert "Written down: the next call sends the same request again" in operator.get(answer.headers["location"]).text
+    assert (
+        "Written down: the next call sends the same request again"
+        in operator.get(answer.headers["location"]).text
+    )
     shop.call("trip", "_book", seat="1A")
     assert shop.record(booked).sends == 2
 
@@ -236,7 +256,10 @@ def test_a_redrive_needs_a_reason(shop, operator):
     letter = shop.call("trip", "_ship", parcel="p1")
     shop.is_open = True
 
-    for answer in (decide(operator, letter, "redrive", reason=" "), operator.post("/letters/redrive?tool=_ship", data={})):
+    for answer in (
+        decide(operator, letter, "redrive", reason=" "),
+        operator.post("/letters/redrive?tool=_ship", data={}),
+    ):
         assert answer.status_code == 422
     assert shop.ledger == []
 
@@ -261,7 +284,10 @@ def test_a_run_is_ended(shop, operator):
         shop.order("ord_1")
     run = re.search(r'href="/workflows/(eff_\w+)"', operator.get("/workflows").text)[1]
 
-    answer = operator.post(f"/effects/{run}/cancel", data={"reason": "withdrawn", "seen": seen(operator, f"/workflows/{run}")})
+    answer = operator.post(
+        f"/effects/{run}/cancel",
+        data={"reason": "withdrawn", "seen": seen(operator, f"/workflows/{run}")},
+    )
 
     assert answer.headers["location"] == f"/workflows/{run}?done=cancel"
     page = operator.get(answer.headers["location"]).text
@@ -277,19 +303,28 @@ def test_read_only_hides_and_refuses(shop, viewer):
     for reference, state in ((doubt, "in_doubt-1"), (letter, "claimed-0")):
         assert 'method="post"' not in viewer.get(f"/effects/{reference}").text
         for act in ACTS:
-            answer = viewer.post(f"/effects/{reference}/{act}", data={"reason": "x", "result": "1", "seen": state})
+            answer = viewer.post(
+                f"/effects/{reference}/{act}", data={"reason": "x", "result": "1", "seen": state}
+            )
             assert answer.status_code == 403
             assert "This is read-only" in answer.text
     assert viewer.post("/letters/redrive?tool=_ship", data={"reason": "x"}).status_code == 403
     assert "<form" not in viewer.get("/letters/redrive?tool=_ship").text
-    assert (shop.state(doubt), shop.state(letter), shop.ledger) == ("in_doubt", "claimed", ["pay_lost"])
+    assert (shop.state(doubt), shop.state(letter), shop.ledger) == (
+        "in_doubt",
+        "claimed",
+        ["pay_lost"],
+    )
 
 
 def test_nothing_is_decided_by_a_get(shop, operator):
     doubt = shop.call("chat", "_refund", payment_id="pay_lost", amount_minor=1)
 
     for act in ACTS:
-        assert operator.get(f"/effects/{doubt}/{act}?reason=x&result=1&seen=in_doubt-1").status_code == 405
+        assert (
+            operator.get(f"/effects/{doubt}/{act}?reason=x&result=1&seen=in_doubt-1").status_code
+            == 405
+        )
     assert shop.state(doubt) == "in_doubt"
 
 

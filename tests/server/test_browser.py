@@ -23,7 +23,9 @@ def chromium():
     path = shutil.which("chromium")
     assert path, "chromium is missing. As root: apt-get install chromium fonts-liberation"
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS, timeout=PATIENT_MS)
+        browser = playwright.chromium.launch(
+            executable_path=path, args=ARGUMENTS, timeout=PATIENT_MS
+        )
         yield browser
         browser.close()
 
@@ -31,7 +33,12 @@ def chromium():
 def more(shop):
     """Names and errors as long and as nasty as they come."""
     shop.call(NASTY, NASTY, text=NASTY)
-    shop.call("support/ticket/2026-11-16/" + "0123456789abcdef" * 8, "_refund", payment_id="pay_lost_2", amount_minor=1)
+    shop.call(
+        "support/ticket/2026-11-16/" + "0123456789abcdef" * 8,
+        "_refund",
+        payment_id="pay_lost_2",
+        amount_minor=1,
+    )
     shop.call("chat-9", "_refund", payment_id="pay_1", amount_minor=1)
     shop.call("newsletter", "_mail", to="ada")
     with pytest.raises(InDoubt):
@@ -47,7 +54,11 @@ class Reader:
     """A page of a browser that came in by the link, and what its console said."""
 
     def __init__(self, context, link):
-        self.page, self.said, self.where = context.new_page(), [], link.partition("/?")[0].rstrip("/")
+        self.page, self.said, self.where = (
+            context.new_page(),
+            [],
+            link.partition("/?")[0].rstrip("/"),
+        )
         self.page.set_default_timeout(PATIENT_MS)
         self.page.on("console", lambda message: self.said.append(message.text))
         self.page.on("pageerror", lambda error: self.said.append(str(error)))
@@ -67,26 +78,44 @@ def settle(reader):
     form.get_by_label("Result").fill('{"receipt": 17}')
     form.get_by_label("Reason").fill("on the statement of 3 May")
     form.get_by_role("button", name="It happened").click()
-    expect(page.get_by_role("status")).to_have_text("Written down: it happened.", timeout=PATIENT_MS)
+    expect(page.get_by_role("status")).to_have_text(
+        "Written down: it happened.", timeout=PATIENT_MS
+    )
     return page.locator("h1 .ref").inner_text()
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
 def test_a_doubt_is_settled_end_to_end(chromium, desk, scripts):
-    with serving(desk, *ACTING) as (_, link), chromium.new_context(java_script_enabled=scripts) as context:
+    with (
+        serving(desk, *ACTING) as (_, link),
+        chromium.new_context(java_script_enabled=scripts) as context,
+    ):
         reader = Reader(context, link)
         reference = settle(reader)
         assert reader.said == []
 
     found = desk.json("effect", "show", reference, "--reveal")
-    assert (found["state"], found["settled_by"], found["reason"]) == ("completed", "ada", "on the statement of 3 May")
+    assert (found["state"], found["settled_by"], found["reason"]) == (
+        "completed",
+        "ada",
+        "on the statement of 3 May",
+    )
     assert (found["sends"], found["result"]) == (1, {"receipt": 17})
 
 
 def test_a_doubt_is_settled_over_plain_http_under_a_name(chromium, desk):
     """There a browser does not say where a request comes from, other than by its Origin."""
     with (
-        serving(desk, "--access", "house:operator", "--app", "house:guard", "--allow-host", NAME, first="stderr") as (_, said),
+        serving(
+            desk,
+            "--access",
+            "house:operator",
+            "--app",
+            "house:guard",
+            "--allow-host",
+            NAME,
+            first="stderr",
+        ) as (_, said),
         chromium.new_context(extra_http_headers={"x-user": "eve"}) as context,
     ):
         reader = Reader(context, said.removeprefix("Listening on ").replace("127.0.0.1", NAME))
@@ -125,16 +154,25 @@ def test_every_page_can_be_read_by_everybody(chromium, desk, scheme):
                 reader.page.set_viewport_size({"width": width, "height": 800})
                 page = reader.go(path)
                 found = Axe().run(page).response["violations"]
-                assert [(each["id"], each["nodes"][0]["target"]) for each in found] == [], (path, width)
+                assert [(each["id"], each["nodes"][0]["target"]) for each in found] == [], (
+                    path,
+                    width,
+                )
                 assert page.evaluate("document.documentElement.scrollWidth") <= width, path
         assert reader.said == []
 
 
 def test_faults_would_be_found(chromium):
     page = chromium.new_page()
-    page.set_content("<html><body><img src='x'><p style='color:#ccc;background:#fff'>pale</p></body></html>")
+    page.set_content(
+        "<html><body><img src='x'><p style='color:#ccc;background:#fff'>pale</p></body></html>"
+    )
 
-    assert {each["id"] for each in Axe().run(page).response["violations"]} >= {"image-alt", "color-contrast", "document-title"}
+    assert {each["id"] for each in Axe().run(page).response["violations"]} >= {
+        "image-alt",
+        "color-contrast",
+        "document-title",
+    }
 
 
 def test_a_list_looks_again_by_itself_until_it_is_told_to_stop(chromium, desk):
@@ -150,7 +188,9 @@ def test_a_list_looks_again_by_itself_until_it_is_told_to_stop(chromium, desk):
         expect(page.get_by_role("link", name=new)).to_be_visible(timeout=PATIENT_MS)
         assert page.locator("tbody tr").count() == before + 1
         page.get_by_role("link", name="Stop").click()
-        expect(page.get_by_role("link", name="Look again every 5 s")).to_be_visible(timeout=PATIENT_MS)
+        expect(page.get_by_role("link", name="Look again every 5 s")).to_be_visible(
+            timeout=PATIENT_MS
+        )
         assert page.locator("[hx-trigger]").count() == 0
         assert reader.said == []
 
@@ -168,11 +208,15 @@ def test_a_list_whose_session_ended_says_so_and_stops(chromium, desk):
 def test_a_page_of_another_site_cannot_decide(chromium, desk):
     with serving(desk, *ACTING) as (_, link), chromium.new_context() as context:
         reader = Reader(context, link)
-        doubt = re.search(r"eff_[0-9a-f]{12}", reader.go("/in-doubt").locator("table a.ref").first.get_attribute("href"))[0]
+        doubt = re.search(
+            r"eff_[0-9a-f]{12}",
+            reader.go("/in-doubt").locator("table a.ref").first.get_attribute("href"),
+        )[0]
         evil = context.new_page()
         evil.set_content(
-            f'<form method="post" action="{reader.where}/effects/{doubt}/refute"><input name="reason" value="evil">'
-            '<input name="seen" value="in_doubt-1"><button>Win a prize</button></form>'
+            f'<form method="post" action="{reader.where}/effects/{doubt}/refute"><input'
+            ' name="reason" value="evil"><input name="seen" value="in_doubt-1"><button>Win a'
+            " prize</button></form>"
         )
         with evil.expect_response(lambda response: "/refute" in response.url) as answer:
             evil.get_by_role("button").click()

@@ -47,7 +47,10 @@ def test_every_page_is_there_on_every_store(anywhere):
         assert reference in pages.get(f"/effects/{reference}").text
     assert doubt in pages.get("/in-doubt").text
     assert letter in pages.get("/letters?tool=_ship&error=NotSent").text
-    assert "1 of 1 letter would be redriven" in pages.get("/letters/redrive?tool=_ship&error=NotSent").text
+    assert (
+        "1 of 1 letter would be redriven"
+        in pages.get("/letters/redrive?tool=_ship&error=NotSent").text
+    )
 
 
 def test_an_empty_store_says_how_to_record_the_first_effect(guard, viewer):
@@ -80,7 +83,11 @@ def test_filters_are_in_the_url(shop, viewer):
     booked = shop.call("trip", "_book", seat="1A")
 
     def shown(query):
-        return set(re.findall(r'href="/effects/(eff_[0-9a-f]{12})\w*"', viewer.get(f"/effects?{query}").text))
+        return set(
+            re.findall(
+                r'href="/effects/(eff_[0-9a-f]{12})\w*"', viewer.get(f"/effects?{query}").text
+            )
+        )
 
     assert shown("") == {done, doubt, booked}
     assert shown("state=completed") == {done}
@@ -94,7 +101,11 @@ def test_filters_are_in_the_url(shop, viewer):
 
 @pytest.mark.parametrize(
     ("query", "said"),
-    [("since=yesterday", "neither a span"), ("state=lost", "no state"), ("effect=zzzz", "is no reference")],
+    [
+        ("since=yesterday", "neither a span"),
+        ("state=lost", "no state"),
+        ("effect=zzzz", "is no reference"),
+    ],
 )
 def test_a_filter_that_cannot_be_understood_is_told(shop, viewer, query, said):
     answer = viewer.get(f"/effects?{query}")
@@ -106,11 +117,24 @@ def test_a_filter_that_cannot_be_understood_is_told(shop, viewer, query, said):
 def test_no_filter_breaks_a_page_on_any_store(anywhere):
     Shop(anywhere).call("chat", "_refund", payment_id="pay_1", amount_minor=1)
     pages = browser(anywhere, Access("ada", acts=True))
-    odd = ("%00", "%ff", "%ed%a0%80", "9" * 400 + "d", "0001-01-01", "'; --", "eff_", "\N{PILE OF POO}", "a" * 5000)
+    odd = (
+        "%00",
+        "%ff",
+        "%ed%a0%80",
+        "9" * 400 + "d",
+        "0001-01-01",
+        "'; --",
+        "eff_",
+        "\N{PILE OF POO}",
+        "a" * 5000,
+    )
 
     for value in odd:
         for name in ("effect", "tool", "state", "scope", "since", "after"):
-            assert pages.get(f"/effects?{name}={value}").status_code in (200, 404, 422), (name, value)
+            assert pages.get(f"/effects?{name}={value}").status_code in (200, 404, 422), (
+                name,
+                value,
+            )
         for path in (
             "/in-doubt?after=",
             "/letters?tool=x&after=",
@@ -122,13 +146,17 @@ def test_no_filter_breaks_a_page_on_any_store(anywhere):
 
 
 def test_a_list_goes_on_where_it_ended(shop, viewer):
-    made = {shop.call(f"chat-{n}", "_refund", payment_id=f"pay_{n}", amount_minor=n) for n in range(53)}
+    made = {
+        shop.call(f"chat-{n}", "_refund", payment_id=f"pay_{n}", amount_minor=n) for n in range(53)
+    }
 
     first = viewer.get("/effects?tool=_refund")
     older = re.search(r'href="(\?[^"]*after=[^"]*)"', first.text)[1].replace("&amp;", "&")
     second = viewer.get(f"/effects{older}")
 
-    pages = [re.findall(r'href="/effects/(eff_[0-9a-f]{12})\w*"', page.text) for page in (first, second)]
+    pages = [
+        re.findall(r'href="/effects/(eff_[0-9a-f]{12})\w*"', page.text) for page in (first, second)
+    ]
     assert [len(page) for page in pages] == [50, 3]
     assert set(pages[0] + pages[1]) == made
     assert "tool=_refund" in older
@@ -136,13 +164,19 @@ def test_a_list_goes_on_where_it_ended(shop, viewer):
 
 
 def test_what_is_in_doubt_comes_oldest_first_and_page_by_page(shop, viewer):
-    made = [shop.call(f"chat-{n}", "_refund", payment_id=f"pay_lost_{n}", amount_minor=n) for n in range(51)]
+    made = [
+        shop.call(f"chat-{n}", "_refund", payment_id=f"pay_lost_{n}", amount_minor=n)
+        for n in range(51)
+    ]
 
     first = viewer.get("/in-doubt")
     later = re.search(r'href="(\?after=[^"]*)"', first.text)[1]
 
     assert re.findall(r'href="/effects/(eff_[0-9a-f]{12})\w*"', first.text) == made[:50]
-    assert re.findall(r'href="/effects/(eff_[0-9a-f]{12})\w*"', viewer.get(f"/in-doubt{later}").text) == made[50:]
+    assert (
+        re.findall(r'href="/effects/(eff_[0-9a-f]{12})\w*"', viewer.get(f"/in-doubt{later}").text)
+        == made[50:]
+    )
 
 
 def test_the_proof_says_what_the_command_line_says(shop, viewer):
@@ -166,7 +200,10 @@ def test_arguments_results_and_keys_are_for_those_who_may_see_them(shop, operato
     done = shop.call("chat-1", "_refund", payment_id="pay_1", amount_minor=1400)
     key = shop.record(done).request.key
 
-    for page in (operator.get(f"/effects/{done}?reveal=on").text, admin.get(f"/effects/{done}").text):
+    for page in (
+        operator.get(f"/effects/{done}?reveal=on").text,
+        admin.get(f"/effects/{done}").text,
+    ):
         assert "1400" not in page
         assert "90071992547409931" not in page
         assert key not in page
@@ -201,7 +238,12 @@ def test_what_others_wrote_is_text_on_every_page(guard, admin):
 
 
 def test_text_cannot_turn_around_what_follows_it(shop, viewer):
-    shop.call("chat \N{RIGHT-TO-LEFT OVERRIDE}1\N{ESCAPE}[31m", "_refund", payment_id="pay_1", amount_minor=1)
+    shop.call(
+        "chat \N{RIGHT-TO-LEFT OVERRIDE}1\N{ESCAPE}[31m",
+        "_refund",
+        payment_id="pay_1",
+        amount_minor=1,
+    )
 
     page = viewer.get("/effects").text
 
@@ -235,7 +277,12 @@ def test_breakers_say_whose_they_are(shop, viewer):
 
 
 def test_an_effect_that_is_not_there_is_a_page_that_says_so(shop, viewer):
-    for path in ("/effects/eff_000000000000", "/effects/nonsense", "/workflows/eff_000000000000", "/nothing"):
+    for path in (
+        "/effects/eff_000000000000",
+        "/effects/nonsense",
+        "/workflows/eff_000000000000",
+        "/nothing",
+    ):
         answer = viewer.get(path)
         assert answer.status_code == 404
         assert "<h1>" in answer.text
@@ -251,7 +298,12 @@ def test_a_tenant_sees_nothing_of_another(guard):
         assert ours in pages.get(path).text
         assert theirs not in pages.get(path).text
     assert pages.get(f"/effects/{theirs}").status_code == 404
-    assert pages.post(f"/effects/{theirs}/refute", data={"reason": "no", "seen": "in_doubt-1"}).status_code == 404
+    assert (
+        pages.post(
+            f"/effects/{theirs}/refute", data={"reason": "no", "seen": "in_doubt-1"}
+        ).status_code
+        == 404
+    )
     assert shop.state(theirs) == "in_doubt"
 
 
@@ -259,7 +311,10 @@ def test_a_tenant_sees_nothing_of_another(guard):
 def test_it_can_be_mounted_under_any_prefix(shop, guard, prefix):
     doubt = shop.call("chat", "_refund", payment_id="pay_lost", amount_minor=1)
     made = app(guard, access=lambda _: Access("ada", acts=True))
-    site = TestClient(Starlette(routes=[Mount(prefix, made)]) if prefix else made, headers={"sec-fetch-site": "same-origin"})
+    site = TestClient(
+        Starlette(routes=[Mount(prefix, made)]) if prefix else made,
+        headers={"sec-fetch-site": "same-origin"},
+    )
 
     for page in (site.get(f"{prefix}/"), site.get(f"{prefix}/effects/{doubt}")):
         links = re.findall(r'(?:href|src|action)="(/[^"]*)"', page.text)
@@ -267,7 +322,9 @@ def test_it_can_be_mounted_under_any_prefix(shop, guard, prefix):
         for link in links:
             assert link.startswith(f"{prefix}/")
             assert site.get(link).status_code in (200, 405), link
-    settled = site.post(f"{prefix}/effects/{doubt}/refute", data={"reason": "not there", "seen": "in_doubt-1"})
+    settled = site.post(
+        f"{prefix}/effects/{doubt}/refute", data={"reason": "not there", "seen": "in_doubt-1"}
+    )
     assert settled.history[0].headers["location"] == f"{prefix}/effects/{doubt}?done=refute"
     assert "Written down: it did not happen." in settled.text
 
@@ -342,7 +399,9 @@ def test_every_link_leads_to_a_page(tmp_path):
 
     @guard.tool(kind="write", window=60, retry=ONCE)
     def part(order: str) -> dict:
-        raise PartialSuccess("two of three were sent", done=["a", "b"], corrective_action="send c by hand")
+        raise PartialSuccess(
+            "two of three were sent", done=["a", "b"], corrective_action="send c by hand"
+        )
 
     @guard.tool(kind="write", window=60, tombstone=1e9, retry=ONCE)
     def short(order: str) -> str:
@@ -357,7 +416,9 @@ def test_every_link_leads_to_a_page(tmp_path):
     shop.call("chat-lost", "_refund", payment_id="pay_lost", amount_minor=1)
     shop.call("trip", "_book", seat="1A")
     shop.call("parcel", "_ship", parcel="p1")
-    guard.call(shop.refund, {"payment_id": "pay_2", "amount_minor": 1}, key=("a", "business", "key"))
+    guard.call(
+        shop.refund, {"payment_id": "pay_2", "amount_minor": 1}, key=("a", "business", "key")
+    )
     with guard.sequence("account/42", 1):
         shop.refund("pay_3", 1)
     with pytest.raises(InDoubt):
@@ -372,12 +433,19 @@ def test_every_link_leads_to_a_page(tmp_path):
         assert answer.status_code == 200, path
         if answer.headers["content-type"].startswith("text/html"):
             found = [
-                urljoin(path, html.unescape(link)).partition("#")[0] for link in re.findall(r'href="([^"]*)"', answer.text)
+                urljoin(path, html.unescape(link)).partition("#")[0]
+                for link in re.findall(r'href="([^"]*)"', answer.text)
             ]
-            left += [link for link in set(found) - seen if link not in left and "state=" not in link]
+            left += [
+                link for link in set(found) - seen if link not in left and "state=" not in link
+            ]
 
     states = {str(record.state) for record in guard.store.apply(Search())}
     assert states == {"completed", "failed", "in_doubt", "dispatched", "claimed", "tombstone"}
-    assert {f"/effects/{link_of(record.request.key)}" for record in guard.store.apply(Search())} <= seen
-    assert "Some of it happened" in "".join(pages.get(path).text for path in seen if path.startswith("/effects/"))
+    assert {
+        f"/effects/{link_of(record.request.key)}" for record in guard.store.apply(Search())
+    } <= seen
+    assert "Some of it happened" in "".join(
+        pages.get(path).text for path in seen if path.startswith("/effects/")
+    )
     guard.close()

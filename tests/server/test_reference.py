@@ -18,7 +18,9 @@ def test_everything_that_an_access_says_is_in_the_reference():
     rows = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", PAGE, re.MULTILINE))
 
     assert set(rows) == {field.name for field in fields(Access)}
-    assert all(str(field.default) in rows[field.name] for field in fields(Access) if field.name != "who")
+    assert all(
+        str(field.default) in rows[field.name] for field in fields(Access) if field.name != "who"
+    )
 
 
 def test_every_page_is_in_the_reference():
@@ -29,4 +31,6 @@ def test_every_page_is_in_the_reference():
 def test_what_protects_a_page_is_in_the_reference():
     shown = {"x-frame-options": "no frames", "cross-origin-resource-policy": "another site"}
     for name, value in HEADERS.items():
-        assert any(word.lower() in PAGE.lower() for word in (name, value, shown.get(name, name))), name
+        assert any(word.lower() in PAGE.lower() for word in (name, value, shown.get(name, name))), (
+            name
+        )

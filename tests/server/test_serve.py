@@ -44,7 +44,9 @@ def test_it_is_read_only_unless_it_is_told_otherwise(desk):
         doubt = re.search(r"/effects/(eff_\w+)", browser.get(link).text)[1]
         form = {"reason": "x", "seen": "in_doubt-1"}
 
-        answer = browser.post(f"{where}effects/{doubt}/refute", data=form, headers={"origin": where.rstrip("/")})
+        answer = browser.post(
+            f"{where}effects/{doubt}/refute", data=form, headers={"origin": where.rstrip("/")}
+        )
 
         assert answer.status_code == 403
         assert "read-only" in answer.text
@@ -57,7 +59,9 @@ def test_with_actions_and_an_app_letters_are_redriven(desk):
         browser.get(link)
 
         origin = {"origin": where.rstrip("/")}
-        answer = browser.post(f"{where}letters/redrive?tool=_ship", data={"reason": "it is back"}, headers=origin)
+        answer = browser.post(
+            f"{where}letters/redrive?tool=_ship", data={"reason": "it is back"}, headers=origin
+        )
 
         assert "1 done." in answer.text
     assert desk.json("status")["given_up"] == 0
@@ -74,7 +78,10 @@ def test_decisions_through_a_store_alone_are_told_to_miss_the_audit(desk):
 
 
 def test_a_function_of_yours_says_who_may_look(desk):
-    with serving(desk, "--access", "house:access", first="stderr") as (_, said), httpx.Client() as browser:
+    with (
+        serving(desk, "--access", "house:access", first="stderr") as (_, said),
+        httpx.Client() as browser,
+    ):
         where = said.removeprefix("Listening on ")
 
         assert browser.get(where).status_code == 403
@@ -129,10 +136,15 @@ def test_without_what_it_needs_it_says_how_to_install_it(desk, tmp_path):
     for missing in ("jinja2", "python_multipart"):
         folder = tmp_path / f"without {missing}"
         folder.mkdir()
-        (folder / f"{missing}.py").write_text(f"raise ImportError('No module named {missing}', name={missing!r})")
+        (folder / f"{missing}.py").write_text(
+            f"raise ImportError('No module named {missing}', name={missing!r})"
+        )
         paths = os.pathsep.join([str(folder), str(ROOT / "src"), str(ROOT)])
 
         done = desk.run("serve", PYTHONPATH=paths)
 
         assert done.returncode == 1
-        assert f"The dashboard needs {missing}. Install what it needs: pip install 'effectonce[server]'" in done.stderr
+        assert (
+            f"The dashboard needs {missing}. Install what it needs: pip install"
+            " 'effectonce[server]'" in done.stderr
+        )

@@ -39,7 +39,9 @@ class Outside:
 
     def __init__(self, guard):
         self.links = []
-        self.app = served_here(guard, ADA, ["testserver", "127.0.0.1"], "effectonce_8642", self.links.append)
+        self.app = served_here(
+            guard, ADA, ["testserver", "127.0.0.1"], "effectonce_8642", self.links.append
+        )
 
     def browser(self, **options):
         return TestClient(self.app, follow_redirects=False, **options)
@@ -51,7 +53,9 @@ def outside(guard, shop):
 
 
 def posted(client, reference, **headers):
-    return client.post(f"/effects/{reference}/refute", data={"reason": "x", "seen": "in_doubt-1"}, headers=headers)
+    return client.post(
+        f"/effects/{reference}/refute", data={"reason": "x", "seen": "in_doubt-1"}, headers=headers
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,7 +86,9 @@ def test_only_a_page_of_ours_may_decide(guard, shop, doubt, headers, status):
 
 
 def test_another_name_is_refused(guard, shop, doubt):
-    """That is how a page of somebody else's would reach this machine: by a name that leads to 127.0.0.1."""
+    """That is how a page of somebody else's would reach this machine: by a name that leads to
+    127.0.0.1.
+    """
     client = TestClient(served(guard, lambda _: ADA, ["127.0.0.1"]), base_url="http://evil.example")
 
     assert client.get("/").status_code == 400
@@ -106,7 +112,10 @@ def test_every_answer_carries_what_protects_it(guard, shop, outside, doubt):
     assert [answer.status_code for answer in answers] == [401, 303, 200, 200, 404, 403, 200, 400]
     for answer in answers:
         assert {name: answer.headers[name] for name in HEADERS} == HEADERS
-    assert [answer.headers["cache-control"] for answer in answers] == ["no-store"] * 6 + ["no-cache", "no-store"]
+    assert [answer.headers["cache-control"] for answer in answers] == ["no-store"] * 6 + [
+        "no-cache",
+        "no-store",
+    ]
 
 
 def test_pages_have_nothing_that_their_own_policy_forbids(outside, doubt):
@@ -117,8 +126,16 @@ def test_pages_have_nothing_that_their_own_policy_forbids(outside, doubt):
         seen = Tags()
         seen.feed(known.get(path).text)
         assert "style" not in seen.tags
-        assert not [name for name, _ in seen.attributes if name.startswith(("on", "hx-on")) or name == "style"]
-        assert not [value for _, value in seen.attributes if (value or "").strip().lower().startswith("javascript:")]
+        assert not [
+            name
+            for name, _ in seen.attributes
+            if name.startswith(("on", "hx-on")) or name == "style"
+        ]
+        assert not [
+            value
+            for _, value in seen.attributes
+            if (value or "").strip().lower().startswith("javascript:")
+        ]
         assert seen.inline == []
 
 
@@ -154,7 +171,9 @@ def test_another_browser_gets_a_link_of_its_own(outside):
     assert [client.get("/").status_code for client in (first, second)] == [200, 200]
 
 
-@pytest.mark.parametrize("path", ["/?token=", "/?token=guessed", "/?token=%00%ff", "/?token", "/?token=é"])
+@pytest.mark.parametrize(
+    "path", ["/?token=", "/?token=guessed", "/?token=%00%ff", "/?token", "/?token=é"]
+)
 def test_a_guess_is_no_link(outside, path):
     assert outside.browser().get(path).status_code == 401
 
@@ -163,7 +182,9 @@ def test_a_guess_is_no_link(outside, path):
 def test_a_cookie_that_was_made_up_is_none(outside, cookie):
     client = outside.browser()
 
-    assert client.get("/", headers={"cookie": f"effectonce_8642={cookie}".encode()}).status_code == 401
+    assert (
+        client.get("/", headers={"cookie": f"effectonce_8642={cookie}".encode()}).status_code == 401
+    )
 
 
 def test_a_session_ends(guard):

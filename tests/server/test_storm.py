@@ -58,9 +58,13 @@ def test_a_policy_that_cannot_be_is_told(viewer, query):
     assert viewer.get(f"/storm.svg?{query}").status_code == 422
 
 
-@pytest.mark.parametrize("query", ["", WHOLE, "layers=0", "budget=on", "breaker=on&attempts=5&jitter=decorrelated"])
+@pytest.mark.parametrize(
+    "query", ["", WHOLE, "layers=0", "budget=on", "breaker=on&attempts=5&jitter=decorrelated"]
+)
 def test_the_policy_can_be_copied(viewer, query):
-    code = html.unescape(re.search(r"<pre[^>]*>(.*?)</pre>", viewer.get(f"/storm?{query}").text, re.DOTALL)[1])
+    code = html.unescape(
+        re.search(r"<pre[^>]*>(.*?)</pre>", viewer.get(f"/storm?{query}").text, re.DOTALL)[1]
+    )
     names = {"guard": Guard("memory://")}
 
     exec(code, names)

@@ -23,7 +23,9 @@ RESERVED = []  # a name for each port that was given away: other test processes 
 
 
 def private_folder(name, under=None):
-    """A short path (a socket's name has to fit 107 characters), in memory where there is some: fsync is cheap there."""
+    """A short path (a socket's name has to fit 107 characters), in memory where there is some:
+    fsync is cheap there.
+    """
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=under or memory))
     if os.getuid() == 0:
@@ -35,14 +37,24 @@ def as_nobody(command):
     """Servers refuse to run as root."""
     if os.getuid() != 0:
         return command
-    return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--pdeathsig=keep", "--", *command]
+    return [
+        "setpriv",
+        f"--reuid={NOBODY}",
+        f"--regid={NOBODY}",
+        "--clear-groups",
+        "--pdeathsig=keep",
+        "--",
+        *command,
+    ]
 
 
 def tool(name, package):
     """Where a Debian program is; says what to install if it is nowhere."""
     found = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
     if found is None:
-        raise RuntimeError(f"{name} is missing. As root: apt-get install {package}  (`make test` does it)")
+        raise RuntimeError(
+            f"{name} is missing. As root: apt-get install {package}  (`make test` does it)"
+        )
     return found
 
 
@@ -69,9 +81,14 @@ class Process:
 
     def wait_until(self, ready):
         """Wait until *ready()* is true, or the process has died of something that its log tells."""
-        until(lambda: self._popen.poll() is not None or ready(), f"a server that answers, see {self.log}")
+        until(
+            lambda: self._popen.poll() is not None or ready(),
+            f"a server that answers, see {self.log}",
+        )
         if self._popen.poll() is not None:
-            raise RuntimeError(f"{self.log.name} did not start:\n{self.log.read_text(errors='replace')}")
+            raise RuntimeError(
+                f"{self.log.name} did not start:\n{self.log.read_text(errors='replace')}"
+            )
 
     def end(self, how=signal.SIGTERM):
         """Send the signal and wait until it is gone."""
@@ -109,7 +126,9 @@ def descendants(pid):
 
 
 def until(true, what):
-    """Look at another process until something is true of it, and no longer than a start takes. It has no event that we could wait for."""
+    """Look at another process until something is true of it, and no longer than a start takes.
+    It has no event that we could wait for.
+    """
     give_up_at, pause = time.monotonic() + START_S, threading.Event()
     while not true():
         assert time.monotonic() < give_up_at, f"{what} did not come about"
@@ -117,7 +136,9 @@ def until(true, what):
 
 
 def free_port():
-    """A port for a server that starts in a moment: below those that the system hands out by itself, and of this process until it ends."""
+    """A port for a server that starts in a moment: below those that the system hands out by
+    itself, and of this process until it ends.
+    """
     for port in random.SystemRandom().sample(PORTS, len(PORTS)):
         mine = socket.socket(socket.AF_UNIX)
         try:

@@ -1,4 +1,6 @@
-"""A TCP server in this process, of which nothing is left when it is closed: what would be left is blamed on the next test."""
+"""A TCP server in this process, of which nothing is left when it is closed: what would be left
+is blamed on the next test.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ import threading
 
 
 class Listener:
-    """Listens on a free port of this machine, and has *serve* talk to each connection in a thread of its own."""
+    """Listens on a free port of this machine, and has *serve* talk to each connection in a
+    thread of its own.
+    """
 
     def __init__(self, serve):
         self._serve = serve

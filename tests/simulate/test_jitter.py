@@ -49,8 +49,13 @@ def test_everybody_writes_at_least_once():
 
 
 def test_longer_delays_make_fewer_calls_and_take_longer():
-    short, long = (jitter.simulate(clients=20, runs=5, waits=jitter.Waits(base_ms=base_ms)) for base_ms in (5.0, 50.0))
-    full = [next(one for one in result.policies if one.policy == "full") for result in (short, long)]
+    short, long = (
+        jitter.simulate(clients=20, runs=5, waits=jitter.Waits(base_ms=base_ms))
+        for base_ms in (5.0, 50.0)
+    )
+    full = [
+        next(one for one in result.policies if one.policy == "full") for result in (short, long)
+    ]
 
     assert full[1].calls < full[0].calls
     assert full[1].completion_ms > full[0].completion_ms

@@ -65,7 +65,11 @@ def test_the_budget_and_the_breaker_are_the_shipped_ones(monkeypatch):
 
     storms = {one.policy: one for one in storm.simulate(seed=7).policies}
 
-    assert [storms[name].recovered for name in ("budget", "breaker", "whole")] == [False, False, False]
+    assert [storms[name].recovered for name in ("budget", "breaker", "whole")] == [
+        False,
+        False,
+        False,
+    ]
 
 
 def test_a_longer_outage_and_more_load_are_harder_to_come_back_from():
@@ -77,7 +81,8 @@ def test_a_longer_outage_and_more_load_are_harder_to_come_back_from():
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("load", 0), ("load", 2), ("outage_s", 61), ("left", -0.1), ("lost", 0.9), ("queue_s", 0)]
+    ("name", "value"),
+    [("load", 0), ("load", 2), ("outage_s", 61), ("left", -0.1), ("lost", 0.9), ("queue_s", 0)],
 )
 def test_an_outage_outside_its_ranges_is_refused(name, value):
     with pytest.raises(ValueError, match=rf"{name}={value:g}: choose a number from"):

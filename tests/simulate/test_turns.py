@@ -32,11 +32,26 @@ def test_the_whole_policy_leaves_two_turns_in_a_thousand(day):
 
 def test_the_whole_policy_is_the_default_as_it_comes():
     came = RetryBudget("x")._bucket.capacity, RetryBudget("x")._costs
-    names = ("attempts", "throttled_attempts", "other_base_s", "base_s", "cap_s", "deadline_s", "breaker_consecutive")
+    names = (
+        "attempts",
+        "throttled_attempts",
+        "other_base_s",
+        "base_s",
+        "cap_s",
+        "deadline_s",
+        "breaker_consecutive",
+    )
     retry = Retry()
 
     assert [_mix.DEFAULTS[name] for name in names] == [
-        *(retry.attempts, retry.throttled_attempts, retry.base_s, retry.throttled_base_s, retry.cap_s, retry.deadline_s),
+        *(
+            retry.attempts,
+            retry.throttled_attempts,
+            retry.base_s,
+            retry.throttled_base_s,
+            retry.cap_s,
+            retry.deadline_s,
+        ),
         Breaker().consecutive,
     ]
     assert (_mix.DEFAULTS["budget"], _mix.DEFAULTS["budget_cost"]) == (came[0], came[1].other)
@@ -49,14 +64,23 @@ MIXES = {
     "herds": {"scheduled": 0.3},
     "whole outages": {"incident_share": 1.0},
     "one process": {"processes": 1.0},
-    "mostly bedrock": {"bedrock.share": 0.7, "openai.share": 0.1, "google.share": 0.1, "anthropic.share": 0.1},
+    "mostly bedrock": {
+        "bedrock.share": 0.7,
+        "openai.share": 0.1,
+        "google.share": 0.1,
+        "anthropic.share": 0.1,
+    },
 }
 
 
 @pytest.mark.parametrize("mix", MIXES)
 def test_the_default_holds_on_seeds_that_it_was_not_chosen_by(mix):
     found = [
-        {one.policy: one for one in turns.simulate(seed=seed, turns=6000, changes=MIXES[mix]).policies} for seed in (31, 32)
+        {
+            one.policy: one
+            for one in turns.simulate(seed=seed, turns=6000, changes=MIXES[mix]).policies
+        }
+        for seed in (31, 32)
     ]
 
     ended = [sum(day[policy].unretryable for day in found) / 2 for policy in ("jitter", "whole")]
@@ -69,7 +93,12 @@ def test_jitter_loses_fewer_turns_to_429s_than_a_fixed_delay(day):
 
 
 def test_who_waits_as_told_gets_the_fewest_429s(day):
-    assert day["whole"].answered_429 < day["naive"].answered_429 < day["jitter"].answered_429 < day["fixed"].answered_429
+    assert (
+        day["whole"].answered_429
+        < day["naive"].answered_429
+        < day["jitter"].answered_429
+        < day["fixed"].answered_429
+    )
 
 
 def test_the_ends_add_up(day):
@@ -84,7 +113,8 @@ def test_a_seed_is_a_history():
     assert turns.simulate(seed=1, **few) != turns.simulate(seed=2, **few)
 
 
-# ---------------------------------------------------------------- moving an assumption moves the result
+# ---------------------------------------------------------------- moving an assumption moves the
+# result
 
 
 def moved(**changes):
@@ -97,7 +127,15 @@ def test_429s_come_from_the_limits():
 
 
 def test_without_faults_and_limits_nothing_ends_and_nothing_takes_longer():
-    faults = ("server_error", "no_answer", "parse", "context_length", "schema", "content_policy", "auth")
+    faults = (
+        "server_error",
+        "no_answer",
+        "parse",
+        "context_length",
+        "schema",
+        "content_policy",
+        "auth",
+    )
     perfect = {f"{vendor}.uptime": 1.0 for vendor in _mix.VENDORS} | dict.fromkeys(faults, 0.0)
 
     for one in moved(headroom=100, **perfect).values():
@@ -117,7 +155,10 @@ def test_a_prompt_is_corrected_once_per_turn():
 def test_a_context_is_shortened():
     day = moved(context_length=0.02)
 
-    assert day["whole"].ended_by.get("context_length", 0) < 0.1 * day["jitter"].ended_by["context_length"]
+    assert (
+        day["whole"].ended_by.get("context_length", 0)
+        < 0.1 * day["jitter"].ended_by["context_length"]
+    )
 
 
 def test_no_policy_retries_after_the_deadline():
@@ -140,7 +181,10 @@ def test_an_outage_opens_the_breaker_and_saves_calls():
 def test_a_spent_budget_ends_turns():
     outage = {"openai.uptime": 0.85, "incidents": 1.0}
 
-    assert moved(**outage, budget=1)["whole"].ended_by["server_error"] > 3 * moved(**outage)["whole"].ended_by["server_error"]
+    assert (
+        moved(**outage, budget=1)["whole"].ended_by["server_error"]
+        > 3 * moved(**outage)["whole"].ended_by["server_error"]
+    )
 
 
 def test_an_unknown_assumption_is_refused():
@@ -223,7 +267,9 @@ def test_a_limit_that_is_counted_by_windows_has_room_in_the_next_one():
 
 def test_a_vendor_that_does_not_tell_is_not_understood_to():
     silent, telling = (
-        Vendor(name, _mix.DEFAULTS, turns.Random(1), rate=1.0, day_s=100.0).verdict("rate_limit", 3.2)
+        Vendor(name, _mix.DEFAULTS, turns.Random(1), rate=1.0, day_s=100.0).verdict(
+            "rate_limit", 3.2
+        )
         for name in ("bedrock", "openai")
     )
 
@@ -232,7 +278,9 @@ def test_a_vendor_that_does_not_tell_is_not_understood_to():
 
 
 def test_what_is_wrong_with_a_request_stays_wrong():
-    vendor = Vendor("openai", {**_mix.DEFAULTS, "schema": 1.0}, turns.Random(1), rate=1.0, day_s=100.0)
+    vendor = Vendor(
+        "openai", {**_mix.DEFAULTS, "schema": 1.0}, turns.Random(1), rate=1.0, day_s=100.0
+    )
     prompt = Prompt()
 
     assert {vendor.answer(50.0, prompt) for _ in range(5)} == {"schema"}
@@ -243,7 +291,9 @@ def test_what_is_wrong_with_a_request_stays_wrong():
 
 def test_the_page_shows_the_assumptions_as_the_code_has_them():
     """After a change: `effectonce simulate turns --assumptions`, between the two marks."""
-    shown = re.search(r"<!-- assumptions -->\n(.*?)<!-- /assumptions -->", PAGE.read_text(), re.DOTALL)[1]
+    shown = re.search(
+        r"<!-- assumptions -->\n(.*?)<!-- /assumptions -->", PAGE.read_text(), re.DOTALL
+    )[1]
 
     assert shown == _mix.markdown() + "\n"
 
@@ -255,7 +305,9 @@ def test_every_assumption_is_within_its_range():
 
 def rows():
     shown = re.search(r"<!-- moves -->\n(.*?)<!-- /moves -->", PAGE.read_text(), re.DOTALL)[1]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in shown.splitlines()[2:]]
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in shown.splitlines()[2:]
+    ]
 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row[0].replace("`", ""))

@@ -1,4 +1,6 @@
-"""A process whose signal handler makes guarded calls, wherever the store of the main thread is interrupted. Prints what came of them."""
+"""A process whose signal handler makes guarded calls, wherever the store of the main thread is
+interrupted. Prints what came of them.
+"""
 
 import os
 import signal
@@ -30,7 +32,9 @@ def handler(_signal, _frame):
 
 
 def strike_at(number):
-    """Make a call, and send this process a signal where the *number*-th function of a store begins. False: there are fewer."""
+    """Make a call, and send this process a signal where the *number*-th function of a store
+    begins. False: there are fewer.
+    """
     begun = 0
 
     def trace(frame, event, _):

@@ -1,4 +1,6 @@
-"""64 callers at once, each of whom is to get an answer of its own: what each asks, and what it must be told."""
+"""64 callers at once, each of whom is to get an answer of its own: what each asks, and what it
+must be told.
+"""
 
 import asyncio
 
@@ -26,14 +28,22 @@ def born(op):
 
 
 async def at_once(store, asked):
-    """Apply all of these while the only connection is busy with a question that was asked before: they wait, and go together."""
-    return (await asyncio.gather(*(store.aapply(op) for op in (ops.Find("nobody's"), *asked)), return_exceptions=True))[1:]
+    """Apply all of these while the only connection is busy with a question that was asked
+    before: they wait, and go together.
+    """
+    return (
+        await asyncio.gather(
+            *(store.aapply(op) for op in (ops.Find("nobody's"), *asked)), return_exceptions=True
+        )
+    )[1:]
 
 
 def claims(count=CALLERS, begin=0, **changes):
     """All have one fingerprint: nothing but its key keeps one from another's outcome."""
     return [
-        claim(f"k{n}", f"t{n}", latch=f"step {n}", scope=f"chat {n}", fingerprint="alike", **changes)
+        claim(
+            f"k{n}", f"t{n}", latch=f"step {n}", scope=f"chat {n}", fingerprint="alike", **changes
+        )
         for n in range(begin, begin + count)
     ]
 
@@ -47,7 +57,10 @@ def completions(count=CALLERS):
 
 
 def is_recorded(outcome):
-    return lambda reply: isinstance(reply, ops.Recorded) and (reply.state, reply.outcome) == (State.COMPLETED, outcome)
+    return lambda reply: (
+        isinstance(reply, ops.Recorded)
+        and (reply.state, reply.outcome) == (State.COMPLETED, outcome)
+    )
 
 
 def is_a(kind):
@@ -72,7 +85,8 @@ CLAIMS = [  # what is asked, and how the reply is recognised
     (claim("done", "other"), is_recorded(b"outcome of done")),
     (claim("also done", "other"), is_recorded(b"outcome of also done")),
     (claim("done for another", "other", fingerprint="another"), is_a(ops.Mismatch)),
-    (claim("done", "another", fingerprint="another"), is_a(ops.Mismatch)),  # one batch asks for this record twice
+    # one batch asks for this record twice
+    (claim("done", "another", fingerprint="another"), is_a(ops.Mismatch)),
     (claim("held", "other"), is_a(ops.Busy)),
     (claim("held", "t"), is_just(HELD)),  # the very same write again
     (claim("doubtful", "other"), is_a(ops.Doubtful)),
@@ -88,14 +102,17 @@ COMPLETIONS = [
     (complete("wrong token", "other"), is_just(ops.Refused(State.DISPATCHED))),
     (complete("wrong epoch", epoch=2), is_just(ops.Refused(State.DISPATCHED))),
     (complete("nobody's record"), is_just(ops.Refused(None))),
-    (complete("done", outcome=b"outcome of done"), is_just(ops.Applied(1))),  # the very same write again
+    # the very same write again
+    (complete("done", outcome=b"outcome of done"), is_just(ops.Applied(1))),
     (complete("also done", outcome=b"another outcome"), is_just(ops.Refused(State.COMPLETED))),
     (complete("doubtful"), is_just(ops.Applied(3))),  # the only send that there ever was
 ]
 
 
 async def everybody_gets_an_answer_of_its_own(store):
-    """Claims and completions that go well, beside those that are refused, in conflict, latched, or replayed."""
+    """Claims and completions that go well, beside those that are refused, in conflict, latched,
+    or replayed.
+    """
     await prepare(store)
     rivals = [op for some, _ in RIVALS for op in some]
     well = claims(CALLERS - len(CLAIMS) - len(rivals))
@@ -126,13 +143,17 @@ async def everybody_gets_an_answer_of_its_own(store):
 
     for again in (True, False):
         asked = claims(len(well), again=again)
-        replies = await at_once(store, [claim("done", "late", fingerprint="another", again=again), *asked])
+        replies = await at_once(
+            store, [claim("done", "late", fingerprint="another", again=again), *asked]
+        )
         assert isinstance(replies.pop(0), ops.Mismatch)
         assert [reply.outcome for reply in replies] == [outcome_of(op.key) for op in asked]
 
 
 async def a_lost_answer_is_asked_for_again(store, lose):
-    """*lose* makes the next write disappear, before it is done or after. Every caller is told so, and finds out by asking again."""
+    """*lose* makes the next write disappear, before it is done or after. Every caller is told
+    so, and finds out by asking again.
+    """
     await store.aapply(ops.Tally())
     for asked, expected in ((claims(), HELD), (completions(), ops.Applied(1))):
         lose()

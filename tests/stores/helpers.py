@@ -6,7 +6,9 @@ from effectonce import Guard, Retry
 def guarded(store, calls, **contract):
     guard = Guard(store, cache=0)
 
-    @guard.tool(**({"kind": "write", "retry": Retry(attempts=3, deadline_s=0.2), "wait_s": 0} | contract))
+    @guard.tool(
+        **({"kind": "write", "retry": Retry(attempts=3, deadline_s=0.2), "wait_s": 0} | contract)
+    )
     def pay(invoice: str = "inv_1"):
         calls.append(invoice)
         return {"receipt": len(calls)}
@@ -21,7 +23,9 @@ def guarded(store, calls, **contract):
 def aguarded(store, calls, **contract):
     guard = Guard(store, cache=0)
 
-    @guard.tool(**({"kind": "write", "retry": Retry(attempts=3, deadline_s=0.2), "wait_s": 0} | contract))
+    @guard.tool(
+        **({"kind": "write", "retry": Retry(attempts=3, deadline_s=0.2), "wait_s": 0} | contract)
+    )
     async def pay(invoice: str = "inv_1"):
         calls.append(invoice)
         return {"receipt": len(calls)}

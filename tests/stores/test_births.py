@@ -30,7 +30,10 @@ def test_another_lease_or_other_terms_are_another_birth():
     births, packed = packing()
     tool = terms()
 
-    assert [births.of(claim(*asked)).packed for asked in ((tool,), (tool, 5.0), (terms(tool="other"),), (tool, 5.0))] == [
+    assert [
+        births.of(claim(*asked)).packed
+        for asked in ((tool,), (tool, 5.0), (terms(tool="other"),), (tool, 5.0))
+    ] == [
         1,
         2,
         3,

@@ -21,7 +21,10 @@ from tests.servers._process import until
 from tests.servers.postgres import round_trips, through
 from tests.servers.proxy import Proxy
 
-WAITS = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+WAITS = (
+    "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname ="
+    " current_database()"
+)
 
 
 def write(store, value, name="cell", keep_s=60.0):
@@ -33,7 +36,9 @@ def write(store, value, name="cell", keep_s=60.0):
 
 def rows_of_sqlite(path):
     connection = sqlite3.connect(path)
-    (count,) = connection.execute("SELECT count(*) FROM cells WHERE name <> 'clock/steady'").fetchone()
+    (count,) = connection.execute(
+        "SELECT count(*) FROM cells WHERE name <> 'clock/steady'"
+    ).fetchone()
     connection.close()
     return count
 
@@ -93,7 +98,11 @@ def test_redis_does_not_keep_the_names_of_listed_cells_that_are_over():
     for n in range(1200):
         store.apply(WriteCell(f"log/new/{n}", 0, b"", 60.0, listed=True))
 
-    names = [name for key in server.ask("KEYS", "*:[ix]") for name in server.ask("ZRANGE", key, "0", "-1")]
+    names = [
+        name
+        for key in server.ask("KEYS", "*:[ix]")
+        for name in server.ask("ZRANGE", key, "0", "-1")
+    ]
 
     assert sorted(names) == sorted(2 * [f"log/new/{n}".encode() for n in range(1200)])
     assert len(store.apply(ListCells("log/", limit=5000))) == 1200
@@ -110,7 +119,9 @@ def test_redis_lists_past_a_page_of_names_that_are_over():
     clock.advance(5)
 
     assert store.apply(ListCells("log/", "log/0", limit=1)) == (("log/kept", b"kept"),)
-    assert store.apply(ListCells("log/", "log/kept", limit=1, backwards=True)) == (("log/0", b"kept"),)
+    assert store.apply(ListCells("log/", "log/kept", limit=1, backwards=True)) == (
+        ("log/0", b"kept"),
+    )
     store.close()
 
 
@@ -139,8 +150,13 @@ def test_a_file_from_before_pages_had_indexes_gets_them(tmp_path, before):
     older.apply(Tally())
     older.close()
     connection = sqlite3.connect(path)
-    of_doubts = "CREATE INDEX effects_in_doubt ON effects (created_at, key) WHERE state = 'in_doubt';" * (before == 4)
-    connection.executescript("DROP INDEX effects_rare; DROP INDEX effects_rare_of; DROP INDEX effects_named;")
+    of_doubts = (
+        "CREATE INDEX effects_in_doubt ON effects (created_at, key) WHERE state = 'in_doubt';"
+        * (before == 4)
+    )
+    connection.executescript(
+        "DROP INDEX effects_rare; DROP INDEX effects_rare_of; DROP INDEX effects_named;"
+    )
     connection.executescript(f"{of_doubts} PRAGMA user_version = {before}")
     connection.close()
 
@@ -148,7 +164,10 @@ def test_a_file_from_before_pages_had_indexes_gets_them(tmp_path, before):
     assert store.apply(Browse(State.IN_DOUBT)) == store.apply(Refer("abc")) == ()
     store.close()
     with contextlib.closing(sqlite3.connect(path)) as upgraded:
-        names = {name for (name,) in upgraded.execute("SELECT name FROM sqlite_master WHERE type = 'index'")}
+        names = {
+            name
+            for (name,) in upgraded.execute("SELECT name FROM sqlite_master WHERE type = 'index'")
+        }
     assert {"effects_rare", "effects_rare_of", "effects_named"} <= names
     assert "effects_in_doubt" not in names
 
@@ -158,8 +177,9 @@ def test_a_role_that_was_let_at_effects_before_there_were_cells_goes_on_working(
     store.apply(Tally())
     role = f"old_{database.partition('@/')[2].partition('?')[0]}"
     postgres.execute(
-        f"CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA effectonce TO {role}; GRANT SELECT ON effectonce.migrations TO {role};"
-        f"GRANT SELECT, INSERT, UPDATE, DELETE ON effectonce.effects TO {role}",
+        f"CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA effectonce TO {role}; GRANT SELECT ON"
+        f" effectonce.migrations TO {role};GRANT SELECT, INSERT, UPDATE, DELETE ON"
+        f" effectonce.effects TO {role}",
         database,
     )
     theirs = PostgresStore(database.replace("://test@", f"://{role}@"))
@@ -178,7 +198,11 @@ def test_a_cell_is_read_and_written_in_one_round_trip_each(postgres, database):
         store = PostgresStore(through(proxy, database))
         write(store, b"warm up")
         seen, counted = store.apply(ReadCell("cell")).revision, []
-        for op in (ReadCell("cell"), WriteCell("cell", seen, b"two", 60.0), WriteCell("cell", seen, b"late", 60.0)):
+        for op in (
+            ReadCell("cell"),
+            WriteCell("cell", seen, b"two", 60.0),
+            WriteCell("cell", seen, b"late", 60.0),
+        ):
             before = round_trips(proxy.sent[0])
             store.apply(op)
             counted.append(round_trips(proxy.sent[0]) - before)
@@ -192,7 +216,11 @@ def test_a_cell_in_redis_is_read_and_written_in_one_round_trip_each():
         store = RedisStore(f"redis://127.0.0.1:{proxy.port}")
         write(store, b"warm up")
         seen, counted = store.apply(ReadCell("cell")).revision, []
-        for op in (ReadCell("cell"), WriteCell("cell", seen, b"two", 60.0), WriteCell("cell", seen, b"late", 60.0)):
+        for op in (
+            ReadCell("cell"),
+            WriteCell("cell", seen, b"two", 60.0),
+            WriteCell("cell", seen, b"late", 60.0),
+        ):
             before = proxy.round_trips
             store.apply(op)
             counted.append(proxy.round_trips - before)
@@ -204,13 +232,17 @@ def test_a_cell_in_redis_is_read_and_written_in_one_round_trip_each():
 
 
 def told_who_was_faster(postgres, database):
-    """Two saw the same revision; what the second one is told, who began while the first one's write was not committed yet."""
+    """Two saw the same revision; what the second one is told, who began while the first one's
+    write was not committed yet.
+    """
     store, replies = PostgresStore(database), []
     write(store, b"seen")
     seen = store.apply(ReadCell("cell")).revision
     with psycopg.connect(database) as faster:
         faster.execute("UPDATE effectonce.cells SET value = 'faster', revision = revision + 1")
-        slower = threading.Thread(target=lambda: replies.append(store.apply(WriteCell("cell", seen, b"slower", 60.0))))
+        slower = threading.Thread(
+            target=lambda: replies.append(store.apply(WriteCell("cell", seen, b"slower", 60.0)))
+        )
         slower.start()
         until(lambda: postgres.execute(WAITS, database) == [(1,)], "somebody who waits")
     slower.join()
@@ -229,7 +261,9 @@ def test_a_cell_that_is_written_over_after_a_wait_is_noticed(postgres, database,
     part = f"   WHERE CASE WHEN cell.forget_at > {sql.NOW} THEN cell.revision ELSE 0 END = $3\n"
     right = sql.WRITE_CELL.sql.decode()
     assert part in right, "the statement has changed: sabotage it anew"
-    monkeypatch.setattr(sql, "WRITE_CELL", sql.statement(right.replace(part, ""), *sql.WRITE_CELL.types))
+    monkeypatch.setattr(
+        sql, "WRITE_CELL", sql.statement(right.replace(part, ""), *sql.WRITE_CELL.types)
+    )
 
     reply, stands, _ = told_who_was_faster(postgres, database)
 

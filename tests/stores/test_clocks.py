@@ -1,4 +1,6 @@
-"""Clocks that are wrong, or put right: no caller waits for a year, and no declared delay passes by a step."""
+"""Clocks that are wrong, or put right: no caller waits for a year, and no declared delay passes
+by a step.
+"""
 
 import subprocess
 import sys
@@ -45,12 +47,20 @@ def timed(request, tmp_path):
 def test_a_lease_that_a_wrong_clock_wrote_is_over_once_the_clock_is_put_right(timed):
     store, clock = timed
     clock.advance(YEAR_S)
-    assert isinstance(store.apply(ops.Claim(asked("sent"), "dead", LEASE_S, dispatch=True)), ops.Held)
-    assert isinstance(store.apply(ops.Claim(asked("claimed"), "dead", LEASE_S, dispatch=False)), ops.Held)
+    assert isinstance(
+        store.apply(ops.Claim(asked("sent"), "dead", LEASE_S, dispatch=True)), ops.Held
+    )
+    assert isinstance(
+        store.apply(ops.Claim(asked("claimed"), "dead", LEASE_S, dispatch=False)), ops.Held
+    )
     clock.advance(-YEAR_S)
 
-    assert isinstance(store.apply(ops.Claim(asked("sent"), "next", LEASE_S, dispatch=True)), ops.Doubtful)
-    assert isinstance(store.apply(ops.Claim(asked("claimed"), "next", LEASE_S, dispatch=True)), ops.Held)
+    assert isinstance(
+        store.apply(ops.Claim(asked("sent"), "next", LEASE_S, dispatch=True)), ops.Doubtful
+    )
+    assert isinstance(
+        store.apply(ops.Claim(asked("claimed"), "next", LEASE_S, dispatch=True)), ops.Held
+    )
 
 
 def test_a_person_can_settle_what_an_owner_with_a_wrong_clock_left(timed):
@@ -71,7 +81,9 @@ def test_the_longest_lease_is_respected_and_a_longer_one_cannot_be_declared(time
     store, clock = timed
     store.apply(ops.Claim(asked("long"), "alive", LEASE_MAX_S, dispatch=True))
     clock.advance(-600)  # a clock that is put back a little ends no lease
-    assert isinstance(store.apply(ops.Claim(asked("long"), "next", LEASE_S, dispatch=True)), ops.Busy)
+    assert isinstance(
+        store.apply(ops.Claim(asked("long"), "next", LEASE_S, dispatch=True)), ops.Busy
+    )
 
     with pytest.raises(ContractViolation, match=r"at most 12 h"):
         Guard(store).tool(kind="write", lease_s=LEASE_MAX_S + 1)(lambda: None)
@@ -130,7 +142,11 @@ class Machine:
         self._memory = MemoryStore(clock=self.wall, ticks=self.ticks)
 
     def store(self):
-        return self._memory if self._where is None else SqliteStore(self._where, clock=self.wall, ticks=self.ticks)
+        return (
+            self._memory
+            if self._where is None
+            else SqliteStore(self._where, clock=self.wall, ticks=self.ticks)
+        )
 
     def pass_s(self, seconds):
         self.wall.advance(seconds)
@@ -146,7 +162,9 @@ def machine(request, tmp_path):
 
 
 def probed(store, runs):
-    """A tool whose first request is lost, and whose probe does not find it. Every process has its own."""
+    """A tool whose first request is lost, and whose probe does not find it. Every process has
+    its own.
+    """
     guard = Guard(store, cache=0)
     settings = {"retry": Retry(attempts=1), "wait_s": 0, "lease_s": LEASE_S}
 
@@ -212,7 +230,9 @@ def test_a_clock_that_went_back_while_a_request_left_and_came_forward_again_is_n
     assert runs == ["run"]
 
 
-def test_after_a_reboot_the_delay_is_counted_from_when_the_clock_was_first_seen(tmp_path, monkeypatch):
+def test_after_a_reboot_the_delay_is_counted_from_when_the_clock_was_first_seen(
+    tmp_path, monkeypatch
+):
     """A machine without a battery begins each boot at the same time."""
     machine, runs = Machine(tmp_path / "effects.db"), []
     with pytest.raises(InDoubt):

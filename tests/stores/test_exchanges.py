@@ -1,4 +1,6 @@
-"""What an exchange promises, on each store behind a wire: the facts that no sequence of ops shows."""
+"""What an exchange promises, on each store behind a wire: the facts that no sequence of ops
+shows.
+"""
 
 import time
 
@@ -13,7 +15,11 @@ from tests.servers import redis
 
 
 def performed(store, exchange):
-    return store._perform(exchange, time.monotonic() + 5) if isinstance(store, PostgresStore) else store._perform(exchange)
+    return (
+        store._perform(exchange, time.monotonic() + 5)
+        if isinstance(store, PostgresStore)
+        else store._perform(exchange)
+    )
 
 
 @pytest.fixture(params=["postgres", "redis"])
@@ -37,7 +43,9 @@ def swaps_nothing_but_what_was_seen(store):
 
 
 def a_swap_makes_old_what_was_seen(store):
-    """Two saw the same revision: the slower one decides anew, though the faster one changed nothing that shows."""
+    """Two saw the same revision: the slower one decides anew, though the faster one changed
+    nothing that shows.
+    """
     store.apply(Claim(request(), "token", LEASE_S, dispatch=True))
     seen = performed(store, Read("k"))
     assert performed(store, CompareAndSwap("k", seen.revision, seen.record)) is True

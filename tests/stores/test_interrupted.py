@@ -1,4 +1,6 @@
-"""A signal whose handler raises (Ctrl-C, an alarm, the time limit of a task queue) strikes where some function begins. The store works on."""
+"""A signal whose handler raises (Ctrl-C, an alarm, the time limit of a task queue) strikes where
+some function begins. The store works on.
+"""
 
 import gc
 import sqlite3
@@ -32,15 +34,19 @@ def store(request, tmp_path):
             store = RedisStore(redis.emptied(redis.server()).url, connections=1)
     yield store
     store.close()
-    for lost in store._connections if request.param == "sqlite" else ():  # a signal kept them from being given back
+    # a signal kept them from being given back
+    for lost in store._connections if request.param == "sqlite" else ():
         lost.close()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # or from being noted at all: since 3.13 Python tells
+        # or from being noted at all: since 3.13 Python tells
+        warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
 
 
 def struck(number, function):
-    """Call *function*, and interrupt it where the function of a store that is called as the *number*-th begins. False: there are fewer."""
+    """Call *function*, and interrupt it where the function of a store that is called as the
+    *number*-th begins. False: there are fewer.
+    """
     called, before = 0, sys.gettrace()
 
     def trace(frame, event, _):
@@ -54,7 +60,8 @@ def struck(number, function):
     sys.settrace(trace)
     try:
         function()
-    except (KeyboardInterrupt, sqlite3.DatabaseError):  # SQLite says "not authorized" where it was asking us
+    except (KeyboardInterrupt, sqlite3.DatabaseError):
+        # SQLite says "not authorized" where it was asking us
         pass
     finally:
         sys.settrace(before)
@@ -101,7 +108,9 @@ def test_wherever_a_signal_strikes_in_a_transaction_the_file_is_not_left_locked(
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres", "redis"])
 def test_a_guarded_call_in_a_signal_handler_works_or_is_refused_at_once(kind, request, tmp_path):
-    """Whatever operation of the store its own thread was in the middle of: waiting for that would never end."""
+    """Whatever operation of the store its own thread was in the middle of: waiting for that
+    would never end.
+    """
     url = {
         "memory": lambda: "memory://",
         "sqlite": lambda: f"sqlite:///{tmp_path / 'effects.db'}",
@@ -110,7 +119,9 @@ def test_a_guarded_call_in_a_signal_handler_works_or_is_refused_at_once(kind, re
     }[kind]()
     script = Path(__file__).with_name("calls_in_handlers.py")
 
-    ended = subprocess.run([sys.executable, script, url], capture_output=True, text=True, timeout=120, check=False)
+    ended = subprocess.run(
+        [sys.executable, script, url], capture_output=True, text=True, timeout=120, check=False
+    )
 
     assert ended.returncode == 0, ended.stderr
     struck, handled = ended.stdout.split()[:2]
@@ -119,13 +130,21 @@ def test_a_guarded_call_in_a_signal_handler_works_or_is_refused_at_once(kind, re
 
 
 def test_what_an_operation_has_not_finished_is_not_looked_at_from_a_signal_handler(tmp_path):
-    memory, sqlite, postgres = MemoryStore(), SqliteStore(tmp_path / "effects.db"), PostgresStore("postgresql://nowhere/none")
+    memory, sqlite, postgres = (
+        MemoryStore(),
+        SqliteStore(tmp_path / "effects.db"),
+        PostgresStore("postgresql://nowhere/none"),
+    )
     sqlite.apply(claim(1))
     sqlite.apply(ops.Complete(claim(1).key, "t", 1, b"done"))
     asked_now = claim(1).request
     assert sqlite.look(asked_now) is not None
 
-    for store, lock in ((memory, memory._lock), (sqlite, sqlite._lock), (postgres, postgres._crew._lock)):
+    for store, lock in (
+        (memory, memory._lock),
+        (sqlite, sqlite._lock),
+        (postgres, postgres._crew._lock),
+    ):
         with lock, pytest.raises(StoreUnavailable, match="signal handler"):
             store.apply(ops.Tally())
     with sqlite._lock:

@@ -109,7 +109,9 @@ def test_a_large_value_reaches_redis_within_its_time(server, mode):
 
 
 def test_the_largest_word_of_several_commands_counts_and_not_their_sum():
-    payload = connection.pack(("SET", "k", b"x" * 300)) + connection.pack(("SET", b"$999\r\n", b"x" * 200))
+    payload = connection.pack(("SET", "k", b"x" * 300)) + connection.pack(
+        ("SET", b"$999\r\n", b"x" * 200)
+    )
     assert connection.largest_b(payload) == 300
 
 
@@ -120,7 +122,10 @@ def test_postgres_says_that_a_value_is_too_large_for_its_time_limit(database, po
     store.close()
     postgres.execute("ALTER ROLE test SET statement_timeout = '20ms'", database)
     try:
-        with pytest.raises(TooLarge, match="a value of 34 MB was refused: canceling statement due to statement timeout"):
+        with pytest.raises(
+            TooLarge,
+            match="a value of 34 MB was refused: canceling statement due to statement timeout",
+        ):
             apply(store, mode, complete(32 * MB))
         assert apply(store, mode, complete(10)) == ops.Applied(1)
     finally:
@@ -133,7 +138,9 @@ def test_a_large_value_that_takes_too_long_is_named_as_the_cause(database, mode)
     store = PostgresStore(database)
     claimed(store)
     store._timeout_s = 0.05
-    with pytest.raises(StoreUnavailable, match=r"a value of 67 MB was not written.*Give it more time"):
+    with pytest.raises(
+        StoreUnavailable, match=r"a value of 67 MB was not written.*Give it more time"
+    ):
         apply(store, mode, complete(64 * MB))
     assert LARGE_B < 64 * MB
     store.close()

@@ -85,7 +85,9 @@ def test_without_psycopg_the_module_says_what_to_install(monkeypatch):
 
 
 def test_an_error_never_names_the_password(tmp_path):
-    store = PostgresStore(f"postgresql://ada:hunter2@/effects?host={tmp_path}&port=1", timeout_s=0.5)
+    store = PostgresStore(
+        f"postgresql://ada:hunter2@/effects?host={tmp_path}&port=1", timeout_s=0.5
+    )
     with pytest.raises(StoreUnavailable) as caught:
         store.apply(ops.Tally())
     assert "hunter2" not in str(caught.value)
@@ -172,7 +174,8 @@ def test_one_bad_apple_does_not_spoil_the_batch(database, postgres):
             await store.aapply(ops.Tally())
             hurry(store, 60.0)
             (lane,) = store._lanes[asyncio.get_running_loop()]._lanes
-            lane._watch = asyncio.get_running_loop().call_later(1.5, lane._look_at_the_clock)  # deadlines differ only here
+            # deadlines differ only here
+            lane._watch = asyncio.get_running_loop().call_later(1.5, lane._look_at_the_clock)
             others = [within(60.0, claim(f"k{n}")) for n in range(8)]
             stuck = within(1.0, ops.Complete("stuck", "t", 1, b"x"))
             return await asyncio.gather(*others[:4], stuck, *others[4:], return_exceptions=True)
@@ -199,7 +202,9 @@ def test_commits_are_durable_whatever_the_defaults_are(postgres, database):
     store, calls = PostgresStore(database), []
     store.apply(ops.Tally())
     postgres.execute(
-        "CREATE TRIGGER note AFTER INSERT OR UPDATE ON effectonce.effects FOR EACH ROW EXECUTE FUNCTION note()", database
+        "CREATE TRIGGER note AFTER INSERT OR UPDATE ON effectonce.effects FOR EACH ROW EXECUTE"
+        " FUNCTION note()",
+        database,
     )
 
     _, pay = guarded(store, calls)
@@ -251,12 +256,14 @@ def test_a_full_disk_sends_nothing(postgres, database, tmp_path):
     _, pay = guarded(store, calls)
     pay()
     postgres.execute(
-        "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
-        "RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = '53100'; END $$",
+        "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION"
+        " 'could not extend file: No space left on device' USING ERRCODE = '53100'; END $$",
         database,
     )
     postgres.execute(
-        "CREATE TRIGGER full_disk BEFORE INSERT ON effectonce.effects FOR EACH ROW EXECUTE FUNCTION full_disk()", database
+        "CREATE TRIGGER full_disk BEFORE INSERT ON effectonce.effects FOR EACH ROW EXECUTE FUNCTION"
+        " full_disk()",
+        database,
     )
 
     with pytest.raises(StoreUnavailable, match=r"No space left on device\. Nothing was sent"):
@@ -321,14 +328,19 @@ def test_many_processes_migrate_once_under_load(postgres, database, monkeypatch)
         store.close()
 
 
-def test_a_migration_and_a_writer_that_has_read_do_not_lock_each_other_out(postgres, database, monkeypatch):
+def test_a_migration_and_a_writer_that_has_read_do_not_lock_each_other_out(
+    postgres, database, monkeypatch
+):
     with monkeypatch.context() as older:
         older.setattr(schema, "SCHEMA_VERSION", 1)
         running = PostgresStore(database)
         running.apply(claim("old"))
         running.close()
     store = PostgresStore(database)
-    waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    waits = (
+        "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname ="
+        " current_database()"
+    )
     with ThreadPoolExecutor(1) as threads, psycopg.connect(database) as writer:
         writer.execute("SELECT state FROM effectonce.effects")
         migrated = threads.submit(store.apply, ops.Tally())
@@ -354,12 +366,18 @@ def test_whoever_waits_for_somebody_elses_migration_is_told_in_time(database):
 def test_a_newer_schema_is_refused_not_guessed(postgres, database, store):
     store.apply(ops.Tally())
     postgres.execute("INSERT INTO effectonce.migrations VALUES (99)", database)
-    refused(PostgresStore(database), f"newer release .schema 99, this one knows {schema.SCHEMA_VERSION}.*Upgrade effectonce")
+    refused(
+        PostgresStore(database),
+        f"newer release .schema 99, this one knows {schema.SCHEMA_VERSION}.*Upgrade effectonce",
+    )
 
 
 def test_a_role_that_may_not_create_the_schema_is_told_what_to_do(postgres, database):
     postgres.execute("CREATE ROLE mouse LOGIN")
-    refused(PostgresStore(database.replace("test@", "mouse@")), "permission denied.*create schema effectonce")
+    refused(
+        PostgresStore(database.replace("test@", "mouse@")),
+        "permission denied.*create schema effectonce",
+    )
     postgres.execute("DROP ROLE mouse")
 
 
@@ -388,7 +406,9 @@ def test_a_server_that_is_not_there_is_told_in_time(tmp_path):
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
-def test_a_server_that_hangs_is_told_in_time_and_used_again_when_it_is_back(database, proxy, colour):
+def test_a_server_that_hangs_is_told_in_time_and_used_again_when_it_is_back(
+    database, proxy, colour
+):
     store = PostgresStore(through(proxy, database))
 
     async def main():
@@ -404,7 +424,9 @@ def test_a_server_that_hangs_is_told_in_time_and_used_again_when_it_is_back(data
         proxy.flow()
         store._timeout_s = 60.0
         assert isinstance(await apply(claim("after")), ops.Held)
-        assert isinstance(await apply(claim("during", token="t")), ops.Held), "it may have been written, and is ours"
+        assert isinstance(await apply(claim("during", token="t")), ops.Held), (
+            "it may have been written, and is ours"
+        )
 
     asyncio.run(main())
     store.close()
@@ -448,9 +470,13 @@ def test_a_restarted_server_is_found_again(postgres):
         store.close()
 
 
-@pytest.mark.parametrize(("word", "known"), [(b"dispatched", "claim"), (b"outcome of k", "complete")])
+@pytest.mark.parametrize(
+    ("word", "known"), [(b"dispatched", "claim"), (b"outcome of k", "complete")]
+)
 @pytest.mark.parametrize("colour", ["sync", "async"])
-def test_a_lost_acknowledgement_is_answered_as_if_it_had_just_been_written(database, proxy, word, known, colour):
+def test_a_lost_acknowledgement_is_answered_as_if_it_had_just_been_written(
+    database, proxy, word, known, colour
+):
     store = PostgresStore(through(proxy, database))
     ops_in_order = {"claim": claim("k"), "complete": ops.Complete("k", "t", 1, b"outcome of k")}
 
@@ -462,7 +488,10 @@ def test_a_lost_acknowledgement_is_answered_as_if_it_had_just_been_written(datab
         for name, op in ops_in_order.items():
             if name == known:
                 proxy.lose_the_answer_to(word)
-                with pytest.raises(StoreUnavailable, match="Nothing was sent" if name == "claim" else "is not known"):
+                with pytest.raises(
+                    StoreUnavailable,
+                    match="Nothing was sent" if name == "claim" else "is not known",
+                ):
                     await apply(op)
                 assert proxy.lost.is_set()
             reply = await apply(op)
@@ -473,7 +502,9 @@ def test_a_lost_acknowledgement_is_answered_as_if_it_had_just_been_written(datab
     store.close()
 
 
-def test_a_lost_acknowledgement_of_a_dispatch_is_answered_as_if_it_had_just_been_written(database, proxy):
+def test_a_lost_acknowledgement_of_a_dispatch_is_answered_as_if_it_had_just_been_written(
+    database, proxy
+):
     store = PostgresStore(through(proxy, database))
     store.apply(ops.Claim(request("k", on=KEYED), "t", LEASE_S, dispatch=False))
     dispatch = ops.Dispatch("k", "t", 1, 1, LEASE_S)

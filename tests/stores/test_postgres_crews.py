@@ -1,4 +1,6 @@
-"""Those who carry jobs to the server: interrupted, late, cut off in the middle, with more to say than fits a socket."""
+"""Those who carry jobs to the server: interrupted, late, cut off in the middle, with more to say
+than fits a socket.
+"""
 
 import asyncio
 import os
@@ -78,7 +80,9 @@ ANOTHER = frozenset({0})  # a thread that leads
 def test_a_thread_that_finds_every_connection_busy_gives_up_in_time(database):
     store = PostgresStore(database, connections=1, timeout_s=0.1)
     store._crew._leaders = set(ANOTHER)
-    with pytest.raises(StoreUnavailable, match=r"all 1 connections were busy all the time\. Nothing was sent"):
+    with pytest.raises(
+        StoreUnavailable, match=r"all 1 connections were busy all the time\. Nothing was sent"
+    ):
         store.apply(claim("k"))
     store._crew._leaders.clear()
     store._timeout_s = 60.0
@@ -108,7 +112,9 @@ def test_a_thread_that_is_interrupted_when_its_turn_comes_passes_it_on(store, mo
     assert (store._crew._idle, store._crew._leaders) == ([wire], ANOTHER)
 
 
-def test_a_thread_whose_job_was_taken_along_at_the_last_moment_waits_for_its_reply(store, monkeypatch):
+def test_a_thread_whose_job_was_taken_along_at_the_last_moment_waits_for_its_reply(
+    store, monkeypatch
+):
     taken = []
     turn_with(
         monkeypatch,
@@ -197,7 +203,8 @@ def test_a_connection_that_is_closed_is_lost(store, ask):
 def test_a_connection_that_died_in_use_costs_one_call_and_is_replaced(store):
     def die(wire):
         wire.pgconn.finish()
-        wire._answered_at = time.monotonic() + 60.0  # so lately that it is not looked at, however slow this machine is
+        # so lately that it is not looked at, however slow this machine is
+        wire._answered_at = time.monotonic() + 60.0
 
     store.apply(ops.Tally())
     die(store._crew._idle[0])
@@ -218,7 +225,8 @@ def test_a_connection_that_died_in_use_costs_one_call_and_is_replaced(store):
 
 def test_an_idle_connection_that_the_server_closed_costs_nothing(store, postgres, database):
     end_all = (
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()"
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND"
+        " datname = current_database()"
     )
 
     def end(wire):
@@ -251,7 +259,11 @@ def test_a_row_that_somebody_has_locked_holds_up_nobody_else(store, database):
     free = PendingQuery(_roundtrip.Finish(ops.Complete("free", "t", 1, b"done")), None, soon())
     with psycopg.connect(database) as somebody:
         somebody.execute("SELECT FROM effectonce.effects WHERE key = 'locked' FOR UPDATE")
-        locked = PendingQuery(_roundtrip.CompareAndSwap("locked", seen.revision, seen.record), None, time.monotonic() + 0.5)
+        locked = PendingQuery(
+            _roundtrip.CompareAndSwap("locked", seen.revision, seen.record),
+            None,
+            time.monotonic() + 0.5,
+        )
         store._crew.do([locked, free])
 
     assert (free.error, free.reply) == (None, True)
@@ -263,7 +275,9 @@ def test_a_row_that_is_locked_for_a_moment_is_waited_for(store, database):
     for key in ("locked", "free"):
         store.apply(claim(key))
     seen = store._perform(_roundtrip.Read("locked"), soon())
-    locked = PendingQuery(_roundtrip.CompareAndSwap("locked", seen.revision, seen.record), None, soon())
+    locked = PendingQuery(
+        _roundtrip.CompareAndSwap("locked", seen.revision, seen.record), None, soon()
+    )
     free = PendingQuery(_roundtrip.Finish(ops.Complete("free", "t", 1, b"done")), None, soon())
     with psycopg.connect(database) as somebody:
         somebody.execute("SELECT FROM effectonce.effects WHERE key = 'locked' FOR UPDATE")
@@ -364,7 +378,10 @@ def test_a_connection_that_dies_as_soon_as_it_is_there_is_told(database):
 def test_reads_that_cannot_share_a_transaction_go_one_by_one(store):
     async def main():
         return await asyncio.gather(
-            *(store.aapply(op) for op in (claim("k"), ops.Tally(), ops.Browse("dispatched"), ops.Sweep()))
+            *(
+                store.aapply(op)
+                for op in (claim("k"), ops.Tally(), ops.Browse("dispatched"), ops.Sweep())
+            )
         )
 
     held, counts, listed, swept = asyncio.run(main())
@@ -388,8 +405,9 @@ def test_a_store_that_is_closed_from_another_thread_leaves_a_busy_loop_its_conne
 
 def test_a_read_that_a_stricter_isolation_level_refused_is_asked_again(store, postgres, database):
     postgres.execute(
-        "CREATE SEQUENCE once; CREATE FUNCTION fickle() RETURNS text LANGUAGE plpgsql AS $$ BEGIN "
-        "IF nextval('once') = 1 THEN RAISE EXCEPTION 'could not serialize' USING ERRCODE = '40001'; END IF; RETURN 'claimed'; END $$",
+        "CREATE SEQUENCE once; CREATE FUNCTION fickle() RETURNS text LANGUAGE plpgsql AS $$ BEGIN"
+        " IF nextval('once') = 1 THEN RAISE EXCEPTION 'could not serialize' USING ERRCODE ="
+        " '40001'; END IF; RETURN 'claimed'; END $$",
         database,
     )
     job = PendingQuery(_roundtrip.Counted(), None, soon())
@@ -425,7 +443,9 @@ def test_a_record_that_never_stops_changing_is_given_up():
 
 
 def test_a_child_starts_anew(database):
-    """What happens after a fork, seen from inside: the parent's sockets are let go, and nothing is said on them."""
+    """What happens after a fork, seen from inside: the parent's sockets are let go, and nothing
+    is said on them.
+    """
     store = PostgresStore(database)
     store.apply(ops.Tally())
     with store.transaction():
@@ -453,7 +473,10 @@ def test_threads_and_loops_at_once_share_one_store(store):
     async def many():
         replies.extend(await asyncio.gather(*(store.aapply(claim(f"a{n}")) for n in range(20))))
 
-    threads = [threading.Thread(target=lambda n=n: replies.append(store.apply(claim(f"s{n}")))) for n in range(20)]
+    threads = [
+        threading.Thread(target=lambda n=n: replies.append(store.apply(claim(f"s{n}"))))
+        for n in range(20)
+    ]
     threads.append(threading.Thread(target=lambda: asyncio.run(many())))
     for thread in threads:
         thread.start()
@@ -463,11 +486,18 @@ def test_threads_and_loops_at_once_share_one_store(store):
     assert all(isinstance(reply, ops.Held) for reply in replies)
 
 
-def test_a_fork_closes_no_file_that_has_the_number_of_a_lost_connection(postgres, database, tmp_path):
-    """libpq closes the socket of a connection that it has lost; its number goes to whatever is opened next."""
+def test_a_fork_closes_no_file_that_has_the_number_of_a_lost_connection(
+    postgres, database, tmp_path
+):
+    """libpq closes the socket of a connection that it has lost; its number goes to whatever is
+    opened next.
+    """
     wire = connect(database, time.monotonic() + 30)
     number = wire.fd
-    postgres.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()", database)
+    postgres.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()",
+        database,
+    )
     with pytest.raises(ConnectionLost):
         wire.ask_simple("SELECT 1", time.monotonic() + 30)
 

@@ -20,7 +20,10 @@ from tests.servers.postgres import Pooler, Postgres
 from tests.stores.helpers import aguarded, guarded
 
 RACERS = 20
-WAITS = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+WAITS = (
+    "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname ="
+    " current_database()"
+)
 
 
 def claim(key, token="t", **changes):
@@ -35,7 +38,10 @@ def race(stores, make):
         gate.wait()
         replies.append(store.apply(op))
 
-    threads = [threading.Thread(target=racer, args=(stores[n % len(stores)], make(n))) for n in range(RACERS)]
+    threads = [
+        threading.Thread(target=racer, args=(stores[n % len(stores)], make(n)))
+        for n in range(RACERS)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -118,27 +124,38 @@ def test_a_hundred_thousand_doubts_slow_no_call_down(postgres, database):
     columns = [
         row[0]
         for row in postgres.execute(
-            "SELECT column_name FROM information_schema.columns WHERE table_name = 'effects' AND column_name NOT IN ('key', 'latch')",
+            "SELECT column_name FROM information_schema.columns WHERE table_name = 'effects' AND"
+            " column_name NOT IN ('key', 'latch')",
             database,
         )
     ]
     listed = ", ".join(columns)
     postgres.execute(
-        f"INSERT INTO effectonce.effects (key, latch, {listed}) "
-        f"SELECT key || n, latch || n, {listed} FROM effectonce.effects, generate_series(1, 100000) n",
+        f"INSERT INTO effectonce.effects (key, latch, {listed}) SELECT key || n, latch || n,"
+        f" {listed} FROM effectonce.effects, generate_series(1, 100000) n",
         database,
     )
     postgres.execute("ANALYZE effectonce.effects", database)
 
     plans = {}
     for name, sql in {
-        "sweep": "SELECT * FROM effectonce.effects WHERE due_at < 'infinity' AND due_at <= 1e9 AND state <> 'dispatched' "
-        "ORDER BY due_at LIMIT 100",
-        "browse": "SELECT * FROM effectonce.effects WHERE state = 'in_doubt' ORDER BY created_at, key LIMIT 100",
-        "rival": "SELECT * FROM effectonce.effects WHERE latch = 'x' AND latch <> '' AND (state IN ('dispatched', 'in_doubt') "
-        "OR (state = 'claimed' AND sends > 0))",
+        "sweep": (
+            "SELECT * FROM effectonce.effects WHERE due_at < 'infinity' AND due_at <= 1e9 AND state"
+            " <> 'dispatched' ORDER BY due_at LIMIT 100"
+        ),
+        "browse": (
+            "SELECT * FROM effectonce.effects WHERE state = 'in_doubt' ORDER BY created_at, key"
+            " LIMIT 100"
+        ),
+        "rival": (
+            "SELECT * FROM effectonce.effects WHERE latch = 'x' AND latch <> '' AND (state IN"
+            " ('dispatched', 'in_doubt') OR (state = 'claimed' AND sends > 0))"
+        ),
     }.items():
-        plans[name] = "\n".join(row[0] for row in postgres.execute(f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF) {sql}", database))
+        plans[name] = "\n".join(
+            row[0]
+            for row in postgres.execute(f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF) {sql}", database)
+        )
 
     assert "effects_due" in plans["sweep"]
     assert "rows=0 " in plans["sweep"], "what is in doubt is never due"
@@ -186,7 +203,9 @@ FORK = """
 
 def test_a_fork_gets_its_own_connections_and_leaves_its_parents_alone(database):
     code = textwrap.dedent(FORK.format(url=database))
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -251,7 +270,8 @@ def test_behind_a_transaction_pooler_it_conforms(check, mode, pooled):
 
 def test_statements_that_a_pooler_loses_are_sent_in_full(pooled, database):
     stores = [PostgresStore(pooled) for _ in range(4)]
-    with contextlib.ExitStack() as transactions:  # all at once: from now on there are three sessions, which take turns
+    # all at once: from now on there are three sessions, which take turns
+    with contextlib.ExitStack() as transactions:
         for _ in range(3):
             transactions.enter_context(psycopg.connect(pooled)).execute("SELECT 1")
     for n in range(5):
@@ -328,7 +348,8 @@ def test_a_server_that_is_killed_under_load_loses_nothing_that_it_acknowledged()
         assert len(effects) == len(set(effects)), "a duplicate"
         before = len(effects)
         lost, _, pay = [], *guarded(stores[0], effects)
-        for invoice, receipt in told:  # one that was told without being recorded is in doubt or in flight, and never run again
+        # one that was told without being recorded is in doubt or in flight, and never run again
+        for invoice, receipt in told:
             with contextlib.suppress(InDoubt, InFlight):
                 if pay(invoice) != receipt:
                     lost.append(invoice)

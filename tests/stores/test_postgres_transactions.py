@@ -7,7 +7,15 @@ import threading
 import psycopg
 import pytest
 
-from effectonce import ContractViolation, GaveUp, Guard, Rejected, Retry, StoreUnavailable, current_effect
+from effectonce import (
+    ContractViolation,
+    GaveUp,
+    Guard,
+    Rejected,
+    Retry,
+    StoreUnavailable,
+    current_effect,
+)
 from effectonce._core import ops
 from effectonce.stores.base import RolledBack
 from effectonce.stores.postgres import PostgresStore
@@ -23,7 +31,9 @@ QUICK = Retry(attempts=3, base_s=0, cap_s=0)
 @pytest.fixture
 def ledger(postgres, database):
     postgres.execute("CREATE TABLE ledger (n serial, amount int)", database)
-    return lambda: [row[0] for row in postgres.execute("SELECT amount FROM ledger ORDER BY n", database)]
+    return lambda: [
+        row[0] for row in postgres.execute("SELECT amount FROM ledger ORDER BY n", database)
+    ]
 
 
 @pytest.fixture
@@ -41,7 +51,9 @@ def booking(store, body=None, **contract):
     """A sync tool that inserts a row, and a call of it in its step."""
     guard = Guard(store, cache=0)
 
-    @guard.tool(**({"kind": "irreversible", "downstream": "transaction", "retry": QUICK} | contract))
+    @guard.tool(
+        **({"kind": "irreversible", "downstream": "transaction", "retry": QUICK} | contract)
+    )
     def book(amount: int):
         connection = current_effect().connection
         connection.execute(*insert(amount))
@@ -64,7 +76,9 @@ def abooking(store, body=None, **contract):
     """The same as an async tool, called in a loop of its own."""
     guard = Guard(store, cache=0)
 
-    @guard.tool(**({"kind": "irreversible", "downstream": "transaction", "retry": QUICK} | contract))
+    @guard.tool(
+        **({"kind": "irreversible", "downstream": "transaction", "retry": QUICK} | contract)
+    )
     async def book(amount: int):
         connection = current_effect().connection
         await connection.execute(*insert(amount))
@@ -152,16 +166,23 @@ def test_a_tool_cannot_end_the_transaction(store, ledger, make, end):
         "COMMIT AND CHAIN",
         "END",
         "SET CONSTRAINTS ALL IMMEDIATE; COMMIT",
-        "SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED; SET CONSTRAINTS ALL IMMEDIATE; COMMIT",
+        (
+            "SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED; SET CONSTRAINTS ALL"
+            " IMMEDIATE; COMMIT"
+        ),
     ],
 )
 def test_a_commit_in_the_tools_sql_is_refused_and_leaves_nothing(store, ledger, make, script):
     async def async_body(connection):
         await connection.execute(script)
 
-    _, book = make(store, says(make, lambda connection: connection.execute(script), async_body), wait_s=0)
+    _, book = make(
+        store, says(make, lambda connection: connection.execute(script), async_body), wait_s=0
+    )
     for _ in range(2):
-        with pytest.raises(psycopg.errors.InvalidTransactionTermination, match="not the tool's to end"):
+        with pytest.raises(
+            psycopg.errors.InvalidTransactionTermination, match="not the tool's to end"
+        ):
             book(7)
     assert ledger() == []
 
@@ -169,8 +190,12 @@ def test_a_commit_in_the_tools_sql_is_refused_and_leaves_nothing(store, ledger, 
 @BOTH
 @pytest.mark.parametrize("again", ["INSERT INTO ledger (amount) VALUES (8)", "BEGIN"])
 @pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
-def test_a_tool_that_ends_its_transaction_and_goes_on_writes_nothing(store, ledger, make, end, again):
-    """A helper that tries again after any error: the transaction that it begins then is nobody's, and read-only."""
+def test_a_tool_that_ends_its_transaction_and_goes_on_writes_nothing(
+    store, ledger, make, end, again
+):
+    """A helper that tries again after any error: the transaction that it begins then is
+    nobody's, and read-only.
+    """
 
     def sync_body(connection):
         with contextlib.suppress(psycopg.errors.InvalidTransactionTermination):
@@ -187,7 +212,8 @@ def test_a_tool_that_ends_its_transaction_and_goes_on_writes_nothing(store, ledg
         await connection.execute("COMMIT")
 
     _, book = make(store, says(make, sync_body, async_body))
-    with pytest.raises(GaveUp, match="read-only"):  # it looks like a server that is a standby by now, and is tried again
+    # it looks like a server that is a standby by now, and is tried again
+    with pytest.raises(GaveUp, match="read-only"):
         book(7)
     assert ledger() == []
 
@@ -212,7 +238,9 @@ def test_a_tool_that_ends_the_transaction_in_its_sql_is_found_out(store, ledger,
 
 @BOTH
 def test_constraints_may_be_checked_early(store, ledger, make):
-    script = "SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED; SET CONSTRAINTS ALL IMMEDIATE"
+    script = (
+        "SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED; SET CONSTRAINTS ALL IMMEDIATE"
+    )
 
     async def async_body(connection):
         await connection.execute(script)
@@ -222,13 +250,16 @@ def test_constraints_may_be_checked_early(store, ledger, make):
     assert ledger() == [7]
 
 
-def test_a_role_that_may_only_use_our_tables_can_be_lent_a_transaction(store, ledger, database, postgres):
+def test_a_role_that_may_only_use_our_tables_can_be_lent_a_transaction(
+    store, ledger, database, postgres
+):
     store.apply(ops.Tally())
     role = f"app_{database.partition('@/')[2].partition('?')[0]}"
     postgres.execute(
-        f"CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA effectonce TO {role}; GRANT SELECT ON effectonce.migrations TO {role};"
-        f"GRANT SELECT, INSERT, UPDATE, DELETE ON effectonce.effects TO {role};"
-        f"GRANT INSERT, SELECT ON ledger TO {role}; GRANT USAGE ON SEQUENCE ledger_n_seq TO {role}",
+        f"CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA effectonce TO {role}; GRANT SELECT ON"
+        f" effectonce.migrations TO {role};GRANT SELECT, INSERT, UPDATE, DELETE ON"
+        f" effectonce.effects TO {role};GRANT INSERT, SELECT ON ledger TO {role}; GRANT USAGE ON"
+        f" SEQUENCE ledger_n_seq TO {role}",
         database,
     )
     theirs = PostgresStore(database.replace("://test@", f"://{role}@"))
@@ -270,7 +301,9 @@ def test_a_connection_that_a_tool_kept_is_closed_and_its_session_is_washed(store
         connection.execute("SET statement_timeout = 1234; CREATE TEMP TABLE mine (n int)")
 
     async def async_body(connection):
-        sync_body_async = connection.execute("SET statement_timeout = 1234; CREATE TEMP TABLE mine (n int)")
+        sync_body_async = connection.execute(
+            "SET statement_timeout = 1234; CREATE TEMP TABLE mine (n int)"
+        )
         kept.append(connection)
         await sync_body_async
 
@@ -304,18 +337,27 @@ def test_a_transaction_of_an_owner_that_lost_its_record_is_rolled_back(database,
     store.close()
 
 
-def test_a_completion_in_a_transaction_and_a_rival_claim_are_one_after_the_other(store, database, postgres):
-    """Between `complete` and COMMIT nobody sees the record, but a claim of another call of the step waits for it."""
+def test_a_completion_in_a_transaction_and_a_rival_claim_are_one_after_the_other(
+    store, database, postgres
+):
+    """Between `complete` and COMMIT nobody sees the record, but a claim of another call of the
+    step waits for it.
+    """
     booking_request = request("booking", on=TRANSACTED, latch="step")
     store.apply(ops.Claim(booking_request, "t", LEASE_S, dispatch=False))
     replies = []
     rival = threading.Thread(
-        target=lambda: replies.append(store.apply(ops.Claim(request("credit", latch="step"), "r", LEASE_S, dispatch=True)))
+        target=lambda: replies.append(
+            store.apply(ops.Claim(request("credit", latch="step"), "r", LEASE_S, dispatch=True))
+        )
     )
     with store.transaction() as transaction:
         assert transaction.complete(ops.Complete("booking", "t", 1, b"done")) == ops.Applied(1)
         rival.start()
-        waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        waits = (
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname ="
+            " current_database()"
+        )
         while postgres.execute(waits, database) != [(1,)]:
             pass
         assert replies == []
@@ -325,16 +367,22 @@ def test_a_completion_in_a_transaction_and_a_rival_claim_are_one_after_the_other
 
 
 def test_a_rival_that_was_claimed_first_refuses_the_completion(store):
-    store.apply(ops.Claim(request("booking", on=TRANSACTED, latch="step"), "t", LEASE_S, dispatch=False))
+    store.apply(
+        ops.Claim(request("booking", on=TRANSACTED, latch="step"), "t", LEASE_S, dispatch=False)
+    )
     with store.transaction() as transaction:
         store.apply(ops.Claim(request("credit", latch="step"), "r", LEASE_S, dispatch=True))
-        assert transaction.complete(ops.Complete("booking", "t", 1, b"done")) == ops.Refused("claimed")
+        assert transaction.complete(ops.Complete("booking", "t", 1, b"done")) == ops.Refused(
+            "claimed"
+        )
     assert store.apply(ops.Find("booking")).state == "claimed"
 
 
 def test_a_rival_that_comes_between_look_and_write_refuses_the_completion(store):
     """The look finds nobody; the unique index of what is in the air has the last word."""
-    store.apply(ops.Claim(request("booking", on=TRANSACTED, latch="step"), "t", LEASE_S, dispatch=False))
+    store.apply(
+        ops.Claim(request("booking", on=TRANSACTED, latch="step"), "t", LEASE_S, dispatch=False)
+    )
     with store.transaction() as transaction:
         perform = transaction._perform
 
@@ -363,7 +411,10 @@ def test_of_two_transactions_for_one_record_one_stays(store, database, postgres,
         assert transaction.complete(ops.Complete("booking", "t", 1, b"done")) == ops.Applied(1)
         other = threading.Thread(target=second)
         other.start()
-        waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        waits = (
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname ="
+            " current_database()"
+        )
         while postgres.execute(waits, database) != [(1,)]:
             pass
         transaction.commit()
@@ -389,7 +440,9 @@ def test_a_commit_whose_answer_was_lost_is_resolved_by_the_record(database, post
 
 
 @BOTH
-def test_a_transaction_that_breaks_before_its_commit_leaves_nothing(database, postgres, ledger, make):
+def test_a_transaction_that_breaks_before_its_commit_leaves_nothing(
+    database, postgres, ledger, make
+):
     cuts = []
 
     with Proxy(postgres.socket) as proxy:
@@ -425,8 +478,12 @@ def test_a_server_that_hangs_at_begin_sends_nothing(database, postgres, ledger, 
 
 
 @BOTH
-def test_a_deferred_constraint_that_fails_at_commit_leaves_nothing(database, postgres, ledger, make):
-    postgres.execute("ALTER TABLE ledger ADD UNIQUE (amount) DEFERRABLE INITIALLY DEFERRED", database)
+def test_a_deferred_constraint_that_fails_at_commit_leaves_nothing(
+    database, postgres, ledger, make
+):
+    postgres.execute(
+        "ALTER TABLE ledger ADD UNIQUE (amount) DEFERRABLE INITIALLY DEFERRED", database
+    )
     store, runs = PostgresStore(database), []
 
     def twice(connection):
@@ -441,7 +498,9 @@ def test_a_deferred_constraint_that_fails_at_commit_leaves_nothing(database, pos
 
 
 @BOTH
-def test_a_server_that_is_gone_after_commit_was_asked_for_is_not_called_unsent(database, postgres, ledger, make):
+def test_a_server_that_is_gone_after_commit_was_asked_for_is_not_called_unsent(
+    database, postgres, ledger, make
+):
     with Proxy(postgres.socket) as proxy:
         store = PostgresStore(through(proxy, database))
         _, book = make(store)
@@ -521,8 +580,12 @@ def test_a_cancelled_transaction_is_rolled_back_and_its_connection_is_free_again
     store.close()
 
 
-def test_a_caller_that_is_cancelled_after_its_commit_is_told_of_as_what_it_did(database, postgres, ledger):
-    """The session is washed after COMMIT. Who is cancelled while that takes its time has executed its effect, not been refused."""
+def test_a_caller_that_is_cancelled_after_its_commit_is_told_of_as_what_it_did(
+    database, postgres, ledger
+):
+    """The session is washed after COMMIT. Who is cancelled while that takes its time has
+    executed its effect, not been refused.
+    """
     told = []
 
     async def main(store, proxy):
@@ -566,7 +629,9 @@ def test_a_server_that_hangs_at_commit_is_resolved_by_the_record(database, postg
 
 
 @BOTH
-def test_a_record_that_became_unreadable_while_the_tool_ran_leaves_nothing(database, postgres, ledger, make):
+def test_a_record_that_became_unreadable_while_the_tool_ran_leaves_nothing(
+    database, postgres, ledger, make
+):
     """As when a newer release has written to it."""
     store = PostgresStore(database)
     _, book = make(store)
@@ -598,7 +663,9 @@ def test_a_session_that_cannot_be_washed_is_thrown_away(database, postgres, ledg
 
 
 @BOTH
-def test_a_transaction_that_is_interrupted_while_it_ends_leaves_no_connection_behind(store, ledger, make, monkeypatch):
+def test_a_transaction_that_is_interrupted_while_it_ends_leaves_no_connection_behind(
+    store, ledger, make, monkeypatch
+):
     def interrupted(*_):
         raise KeyboardInterrupt
 
@@ -635,11 +702,15 @@ def test_a_commit_that_turns_into_a_rollback_is_not_taken_for_one(store):
         with pytest.raises(psycopg.errors.DivisionByZero):
             transaction.connection.execute("SELECT 1 / 0")
         with pytest.raises(RolledBack, match="the server rolled back instead"):
-            lending._check_committed(transaction._loan.wire.ask_simple("COMMIT", transaction._loan.give_up_at()))
+            lending._check_committed(
+                transaction._loan.wire.ask_simple("COMMIT", transaction._loan.give_up_at())
+            )
 
 
 def test_an_async_rival_that_comes_between_look_and_write_refuses_the_completion(store):
-    store.apply(ops.Claim(request("booking", on=TRANSACTED, latch="step"), "t", LEASE_S, dispatch=False))
+    store.apply(
+        ops.Claim(request("booking", on=TRANSACTED, latch="step"), "t", LEASE_S, dispatch=False)
+    )
 
     async def main():
         async with store.atransaction() as transaction:
@@ -648,17 +719,23 @@ def test_an_async_rival_that_comes_between_look_and_write_refuses_the_completion
             async def beaten(exchange):
                 reply = await perform(exchange)
                 if type(exchange).__name__ == "Read":
-                    await store.aapply(ops.Claim(request("credit", latch="step"), "r", LEASE_S, dispatch=True))
+                    await store.aapply(
+                        ops.Claim(request("credit", latch="step"), "r", LEASE_S, dispatch=True)
+                    )
                 return reply
 
             transaction._perform = beaten
-            assert await transaction.complete(ops.Complete("booking", "t", 1, b"done")) == ops.Refused(None)
+            assert await transaction.complete(
+                ops.Complete("booking", "t", 1, b"done")
+            ) == ops.Refused(None)
 
     asyncio.run(main())
 
 
 @BOTH
-def test_a_connection_that_is_lost_under_the_tool_is_the_stores_failure_and_the_key_is_free(make, store, ledger, postgres):
+def test_a_connection_that_is_lost_under_the_tool_is_the_stores_failure_and_the_key_is_free(
+    make, store, ledger, postgres
+):
     losses = []
 
     def cut(connection):
@@ -682,7 +759,10 @@ def test_a_connection_that_is_lost_under_the_tool_is_the_stores_failure_and_the_
 
 def test_a_cancelled_tool_leaves_no_query_behind_on_the_server(store, ledger, postgres):
     def running():
-        asked = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'SELECT pg_sleep%'"
+        asked = (
+            "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'SELECT"
+            " pg_sleep%'"
+        )
         return postgres.execute(asked)[0][0]
 
     async def main():

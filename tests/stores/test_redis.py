@@ -1,4 +1,6 @@
-"""What only a server behind a wire can do: lose replies, hang, be full, forget its scripts, be somebody else's replica."""
+"""What only a server behind a wire can do: lose replies, hang, be full, forget its scripts, be
+somebody else's replica.
+"""
 
 import asyncio
 import os
@@ -78,7 +80,11 @@ class Caller:
 
     def __call__(self, invoice="inv_1"):
         with self.guard.step("chat", f"pay {invoice}"):
-            return self.tool(invoice) if self.colour == "sync" else self.loop.run_until_complete(self._await(invoice))
+            return (
+                self.tool(invoice)
+                if self.colour == "sync"
+                else self.loop.run_until_complete(self._await(invoice))
+            )
 
     async def _await(self, invoice):
         return await self.tool(invoice)
@@ -127,7 +133,9 @@ def test_a_first_call_is_two_round_trips_and_a_replay_is_one(server, opened, cal
 
 @pytest.mark.parametrize("written", [BEAR, SWAP, FINISH], ids=["claim", "dispatch", "complete"])
 @pytest.mark.parametrize("what", ["lose_the_answer_to", "lose_the_request_with"])
-def test_a_lost_reply_or_request_is_repeated_and_the_effect_lands_once(server, opened, caller, written, what):
+def test_a_lost_reply_or_request_is_repeated_and_the_effect_lands_once(
+    server, opened, caller, written, what
+):
     with Proxy(server.socket) as proxy:
         pay = caller(opened(f"redis://127.0.0.1:{proxy.port}"), separate_dispatch=written is SWAP)
         pay("warm up")
@@ -253,7 +261,8 @@ def test_an_event_loop_notices_that_the_server_hung_up(server, opened):
     async def hang_up():
         await store.aapply(claim())
         server.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-        while not next(iter(store._lanes.values())).closed:  # noqa: ASYNC110  # there is nobody who would tell
+        # there is nobody who would tell
+        while not next(iter(store._lanes.values())).closed:  # noqa: ASYNC110
             await asyncio.sleep(0)
         return await store.aapply(claim())
 
@@ -277,7 +286,9 @@ def test_an_error_that_nobody_expects_says_that_nothing_is_known(server, opened,
     pay = caller(opened(server.url))
     server.ask("RPUSH", "eo:{other}:s", "not an index")
 
-    with pytest.raises(StoreUnavailable, match=r"WRONGTYPE.*Whether anything was written is not known"):
+    with pytest.raises(
+        StoreUnavailable, match=r"WRONGTYPE.*Whether anything was written is not known"
+    ):
         pay.apply(claim())
 
 
@@ -289,7 +300,9 @@ def test_a_server_that_evicts_is_refused(private, opened, caller, policy):
     private.ask("CONFIG", "SET", "maxmemory-policy", policy)
     pay = caller(opened(private.url), retry=Retry(attempts=3, deadline_s=0.1))
 
-    with pytest.raises(StoreUnavailable, match=f"maxmemory-policy {policy}.*CONFIG SET maxmemory-policy noeviction"):
+    with pytest.raises(
+        StoreUnavailable, match=f"maxmemory-policy {policy}.*CONFIG SET maxmemory-policy noeviction"
+    ):
         pay()
 
     assert pay.calls == []
@@ -321,7 +334,11 @@ def test_an_old_server_is_refused():
     assert ServerFacts("6.2.0", "master", "noeviction", True, 0).complaint() == ""
 
 
-@pytest.mark.parametrize(("fsync", "durable"), [(None, False), ("no", False), ("everysec", False), ("always", True)], ids=str)
+@pytest.mark.parametrize(
+    ("fsync", "durable"),
+    [(None, False), ("no", False), ("everysec", False), ("always", True)],
+    ids=str,
+)
 def test_only_a_server_that_syncs_every_write_is_durable(tmp_path, opened, fsync, durable):
     server = redis.Server(tmp_path / "server", fsync=fsync)
 
@@ -375,7 +392,10 @@ def test_a_tool_can_be_registered_while_the_server_is_away(opened):
     def pay():
         calls.append(1)
 
-    with pytest.raises(StoreUnavailable, match=r"cannot be reached.*Nothing was written"), guard.step("chat", "pay"):
+    with (
+        pytest.raises(StoreUnavailable, match=r"cannot be reached.*Nothing was written"),
+        guard.step("chat", "pay"),
+    ):
         pay()
     assert calls == []
 
@@ -385,10 +405,16 @@ def test_a_tool_can_be_registered_while_the_server_is_away(opened):
 
 @pytest.fixture
 def pair(tmp_path):
-    primary = redis.Server(tmp_path / "primary", port=redis.free_port(), fsync="always", repl_diskless_sync_delay=0)
-    replica = redis.Server(tmp_path / "replica", fsync="always", replicaof=f"127.0.0.1 {primary.port}")
+    primary = redis.Server(
+        tmp_path / "primary", port=redis.free_port(), fsync="always", repl_diskless_sync_delay=0
+    )
+    replica = redis.Server(
+        tmp_path / "replica", fsync="always", replicaof=f"127.0.0.1 {primary.port}"
+    )
     redis.until(lambda: replica.info()["master_link_status"] == "up", "a replica in step")
-    redis.until(lambda: "state=online" in primary.info().get("slave0", ""), "a replica that is online")
+    redis.until(
+        lambda: "state=online" in primary.info().get("slave0", ""), "a replica that is online"
+    )
     yield primary, replica
     replica.stop()
     primary.stop()
@@ -466,7 +492,9 @@ def test_what_a_child_inherits_is_put_aside_and_not_closed(server, opened):
 
     assert store._pools == store._lanes == {}
     (pool,) = inherited.values()
-    assert pool._idle[0].exchange(b"*1\r\n$4\r\nPING\r\n", 1) == [b"PONG"], "its parent's connection still works"
+    assert pool._idle[0].exchange(b"*1\r\n$4\r\nPING\r\n", 1) == [b"PONG"], (
+        "its parent's connection still works"
+    )
     assert isinstance(store.apply(claim("other")), ops.Held)
 
 
@@ -566,7 +594,9 @@ def test_a_thread_that_gets_no_connection_in_time_is_told(server, opened):
     pool = store._pool(store._target.address)
     taken, pool._timeout_s = pool.take(), 0.05
 
-    with pytest.raises(StoreUnavailable, match=r"all connections were in use for 0\.05 s\. Nothing was written"):
+    with pytest.raises(
+        StoreUnavailable, match=r"all connections were in use for 0\.05 s\. Nothing was written"
+    ):
         store.apply(claim())
 
     pool.give(taken)
@@ -594,7 +624,9 @@ class Interrupting:
 
 
 def test_open_store_opens_it(server):
-    store = open_store(f"redis+unix://{server.socket}?prefix=mine&timeout_s=60&replicas=0&connections=3")
+    store = open_store(
+        f"redis+unix://{server.socket}?prefix=mine&timeout_s=60&replicas=0&connections=3"
+    )
     store.apply(claim())
 
     assert server.ask("EXISTS", "mine:{other}:r:k") == 1
@@ -618,7 +650,11 @@ def test_a_record_of_a_newer_release_is_refused_not_guessed(server, opened, call
 
 @pytest.mark.parametrize(
     "spoil",
-    [lambda written: written.replace(b"write", b"wrote"), lambda written: written[:20], lambda _: b""],
+    [
+        lambda written: written.replace(b"write", b"wrote"),
+        lambda written: written[:20],
+        lambda _: b"",
+    ],
     ids=["an unknown kind", "cut off", "empty"],
 )
 def test_a_record_that_cannot_be_read_is_refused_with_the_reason(server, opened, caller, spoil):
@@ -635,7 +671,9 @@ def test_a_record_that_cannot_be_read_is_refused_with_the_reason(server, opened,
 
 
 class LoopOfAnotherThread:
-    """Its thread tidies up, and another loop begins to use the store, while somebody looks whether it is closed."""
+    """Its thread tidies up, and another loop begins to use the store, while somebody looks
+    whether it is closed.
+    """
 
     def __init__(self, store):
         self.store = store
@@ -654,7 +692,9 @@ def test_loops_that_come_and_go_in_other_threads_disturb_nobody(server, opened):
     store._lanes.clear()
 
 
-def test_a_server_that_is_still_reading_its_data_is_not_taken_for_one_that_can_forget(tmp_path, opened):
+def test_a_server_that_is_still_reading_its_data_is_not_taken_for_one_that_can_forget(
+    tmp_path, opened
+):
     server = redis.Server(tmp_path / "loading", fsync="always")
     server.ask("EVAL", "for n = 1, 5000 do redis.call('SET', 'k' .. n, n) end", "0")
     assert opened(server.url).capabilities.durable

@@ -1,4 +1,6 @@
-"""Callers that wait share one write to the socket; nothing else of one is any business of another."""
+"""Callers that wait share one write to the socket; nothing else of one is any business of
+another.
+"""
 
 import asyncio
 
@@ -46,7 +48,9 @@ def test_every_caller_of_a_batch_gets_an_answer_of_its_own(store):
 
 
 def test_the_string_of_a_first_claim_is_that_of_its_record():
-    """Two ways to write the same: one by way of a record, and one from what all calls of a tool have in common."""
+    """Two ways to write the same: one by way of a record, and one from what all calls of a tool
+    have in common.
+    """
     births, op = Births(records.pack_birth), claims(1)[0]
     born = crowds.born(op)
 
@@ -66,8 +70,16 @@ SABOTAGE = {  # script, what is taken out of it, what stands there instead
         "'MSET', base .. 'r:' .. key, record)",
     ),
     "a birth does not look for its step": ("BEAR", "if rival then return", "if false then return"),
-    "a birth has no time": ("BEAR", "created_at, due = created_at + now, due + now", "due = due + now"),
-    "a completion is not fenced by its token": ("FINISH", "record:sub(103, 102 + token) ~= ARGV[3] or ", ""),
+    "a birth has no time": (
+        "BEAR",
+        "created_at, due = created_at + now, due + now",
+        "due = due + now",
+    ),
+    "a completion is not fenced by its token": (
+        "FINISH",
+        "record:sub(103, 102 + token) ~= ARGV[3] or ",
+        "",
+    ),
     "a completion is not fenced by its epoch": ("FINISH", " or epoch ~= tonumber(ARGV[4])", ""),
     "a completion takes any state": ("FINISH", " or record:byte(2) ~= DISPATCHED", ""),
     "a completion forgets its window": ("FINISH", "now + window_s", "now"),
@@ -80,7 +92,9 @@ def test_an_answer_that_is_not_its_callers_own_is_noticed(store, fault, monkeypa
     right = getattr(scripts, name)
     assert part in right.source.decode(), "the script has changed: sabotage it anew"
     monkeypatch.setattr(right, "source", right.source.decode().replace(part, instead).encode())
-    monkeypatch.setattr(right, "sha", scripts.sha1(right.source, usedforsecurity=False).hexdigest().encode())
+    monkeypatch.setattr(
+        right, "sha", scripts.sha1(right.source, usedforsecurity=False).hexdigest().encode()
+    )
 
     with pytest.raises(AssertionError):
         asyncio.run(crowds.everybody_gets_an_answer_of_its_own(store))
@@ -97,7 +111,11 @@ LOSSES = {
 def test_an_answer_that_is_lost_is_asked_for_again_by_each(through_proxy, proxy, when):
     words = iter((b"step 40", b"$3\r\nt40\r\n"))
 
-    asyncio.run(crowds.a_lost_answer_is_asked_for_again(through_proxy, lambda: LOSSES[when](proxy, next(words))))
+    asyncio.run(
+        crowds.a_lost_answer_is_asked_for_again(
+            through_proxy, lambda: LOSSES[when](proxy, next(words))
+        )
+    )
 
     assert proxy.lost.is_set()
 
@@ -152,4 +170,6 @@ def test_a_script_is_packed_as_any_command_is(size_b):
 
     packed = wire.pack_script(scripts.FINISH.sha, b"eo:{3f}:", words)
 
-    assert packed == wire.pack((b"EVALSHA", scripts.FINISH.sha, b"2", b"eo:{3f}:", b"eo:{3f}:?", *words))
+    assert packed == wire.pack(
+        (b"EVALSHA", scripts.FINISH.sha, b"2", b"eo:{3f}:", b"eo:{3f}:?", *words)
+    )

@@ -110,7 +110,9 @@ def test_a_peer_that_is_gone_is_noticed_when_reading(loop, pair):
         far.close()
         await answer
 
-    with pytest.raises(StoreUnavailable, match=r"reset by peer.*Whether the write was applied is not known"):
+    with pytest.raises(
+        StoreUnavailable, match=r"reset by peer.*Whether the write was applied is not known"
+    ):
         loop.run_until_complete(ask())
 
 
@@ -133,7 +135,9 @@ def test_a_peer_that_speaks_something_else_is_unavailable_at_once(loop, pair):
         await loop.run_in_executor(None, far.sendall, b"HTTP/1.1 502 Bad Gateway\r\n\r\n")
         await asyncio.wait_for(answer, 60)
 
-    with pytest.raises(StoreUnavailable, match=r"does not speak Redis.*Whether the write was applied is not known"):
+    with pytest.raises(
+        StoreUnavailable, match=r"does not speak Redis.*Whether the write was applied is not known"
+    ):
         loop.run_until_complete(ask())
     assert lane.closed
 

@@ -1,4 +1,6 @@
-"""Where records lie: URLs and users, buckets, clusters, slots that move and shards that are gone."""
+"""Where records lie: URLs and users, buckets, clusters, slots that move and shards that are
+gone.
+"""
 
 import asyncio
 import hashlib
@@ -51,9 +53,16 @@ def slot_of(key):
 
 
 def test_a_url_says_where_who_and_what():
-    target, options = parse("rediss://ada:p%40ss@example.org:7000/3?replicas=2&timeout_s=0.5&ssl_cert_reqs=none")
+    target, options = parse(
+        "rediss://ada:p%40ss@example.org:7000/3?replicas=2&timeout_s=0.5&ssl_cert_reqs=none"
+    )
 
-    assert (target.address, target.username, target.password, target.db) == (("example.org", 7000), "ada", "p@ss", 3)
+    assert (target.address, target.username, target.password, target.db) == (
+        ("example.org", 7000),
+        "ada",
+        "p@ss",
+        3,
+    )
     assert target.tls is not None
     assert options == {"replicas": 2, "timeout_s": 0.5}
     assert parse("valkey://")[0].address == ("localhost", 6379)
@@ -76,25 +85,35 @@ def test_a_url_says_where_who_and_what():
     ],
 )
 def test_a_wrong_url_is_refused_without_telling_the_password(url):
-    with pytest.raises(ContractViolation, match=r"is not the URL of a Redis or Valkey store") as caught:
+    with pytest.raises(
+        ContractViolation, match=r"is not the URL of a Redis or Valkey store"
+    ) as caught:
         RedisStore(url)
 
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("wrong", [{"replicas": -1}, {"timeout_s": 0}, {"connections": 0}, {"prefix": "{a}"}])
+@pytest.mark.parametrize(
+    "wrong", [{"replicas": -1}, {"timeout_s": 0}, {"connections": 0}, {"prefix": "{a}"}]
+)
 def test_an_impossible_option_is_refused(wrong):
     with pytest.raises(ContractViolation, match=r"must be positive"):
         RedisStore("redis://localhost", **wrong)
 
 
-@pytest.mark.parametrize("scheme", ["redis", "rediss", "valkey", "valkeys", "redis+unix", "redis+cluster", "rediss+cluster"])
+@pytest.mark.parametrize(
+    "scheme",
+    ["redis", "rediss", "valkey", "valkeys", "redis+unix", "redis+cluster", "rediss+cluster"],
+)
 def test_every_scheme_opens_a_redis_store(scheme):
     assert isinstance(open_store(f"{scheme}://localhost"), RedisStore)
 
 
 def test_without_the_library_the_error_says_what_to_install():
-    code = "import sys; sys.modules['hiredis'] = None; from effectonce import Guard; Guard('redis://localhost')"
+    code = (
+        "import sys; sys.modules['hiredis'] = None; from effectonce import Guard;"
+        " Guard('redis://localhost')"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
     assert "pip install 'effectonce[redis]'" in done.stderr
@@ -110,8 +129,14 @@ def test_without_the_library_its_module_says_so_too(monkeypatch):
 
 def test_users_passwords_and_databases(tmp_path):
     server = redis.Server(tmp_path / "locked", requirepass="pw")
-    locked, wrong = RedisStore(f"redis+unix://{server.socket}"), RedisStore(f"redis+unix://:no@{server.socket}")
-    ours, other = RedisStore(f"redis+unix://:pw@{server.socket}"), RedisStore(f"redis+unix://default:pw@{server.socket}?db=1")
+    locked, wrong = (
+        RedisStore(f"redis+unix://{server.socket}"),
+        RedisStore(f"redis+unix://:no@{server.socket}"),
+    )
+    ours, other = (
+        RedisStore(f"redis+unix://:pw@{server.socket}"),
+        RedisStore(f"redis+unix://default:pw@{server.socket}?db=1"),
+    )
 
     for store in (locked, wrong):
         with pytest.raises(StoreUnavailable, match=r"refused us: (NOAUTH|WRONGPASS)") as caught:
@@ -129,7 +154,9 @@ def test_a_user_without_rights_is_told_which_it_needs(tmp_path):
     server.ask("ACL", "SETUSER", "ada", "on", ">pw", "~other:*", "+@all")
     store = RedisStore(f"redis+unix://ada:pw@{server.socket}")
 
-    with pytest.raises(StoreUnavailable, match=r"NOPERM.*Nothing was written. Its user needs") as caught:
+    with pytest.raises(
+        StoreUnavailable, match=r"NOPERM.*Nothing was written. Its user needs"
+    ) as caught:
         store.apply(claim())
     assert not caught.value.retriable
 
@@ -140,11 +167,33 @@ def test_a_user_without_rights_is_told_which_it_needs(tmp_path):
 @pytest.fixture(scope="module")
 def encrypted(tmp_path_factory):
     folder, port = tmp_path_factory.mktemp("tls"), redis.free_port()
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    names = ["-addext", "subjectAltName=DNS:localhost", "-keyout", folder / "key.pem", "-out", folder / "cert.pem"]
+    made = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=localhost",
+    ]
+    names = [
+        "-addext",
+        "subjectAltName=DNS:localhost",
+        "-keyout",
+        folder / "key.pem",
+        "-out",
+        folder / "cert.pem",
+    ]
     assert shutil.which("openssl"), "openssl is missing. As root: apt-get install openssl"
     subprocess.run([*made, *names], check=True, capture_output=True)
-    files = {"tls_cert_file": folder / "cert.pem", "tls_key_file": folder / "key.pem", "tls_ca_cert_file": folder / "cert.pem"}
+    files = {
+        "tls_cert_file": folder / "cert.pem",
+        "tls_key_file": folder / "key.pem",
+        "tls_ca_cert_file": folder / "cert.pem",
+    }
     server = redis.Server(folder / "server", tls_port=port, tls_auth_clients="optional", **files)
     yield f"rediss://localhost:{port}?ssl_ca_certs={folder / 'cert.pem'}", folder
     server.stop()
@@ -182,12 +231,37 @@ def test_a_record_survives_the_way_there_and_back():
     from effectonce._core.record import Evidence, Record
 
     asked = ops.Request(
-        "k", "f\n", terms(window_s=math.inf, delay_s=0.1), "ten\x00ant", "ü", "s", b"\xff\x00", "latch", "after"
+        "k",
+        "f\n",
+        terms(window_s=math.inf, delay_s=0.1),
+        "ten\x00ant",
+        "ü",
+        "s",
+        b"\xff\x00",
+        "latch",
+        "after",
     )
     rows = [Evidence(0.1 + 0.2, "note", bytes(range(256)))]
-    record = Record(asked, State.IN_DOUBT, 2**40, "token", math.nextafter(2e9, 3e9), 1e-9, 3, "dtoken", 0.1, math.inf)
+    record = Record(
+        asked,
+        State.IN_DOUBT,
+        2**40,
+        "token",
+        math.nextafter(2e9, 3e9),
+        1e-9,
+        3,
+        "dtoken",
+        0.1,
+        math.inf,
+    )
     record = type(record)(
-        *[getattr(record, f) for f in record.__struct_fields__[:10]], b"\x00\xff", 0.3, 5.5, "by", "why", tuple(rows)
+        *[getattr(record, f) for f in record.__struct_fields__[:10]],
+        b"\x00\xff",
+        0.3,
+        5.5,
+        "by",
+        "why",
+        tuple(rows),
     )
 
     assert records.read("k", records.write(record, 2**50 + 1)) == (record, 2**50 + 1)
@@ -199,7 +273,9 @@ def test_outcomes_are_any_bytes_and_of_any_size(server):
 
     async def main():
         await store.aapply(claim("async"))
-        return await store.aapply(ops.Complete("async", "t", 1, outcome)), await store.aapply(claim("async"))
+        return await store.aapply(ops.Complete("async", "t", 1, outcome)), await store.aapply(
+            claim("async")
+        )
 
     store.apply(claim("sync"))
     store.apply(ops.Complete("sync", "t", 1, outcome))
@@ -232,7 +308,9 @@ def test_many_buckets_are_browsed_counted_and_swept_as_one(anywhere):
         store.apply(ops.Complete(key(n), "t", 1, b"done"))
 
     listed = store.apply(ops.Browse(State.DISPATCHED, limit=7))
-    rest = store.apply(ops.Browse(State.DISPATCHED, after=(listed[-1].created_at, listed[-1].request.key)))
+    rest = store.apply(
+        ops.Browse(State.DISPATCHED, after=(listed[-1].created_at, listed[-1].request.key))
+    )
     assert [r.request.key for r in (*listed, *rest)] == [key(n) for n in range(30) if n % 3]
     assert len(store.apply(ops.Browse(State.DISPATCHED, tenant="odd"))) == 10
     assert store.apply(ops.Tally()) == {State.DISPATCHED: 20, State.COMPLETED: 10}
@@ -265,7 +343,9 @@ def test_a_page_of_other_tenants_is_read_past(server):
         store.apply(claim(f"k{n:03}", tenant="other"))
     store.apply(claim("zzz", tenant="mine"))
 
-    assert [r.request.key for r in store.apply(ops.Browse(State.DISPATCHED, tenant="mine", limit=5))] == ["zzz"]
+    assert [
+        r.request.key for r in store.apply(ops.Browse(State.DISPATCHED, tenant="mine", limit=5))
+    ] == ["zzz"]
     store.close()
 
 
@@ -324,7 +404,9 @@ def test_what_must_lie_together_but_does_not_is_refused(server):
 
 
 def test_a_forgotten_key_that_is_used_again_is_not_taken_for_what_somebody_saw_before(server):
-    """A sweeper that was stopped between seeing and forgetting must not forget the next use of the key."""
+    """A sweeper that was stopped between seeing and forgetting must not forget the next use of
+    the key.
+    """
     from effectonce.stores._roundtrip import CompareAndSwap, Read
 
     store = RedisStore(server.url)
@@ -378,17 +460,23 @@ def test_a_killed_shard_takes_only_its_own_keys_with_it(cluster):
     async def in_a_loop():
         for node in kept:
             assert isinstance(await store.aapply(claim(keys[node][1])), ops.Held)
-        with pytest.raises(StoreUnavailable, match=r"cannot be reached|CLUSTERDOWN|no node of the cluster"):
+        with pytest.raises(
+            StoreUnavailable, match=r"cannot be reached|CLUSTERDOWN|no node of the cluster"
+        ):
             await store.aapply(claim(keys[lost][1]))
 
     for node in kept:
         assert isinstance(store.apply(claim(keys[node][2])), ops.Held)
     for _ in range(2):
-        with pytest.raises(StoreUnavailable, match=r"cannot be reached|CLUSTERDOWN|no node of the cluster"):
+        with pytest.raises(
+            StoreUnavailable, match=r"cannot be reached|CLUSTERDOWN|no node of the cluster"
+        ):
             store.apply(claim(keys[lost][2]))
     asyncio.run(in_a_loop())
     cluster.nodes[0].stop()
-    assert isinstance(store.apply(claim(keys[cluster.nodes[1]][3])), ops.Held), "its seed is not the only one it knows"
+    assert isinstance(store.apply(claim(keys[cluster.nodes[1]][3])), ops.Held), (
+        "its seed is not the only one it knows"
+    )
     store.close()
 
 
@@ -406,7 +494,10 @@ def test_while_a_slot_moves_nothing_is_decided_and_when_it_has_moved_it_is_follo
     names = source.ask("CLUSTER", "GETKEYSINSLOT", slot, 100)
     for moved in range(len(names) + 1):
         for op in (claim(first), claim(second), ops.Complete(first, "t", 1, b"done")):
-            with pytest.raises(StoreUnavailable, match=r"(ASK|TRYAGAIN).*Nothing was written. The slot is on its way"):
+            with pytest.raises(
+                StoreUnavailable,
+                match=r"(ASK|TRYAGAIN).*Nothing was written. The slot is on its way",
+            ):
                 store.apply(op)
         for name in names[moved : moved + 1]:
             source.ask("MIGRATE", "127.0.0.1", target.port, name, 0, 5000)
@@ -427,7 +518,9 @@ def test_nodes_that_send_us_in_circles_are_given_up(cluster):
     ids = {node: node.ask("CLUSTER", "MYID") for node in (source, target)}
     source.ask("CLUSTER", "SETSLOT", slot, "NODE", ids[target])  # the other one does not know yet
 
-    with pytest.raises(StoreUnavailable, match=r"sent us from node to node 5 times. Nothing was written"):
+    with pytest.raises(
+        StoreUnavailable, match=r"sent us from node to node 5 times. Nothing was written"
+    ):
         store.apply(claim(keys_by_node(cluster)[source][0]))
     store.close()
 
@@ -444,7 +537,12 @@ def test_a_single_server_is_no_cluster(server, tmp_path):
 
 
 def test_a_slot_that_no_node_has_is_unavailable(tmp_path):
-    one = redis.Server(tmp_path / "part", port=redis.free_port(), cluster_enabled="yes", cluster_port=redis.free_port())
+    one = redis.Server(
+        tmp_path / "part",
+        port=redis.free_port(),
+        cluster_enabled="yes",
+        cluster_port=redis.free_port(),
+    )
     one.ask("CLUSTER", "ADDSLOTSRANGE", 0, 100)
     store = RedisStore(f"redis+cluster://127.0.0.1:{one.port}")
 

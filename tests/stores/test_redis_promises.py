@@ -32,8 +32,14 @@ def store(server):
 def calling(request, store):
     """A caller of an irreversible tool, sync or async, and what the tool did."""
     calls, loop = [], asyncio.new_event_loop()
-    guard, call = (guarded if request.param == "sync" else aguarded)(store, calls, kind="irreversible", retry=QUICK)
-    yield guard, call if request.param == "sync" else (lambda *args: loop.run_until_complete(call(*args))), calls
+    guard, call = (guarded if request.param == "sync" else aguarded)(
+        store, calls, kind="irreversible", retry=QUICK
+    )
+    yield (
+        guard,
+        call if request.param == "sync" else (lambda *args: loop.run_until_complete(call(*args))),
+        calls,
+    )
     store.close()
     loop.close()
 
@@ -43,7 +49,10 @@ def later(monkeypatch):
     monkeypatch.setattr(connection, "FACTS_S", -1.0)
 
 
-@pytest.mark.parametrize(("setting", "said"), [(EVICTS, "would drop records"), (FORGETS, "can forget what it acknowledged")])
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [(EVICTS, "would drop records"), (FORGETS, "can forget what it acknowledged")],
+)
 def test_a_server_that_stops_keeping_its_promise_is_refused_before_anything_is_sent(
     server, calling, monkeypatch, setting, said
 ):
@@ -85,7 +94,10 @@ def test_nothing_is_asked_again_from_call_to_call(server, calling):
     assert processed < 20
 
 
-@pytest.mark.parametrize(("setting", "said"), [(EVICTS, "would drop records"), (FORGETS, "can forget what it acknowledged")])
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [(EVICTS, "would drop records"), (FORGETS, "can forget what it acknowledged")],
+)
 def test_health_and_declarations_look_at_the_server_as_it_is_now(server, store, setting, said):
     calls = []
     guard, call = guarded(store, calls, kind="irreversible", retry=QUICK)

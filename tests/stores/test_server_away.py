@@ -1,4 +1,6 @@
-"""The server is away at the worst moments, and workers' clocks are wrong: on each store behind a wire."""
+"""The server is away at the worst moments, and workers' clocks are wrong: on each store behind a
+wire.
+"""
 
 import threading
 import time
@@ -28,7 +30,11 @@ class RedisServer:
 class PostgresServer:
     def __init__(self, _):
         self.server = Postgres()
-        self.url, self.start, self.stop = self.server.database(), self.server.start, self.server.kill
+        self.url, self.start, self.stop = (
+            self.server.database(),
+            self.server.start,
+            self.server.kill,
+        )
 
     def store(self):
         return PostgresStore(self.url)

@@ -1,4 +1,6 @@
-"""A tool that takes longer than its lease, inside a transaction: it runs once, and what cannot be recorded is not tried for ever."""
+"""A tool that takes longer than its lease, inside a transaction: it runs once, and what cannot
+be recorded is not tried for ever.
+"""
 
 import asyncio
 import threading
@@ -65,7 +67,9 @@ def open_store(request, tmp_path):
 
 
 def take_longer_than_the_lease(store, clock):
-    """Time passes by the store's clock, and only after the lease was renewed: a machine that stalls changes nothing."""
+    """Time passes by the store's clock, and only after the lease was renewed: a machine that
+    stalls changes nothing.
+    """
     for _ in range(2 * SLOW_LEASES):
         assert isinstance(store, WatchedSqlite) or store.renewals.acquire(timeout=30), (
             "nothing keeps the lease of this transaction alive"
@@ -181,7 +185,9 @@ def test_every_run_whose_record_was_taken_counts_as_an_attempt(pg_store):
     runs = []
     _, call = robbed(pg_store, runs, let_go, retry=Retry(attempts=3))
 
-    with pytest.raises(GaveUp, match=r"did not run.*attempt 3 ended with RecordTaken.*It was tried 3 times") as gave_up:
+    with pytest.raises(
+        GaveUp, match=r"did not run.*attempt 3 ended with RecordTaken.*It was tried 3 times"
+    ) as gave_up:
         call()
 
     assert runs == [1, 2, 3]
@@ -223,5 +229,9 @@ def test_a_run_that_was_beaten_to_the_end_returns_what_the_other_recorded(pg_sto
 
 
 def test_what_an_earlier_call_may_have_sent_is_not_said_to_have_had_no_effect():
-    assert isinstance(endings.robbed(2, "it was tried 2 times", sent_before=True), endings.Exhausted)
-    assert isinstance(endings.robbed(2, "it was tried 2 times", sent_before=False), endings.NothingSent)
+    assert isinstance(
+        endings.robbed(2, "it was tried 2 times", sent_before=True), endings.Exhausted
+    )
+    assert isinstance(
+        endings.robbed(2, "it was tried 2 times", sent_before=False), endings.NothingSent
+    )

@@ -1,4 +1,6 @@
-"""Faults of a SQLite file that last: each is named in words of its own, and the call is not repeated."""
+"""Faults of a SQLite file that last: each is named in words of its own, and the call is not
+repeated.
+"""
 
 import asyncio
 import contextlib
@@ -75,7 +77,10 @@ def a_version_of_its_own(path):
 def our_version_by_chance(path):
     path.parent.mkdir()
     with contextlib.closing(sqlite3.connect(path)) as db:
-        db.executescript(f"PRAGMA journal_mode = WAL; CREATE TABLE songs (title TEXT); PRAGMA user_version = {SCHEMA_VERSION}")
+        db.executescript(
+            "PRAGMA journal_mode = WAL; CREATE TABLE songs (title TEXT); PRAGMA user_version ="
+            f" {SCHEMA_VERSION}"
+        )
 
 
 def damaged(path):
@@ -87,10 +92,22 @@ def damaged(path):
 
 FAULTS = {
     a_text: (r"is not a SQLite database\.", "Give the path of a new file"),
-    a_table_of_our_name: (r"belongs to another application: its table effects has other columns", "a file of its own"),
-    another_cells: (r"belongs to another application: its table cells has other columns", "a file of its own"),
-    a_version_of_its_own: (r"belongs to another application: its user_version is 2", "a file of its own"),
-    our_version_by_chance: (r"belongs to another application: no such table: effects", "a file of its own"),
+    a_table_of_our_name: (
+        r"belongs to another application: its table effects has other columns",
+        "a file of its own",
+    ),
+    another_cells: (
+        r"belongs to another application: its table cells has other columns",
+        "a file of its own",
+    ),
+    a_version_of_its_own: (
+        r"belongs to another application: its user_version is 2",
+        "a file of its own",
+    ),
+    our_version_by_chance: (
+        r"belongs to another application: no such table: effects",
+        "a file of its own",
+    ),
     damaged: (r"is damaged \(database disk image is malformed\)", "Restore it from a backup"),
     lambda path: None: (r"there is no folder .*/shop\.", "mkdir -p "),
     lambda path: path.mkdir(parents=True): (r"is a folder, not a file\.", "Name a file in it"),
@@ -164,7 +181,10 @@ def test_an_async_call_is_told_the_same(path):
     async def pay():
         return "paid"
 
-    with pytest.raises(StoreUnavailable, match="there is no folder") as caught, guard.step("chat", "pay"):
+    with (
+        pytest.raises(StoreUnavailable, match="there is no folder") as caught,
+        guard.step("chat", "pay"),
+    ):
         asyncio.run(pay())
 
     assert not caught.value.retriable
@@ -228,7 +248,10 @@ def test_a_log_that_may_not_be_read_is_not_left_out(path):
     for end in ("-wal", "-shm"):
         path.with_name(path.name + end).chmod(0)
 
-    with file_permissions_count(), pytest.raises(StoreUnavailable, match=r"its log .*-wal") as caught:
+    with (
+        file_permissions_count(),
+        pytest.raises(StoreUnavailable, match=r"its log .*-wal") as caught,
+    ):
         paying(path)[0].counts()
 
     writer.close()
@@ -283,7 +306,10 @@ def test_a_file_of_an_older_release_that_may_only_be_read_says_what_it_lacks(pat
         db.executescript("PRAGMA user_version = 2")
     readable_only(path)
 
-    with file_permissions_count(), pytest.raises(StoreUnavailable, match=r"schema 2.*may not be written") as caught:
+    with (
+        file_permissions_count(),
+        pytest.raises(StoreUnavailable, match=r"schema 2.*may not be written") as caught,
+    ):
         paying(path)[0].counts()
 
     assert not caught.value.retriable

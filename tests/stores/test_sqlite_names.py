@@ -49,7 +49,9 @@ def test_a_store_works_by_the_name_of_a_link(linked, opened):
     assert [pay(), pay()] == [{"receipt": 1}] * 2
     assert opened(link).apply(ops.Find("effect")).state == "dispatched"
     assert opened(link).examine()
-    assert [file.name for file in link.parent.iterdir()] == ["store.db"], "its log and its queue stand beside the file"
+    assert [file.name for file in link.parent.iterdir()] == ["store.db"], (
+        "its log and its queue stand beside the file"
+    )
 
 
 def test_two_names_of_one_file_share_one_queue(linked, opened):
@@ -67,25 +69,35 @@ def test_two_processes_that_use_two_names_see_each_others_claims(linked, opened)
     target, link = linked
     opened(target).apply(CLAIM)
     script = (
-        "import sys; from effectonce.stores.sqlite import SqliteStore; from effectonce._core import ops;"
-        "store = SqliteStore(sys.argv[1]); print(store.apply(ops.Find('effect')).token); store.close()"
+        "import sys; from effectonce.stores.sqlite import SqliteStore; from effectonce._core import"
+        " ops;store = SqliteStore(sys.argv[1]); print(store.apply(ops.Find('effect')).token);"
+        " store.close()"
     )
 
     for name in (str(link), os.path.relpath(link, link.parent)):
         found = subprocess.run(
-            [sys.executable, "-c", script, name], cwd=link.parent, capture_output=True, text=True, check=True
+            [sys.executable, "-c", script, name],
+            cwd=link.parent,
+            capture_output=True,
+            text=True,
+            check=True,
         )
         assert found.stdout.strip() == "t"
 
 
 def test_a_link_that_leads_nowhere_is_refused(linked, opened):
     target, link = linked
-    with pytest.raises(StoreUnavailable, match=rf"{link} is a link to {target}, which is not there\. Nothing was sent"):
+    with pytest.raises(
+        StoreUnavailable,
+        match=rf"{link} is a link to {target}, which is not there\. Nothing was sent",
+    ):
         opened(link).apply(CLAIM)
     assert not target.exists()
 
 
-def test_a_link_that_is_put_to_another_file_is_noticed_before_the_next_claim(linked, opened, tmp_path):
+def test_a_link_that_is_put_to_another_file_is_noticed_before_the_next_claim(
+    linked, opened, tmp_path
+):
     target, link = linked
     opened(target).apply(ops.Tally())
     opened(tmp_path / "other.db").apply(ops.Tally())

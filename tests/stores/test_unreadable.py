@@ -1,4 +1,6 @@
-"""Records that this release cannot read: a newer one wrote them, or somebody else did. They are left alone, and keep nobody up."""
+"""Records that this release cannot read: a newer one wrote them, or somebody else did. They are
+left alone, and keep nobody up.
+"""
 
 import asyncio
 import sqlite3
@@ -20,7 +22,9 @@ UNREAD, READ = [f"a{n}" for n in range(5)], [f"b{n}" for n in range(7)]
 
 @pytest.fixture(params=["sqlite", "postgres", "redis"])
 def due(request, tmp_path):
-    """A store with twelve records that are due. Five of them, more than a batch, came first and cannot be read."""
+    """A store with twelve records that are due. Five of them, more than a batch, came first and
+    cannot be read.
+    """
     clock = FakeClock()
     match request.param:
         case "sqlite":
@@ -61,7 +65,11 @@ def test_they_keep_no_other_from_being_swept_and_are_told_once(due, caplog):
     first, second = sweeper.round(), sweeper.round()
 
     assert first == Swept(0, len(READ), 0, unreadable=first.unreadable)
-    assert sorted(first.unreadable) == sorted(second.unreadable) == [reference_of(key) for key in UNREAD]
+    assert (
+        sorted(first.unreadable)
+        == sorted(second.unreadable)
+        == [reference_of(key) for key in UNREAD]
+    )
     assert sweeper.swept.total == len(READ)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "5 records are due and left as they are" in caplog.text
@@ -82,4 +90,6 @@ def test_who_examines_the_store_is_told_what_to_do(due):
     finding = next(finding for finding in Guard(due).health().findings if finding.subject == "due")
 
     assert finding.found == "12 records"
-    assert finding.advice.startswith(f"5 of them cannot be read by this release, such as {reference_of('a0')[:4]}")
+    assert finding.advice.startswith(
+        f"5 of them cannot be read by this release, such as {reference_of('a0')[:4]}"
+    )

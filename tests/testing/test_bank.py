@@ -32,7 +32,12 @@ def test_a_payment_is_one_line_in_the_ledger(bank):
     answer = pay(bank.port, "pay_1", 1_400_000, key="k1")
 
     assert lines(bank, "pay_1") == [
-        {"payment_id": "pay_1", "amount_minor": 1_400_000, "key": "k1", "receipt": answer["receipt"]},
+        {
+            "payment_id": "pay_1",
+            "amount_minor": 1_400_000,
+            "key": "k1",
+            "receipt": answer["receipt"],
+        },
     ]
 
 
@@ -88,7 +93,10 @@ def test_a_late_answer_is_a_payment(bank):
 
 
 def test_a_slow_answer_arrives(bank):
-    assert bank.pay("pay_8", 5, fault="answer-late:0.05")["receipt"] == lines(bank, "pay_8")[0]["receipt"]
+    assert (
+        bank.pay("pay_8", 5, fault="answer-late:0.05")["receipt"]
+        == lines(bank, "pay_8")[0]["receipt"]
+    )
 
 
 def test_a_refusal_is_no_payment(bank):
@@ -142,7 +150,9 @@ def test_a_connection_is_good_for_the_next_payment_after_a_fault(bank):
 def test_the_ledger_is_on_the_disk_before_the_answer(tmp_path, monkeypatch):
     ledger = tmp_path / "ledger"
     really_sync, synced = os.fsync, []
-    monkeypatch.setattr(os, "fsync", lambda file: (really_sync(file), synced.append(ledger.read_bytes())))
+    monkeypatch.setattr(
+        os, "fsync", lambda file: (really_sync(file), synced.append(ledger.read_bytes()))
+    )
     with serving(ledger) as port:
         answer = pay(port, "pay_14", 5)
 
@@ -185,7 +195,9 @@ def test_the_bank_listens_on_loopback_only(tmp_path):
 
 
 def test_the_bank_ends_with_its_parent(tmp_path):
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path / "ledger")], stdout=subprocess.PIPE, text=True)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(tmp_path / "ledger")], stdout=subprocess.PIPE, text=True
+    )
     bank_pid = int(parent.stdout.readline())
     bank = os.pidfd_open(bank_pid)
 
@@ -205,7 +217,10 @@ def test_the_bank_ends_on_sigterm(tmp_path):
 
 
 def test_a_bank_that_cannot_start_says_so(tmp_path, capfd):
-    with pytest.raises(RuntimeError, match="did not start"), Bank(tmp_path / "no folder" / "ledger"):
+    with (
+        pytest.raises(RuntimeError, match="did not start"),
+        Bank(tmp_path / "no folder" / "ledger"),
+    ):
         pass
 
     assert "FileNotFoundError" in capfd.readouterr().err
@@ -221,7 +236,9 @@ with Bank(sys.argv[1]) as bank:
 
 
 def has_ended(process):
-    """Wait for the end of a process that need not be our child. A pidfd is readable once it has ended."""
+    """Wait for the end of a process that need not be our child. A pidfd is readable once it has
+    ended.
+    """
     try:
         return bool(select.select([process], [], [], WITHIN_S)[0])
     finally:

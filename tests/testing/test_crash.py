@@ -24,7 +24,9 @@ def struck():
 def test_several_ops_at_once_pass_the_points_of_each(struck, at):
     store = CrashingStore(MemoryStore(), at=at, how=signal.SIGUSR1)
 
-    store.apply(Together((Claim(request(), "t", 30.0, dispatch=True), Complete("k", "t", 1, b"done"))))
+    store.apply(
+        Together((Claim(request(), "t", 30.0, dispatch=True), Complete("k", "t", 1, b"done")))
+    )
 
     assert len(struck) == 1
 

@@ -1,4 +1,6 @@
-"""A server on this machine that answers as it is told, in any vendor's words; the real SDKs talk to it."""
+"""A server on this machine that answers as it is told, in any vendor's words; the real SDKs talk
+to it.
+"""
 
 import json
 import socket
@@ -27,7 +29,8 @@ class Wire:
                 if wire.breaks:
                     wire.breaks(self)
                     return
-                # All at once: a client that has the whole answer may be told the next before this is written.
+                # All at once: a client that has the whole answer may be told the next before
+                # this is written.
                 status, headers, body = wire.status, wire.headers, wire.body
                 self.send_response(status)
                 for name, value in ({"content-type": "application/json"} | headers).items():
@@ -48,12 +51,20 @@ class Wire:
 
     def says(self, status, body, headers=None):
         self.status, self.headers, self.breaks = status, headers or {}, None
-        self.body = body if isinstance(body, bytes) else body.encode() if isinstance(body, str) else json.dumps(body).encode()
+        self.body = (
+            body
+            if isinstance(body, bytes)
+            else body.encode()
+            if isinstance(body, str)
+            else json.dumps(body).encode()
+        )
         return self
 
     def streams(self, *events):
         """A 200 that goes wrong inside: server-sent events."""
-        text = "".join(f"event: {e.get('type', 'message')}\ndata: {json.dumps(e)}\n\n" for e in events)
+        text = "".join(
+            f"event: {e.get('type', 'message')}\ndata: {json.dumps(e)}\n\n" for e in events
+        )
         return self.says(200, text, {"content-type": "text/event-stream"})
 
     def hangs(self):

@@ -1,4 +1,6 @@
-"""How the facts about vendors are written: `says(error)` is "bucket certainty", with the seconds to wait if there are any."""
+"""How the facts about vendors are written: `says(error)` is "bucket certainty", with the seconds
+to wait if there are any.
+"""
 
 import time
 

@@ -16,12 +16,18 @@ def client(server):
 
 
 def ask(client, **more):
-    return client.messages.create(model="m", max_tokens=9, messages=[{"role": "user", "content": "hi"}], **more)
+    return client.messages.create(
+        model="m", max_tokens=9, messages=[{"role": "user", "content": "hi"}], **more
+    )
 
 
 def error(kind, code=None, message="no"):
     details = {} if code is None else {"details": {"error_code": code}}
-    return {"type": "error", "error": {"type": kind, "message": message} | details, "request_id": "req_1"}
+    return {
+        "type": "error",
+        "error": {"type": kind, "message": message} | details,
+        "request_id": "req_1",
+    }
 
 
 INVALID = "invalid_request_error"
@@ -75,9 +81,17 @@ ROWS = [
     (404, error("not_found_error", "thread_not_found"), "not_found R"),
     (413, error("request_too_large"), "context_length R"),
     (413, error(INVALID, "request_body_too_large_after_decoding"), "context_length R"),
-    (400, error(INVALID, None, "prompt is too long: 210000 tokens > 200000 maximum"), "context_length R"),
+    (
+        400,
+        error(INVALID, None, "prompt is too long: 210000 tokens > 200000 maximum"),
+        "context_length R",
+    ),
     (400, error(INVALID, None, "prompt: length must be below"), "context_length R"),
-    (400, error(INVALID, None, "input length and max_tokens exceed context limit"), "context_length R"),
+    (
+        400,
+        error(INVALID, None, "input length and max_tokens exceed context limit"),
+        "context_length R",
+    ),
     (400, error(INVALID, None, "Output blocked by content filtering policy"), "content_policy R"),
     (400, error(INVALID), "schema R"),
     (422, error(INVALID), "schema R"),
@@ -94,7 +108,9 @@ def test_every_row_of_the_table_as_the_sdk_raises_it(client, wire, status, body,
 
 
 def test_every_code_that_the_sdk_knows_has_a_verdict(client, wire):
-    """Its own table, code by code: a 4xx is a refusal, and is worth another attempt only if its code says so."""
+    """Its own table, code by code: a 4xx is a refusal, and is worth another attempt only if its
+    code says so.
+    """
     from anthropic._error_classes import ERROR_CLASSES
 
     again = set()

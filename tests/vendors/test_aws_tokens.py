@@ -1,4 +1,6 @@
-"""AWS writes down which members of its operations are idempotency tokens, and what they look like: our UUID fits all of them."""
+"""AWS writes down which members of its operations are idempotency tokens, and what they look
+like: our UUID fits all of them.
+"""
 
 import gzip
 import re
@@ -15,7 +17,9 @@ MODELS = Path(botocore.__file__).parent / "data"
 IN_PYTHON = {
     r"\p{ASCII}{1,256}": r"[\x00-\x7f]{1,256}",
     r"[\p{L}||\p{M}||\p{Z}||\p{S}||\p{N}||\p{P}]+": r"[^\x00-\x1f\x7f]+",
-    r"[\u0020-\uD7FF\uE000-\uFFFD\uD800\uDC00-\uDBFF\uDFFF\t]*": r"[\t\u0020-\uD7FF\uE000-\U0010FFFF]*",
+    r"[\u0020-\uD7FF\uE000-\uFFFD\uD800\uDC00-\uDBFF\uDFFF\t]*": (
+        r"[\t\u0020-\uD7FF\uE000-\U0010FFFF]*"
+    ),
 }  # patterns that only Java reads; any other that Python does not read fails the test
 EFFECT = "15d2f0c1ad08a8923168266f50b1ef442b15bab4"
 
@@ -62,7 +66,9 @@ def tokens():
                 asked = msgspec.json.decode(model.shapes[operation.input.shape], type=Shape)
                 for member, of in asked.members.items():
                     if of.token:
-                        found[service, name, member] = msgspec.json.decode(model.shapes[of.shape], type=Shape)
+                        found[service, name, member] = msgspec.json.decode(
+                            model.shapes[of.shape], type=Shape
+                        )
     return found
 
 

@@ -23,11 +23,14 @@ def make():
 
     def client(url, **settings):
         config = botocore.config.Config(
-            retries={"total_max_attempts": 1}, **{"read_timeout": 1, "connect_timeout": 1} | settings
+            retries={"total_max_attempts": 1},
+            **{"read_timeout": 1, "connect_timeout": 1} | settings,
         )
         session = botocore.session.Session()
         session.set_credentials("k", "s")
-        return session.create_client("bedrock-runtime", region_name="us-east-1", endpoint_url=url, config=config)
+        return session.create_client(
+            "bedrock-runtime", region_name="us-east-1", endpoint_url=url, config=config
+        )
 
     return client
 
@@ -90,8 +93,14 @@ def ask(client):
         (400, "SomethingNew", "no", "schema R"),
     ],
 )
-def test_every_row_of_the_table_as_botocore_raises_it(client, wire, status, code, message, expected):
-    wire.says(status, {"message": message}, {"x-amzn-errortype": f"{code}:http://internal.amazon.com/coral/"})
+def test_every_row_of_the_table_as_botocore_raises_it(
+    client, wire, status, code, message, expected
+):
+    wire.says(
+        status,
+        {"message": message},
+        {"x-amzn-errortype": f"{code}:http://internal.amazon.com/coral/"},
+    )
 
     found = raised(lambda: ask(client))
     assert found.response["Error"]["Code"] == code
@@ -103,7 +112,11 @@ def test_every_row_of_the_table_as_botocore_raises_it(client, wire, status, code
 
 
 def test_the_header_in_milliseconds_is_honoured(client, wire):
-    wire.says(429, {"message": "no"}, {"x-amzn-errortype": "ThrottlingException", "x-amz-retry-after": "1500"})
+    wire.says(
+        429,
+        {"message": "no"},
+        {"x-amzn-errortype": "ThrottlingException", "x-amz-retry-after": "1500"},
+    )
 
     assert says(raised(lambda: ask(client))) == "rate_limit R 1.5 s"
 
@@ -120,9 +133,15 @@ def test_the_header_in_milliseconds_is_honoured(client, wire):
 def test_in_a_stream_the_code_begins_small_and_is_no_refusal(code, expected):
     from botocore.exceptions import EventStreamError
 
-    response = {"Error": {"Code": code, "Message": "no"}, "ResponseMetadata": {"HTTPStatusCode": 200}}
+    response = {
+        "Error": {"Code": code, "Message": "no"},
+        "ResponseMetadata": {"HTTPStatusCode": 200},
+    }
     assert says(EventStreamError(response, "ConverseStream")) == expected
-    assert says(EventStreamError({"Error": {"Code": code, "Message": "no"}}, "ConverseStream")) == expected
+    assert (
+        says(EventStreamError({"Error": {"Code": code, "Message": "no"}}, "ConverseStream"))
+        == expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -140,7 +159,15 @@ def test_in_a_stream_the_code_begins_small_and_is_no_refusal(code, expected):
 def test_why_the_model_stopped(client, wire, reason, expected):
     usage = {"inputTokens": 1, "outputTokens": 1, "totalTokens": 2}
     message = {"role": "assistant", "content": [{"text": "x"}]}
-    wire.says(200, {"output": {"message": message}, "stopReason": reason, "usage": usage, "metrics": {"latencyMs": 1}})
+    wire.says(
+        200,
+        {
+            "output": {"message": message},
+            "stopReason": reason,
+            "usage": usage,
+            "metrics": {"latencyMs": 1},
+        },
+    )
 
     assert says(ask(client)) == expected
 
@@ -172,7 +199,14 @@ def test_transport_errors(client, make, wire, nobody):
 def test_the_classes_of_botocore(name, expected):
     import botocore.exceptions
 
-    details = {"endpoint_url": "u", "proxy_url": "p", "error": "e", "actual_bytes": 1, "expected_bytes": 2, "report": "r"}
+    details = {
+        "endpoint_url": "u",
+        "proxy_url": "p",
+        "error": "e",
+        "actual_bytes": 1,
+        "expected_bytes": 2,
+        "report": "r",
+    }
     assert says(getattr(botocore.exceptions, name)(**details)) == expected
 
 

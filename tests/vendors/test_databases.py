@@ -50,7 +50,9 @@ def test_asyncpg(state, expected):
     found = [
         cls
         for cls in vars(asyncpg.exceptions).values()
-        if isinstance(cls, type) and issubclass(cls, asyncpg.PostgresError) and getattr(cls, "sqlstate", None) == state
+        if isinstance(cls, type)
+        and issubclass(cls, asyncpg.PostgresError)
+        and getattr(cls, "sqlstate", None) == state
     ]
     error = (
         found[0]("no") if found else asyncpg.PostgresError.new({"C": state, "M": "no"})
@@ -64,9 +66,14 @@ def test_a_driver_that_lost_its_connection_and_says_no_state():
     import psycopg2
     import psycopg_pool
 
-    assert says(psycopg.OperationalError("server closed the connection unexpectedly")) == "no_answer M"
+    assert (
+        says(psycopg.OperationalError("server closed the connection unexpectedly")) == "no_answer M"
+    )
     assert says(psycopg.InterfaceError("the connection is lost")) == "no_answer M"
-    assert says(psycopg2.OperationalError("server closed the connection unexpectedly")) == "no_answer M"
+    assert (
+        says(psycopg2.OperationalError("server closed the connection unexpectedly"))
+        == "no_answer M"
+    )
     assert says(psycopg.errors.ConnectionTimeout("no")) == "unreachable N"
     assert says(asyncpg.ConnectionDoesNotExistError("no")) == "no_answer M"
     assert says(asyncpg.InternalClientError("no")) == "no_answer M"
@@ -77,7 +84,9 @@ REDIS = {
     "AuthenticationError AuthorizationError ExternalAuthProviderError NoPermissionError": "auth R",
     "BusyLoadingError OutOfMemoryError": "overloaded R",
     "MaxConnectionsError": "unreachable N",
-    "ReadOnlyError ClusterDownError MasterDownError TryAgainError SlotNotCoveredError": "unreachable R",
+    "ReadOnlyError ClusterDownError MasterDownError TryAgainError SlotNotCoveredError": (
+        "unreachable R"
+    ),
     "NoScriptError WatchError ExecAbortError LockError LockNotOwnedError": "conflict R",
     "ConnectionError TimeoutError": "no_answer M",
     "DataError ClusterCrossSlotError CrossSlotTransactionError": "schema R",
@@ -85,7 +94,10 @@ REDIS = {
 }
 
 
-@pytest.mark.parametrize(("name", "expected"), [(n, expected) for names, expected in REDIS.items() for n in names.split()])
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [(n, expected) for names, expected in REDIS.items() for n in names.split()],
+)
 def test_redis(name, expected):
     import redis.exceptions
 
@@ -109,7 +121,8 @@ def test_redis_that_is_not_there(nobody):
     port = int(nobody.rpartition(":")[2])
     found = raised(lambda: redis.Redis(port=port, retry=Retry(NoBackoff(), 0)).set("k", "v"))
     assert type(found) is redis.exceptions.ConnectionError
-    # redis-py does not say what it wraps, and may have retried: that it was not sent is not certain.
+    # redis-py does not say what it wraps, and may have retried: that it was not sent is not
+    # certain.
     assert says(found) == "unreachable M"
 
 

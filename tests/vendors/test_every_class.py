@@ -1,4 +1,6 @@
-"""Every exception class of every library here: none makes the classifier fail, and none lets a write be repeated that may have landed."""
+"""Every exception class of every library here: none makes the classifier fail, and none lets a
+write be repeated that may have landed.
+"""
 
 import importlib
 
@@ -85,14 +87,20 @@ def made(cls):
 def errors():
     for name in MODULES:
         importlib.import_module(name)
-    found = {cls for cls in subclasses(BaseException) if cls.__module__.partition(".")[0] in PACKAGES}
+    found = {
+        cls for cls in subclasses(BaseException) if cls.__module__.partition(".")[0] in PACKAGES
+    }
     instances = [made(cls) for cls in sorted(found, key=lambda c: (c.__module__, c.__qualname__))]
     return [error for error in instances if error is not None]
 
 
 def test_there_are_many(errors):
     assert len(errors) > 1500
-    assert {type(e).__module__.partition(".")[0] for e in errors} >= PACKAGES - {"anyio", "purgatory", "urllib"}
+    assert {type(e).__module__.partition(".")[0] for e in errors} >= PACKAGES - {
+        "anyio",
+        "purgatory",
+        "urllib",
+    }
 
 
 def test_each_has_a_verdict_and_none_makes_the_classifier_fail(errors):
@@ -107,7 +115,9 @@ def test_each_has_a_verdict_and_none_makes_the_classifier_fail(errors):
 
 
 def test_what_is_certain_is_so_by_a_row_about_that_very_library(errors):
-    """Certainty comes from a table that owns the class, one of its bases or what it wraps; never from words."""
+    """Certainty comes from a table that owns the class, one of its bases or what it wraps; never
+    from words.
+    """
     for error in errors:
         verdict = classify(error)
         if verdict.certainty in SURE:
@@ -118,14 +128,19 @@ def test_what_is_certain_is_so_by_a_row_about_that_very_library(errors):
             }
             table, _, row = verdict.matched.partition(": ")
             assert table in owners | {"http"}, (error, verdict)
-            assert not row.startswith("text") or classify(type(error).__new__(type(error))).certainty is verdict.certainty
+            assert (
+                not row.startswith("text")
+                or classify(type(error).__new__(type(error))).certainty is verdict.certainty
+            )
 
 
 def attempts(error, **contract):
     """How often a write that raises *error*, and can ask nobody, is run."""
     guard, runs = Guard("memory://", cache=0), []
 
-    @guard.tool(kind="write", retry=Retry(attempts=3, base_s=0, cap_s=0, deadline_s=5), wait_s=0, **contract)
+    @guard.tool(
+        kind="write", retry=Retry(attempts=3, base_s=0, cap_s=0, deadline_s=5), wait_s=0, **contract
+    )
     def pay():
         runs.append(1)
         raise error
@@ -140,17 +155,25 @@ def attempts(error, **contract):
 
 
 def test_a_write_without_a_key_runs_once_whatever_it_raises(errors):
-    """The property: without `one_request`, no exception of any library leads to a second run, in this call or in the next."""
+    """The property: without `one_request`, no exception of any library leads to a second run, in
+    this call or in the next.
+    """
     for error in errors:
         runs, last = attempts(error)
         assert runs == 1, (type(error), runs)
         verdict = classify(error)
         refused = verdict.certainty is Certainty.REJECTED and not verdict.retryable
-        assert isinstance(last, ReplayedFailure if refused else InDoubt), (type(error), verdict, last)
+        assert isinstance(last, ReplayedFailure if refused else InDoubt), (
+            type(error),
+            verdict,
+            last,
+        )
 
 
 def test_a_write_of_one_request_runs_again_only_if_its_error_says_that_nothing_happened(errors):
-    """And with `one_request`: a second run follows only what is classified as not sent, or refused."""
+    """And with `one_request`: a second run follows only what is classified as not sent, or
+    refused.
+    """
     for error in errors:
         verdict = classify(error)
         runs, last = attempts(error, one_request=True)

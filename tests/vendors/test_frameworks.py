@@ -35,11 +35,21 @@ def test_pydantic_ai(name, expected):
 def test_pydantic_ai_tells_the_phase_the_delay_and_the_stream():
     from pydantic_ai import exceptions as e
 
-    assert says(e.ModelConnectionError(model_name="m", message="no", phase="connect")) == "unreachable N"
-    assert says(e.ModelConnectionError(model_name="m", message="no", phase="pool")) == "unreachable N"
+    assert (
+        says(e.ModelConnectionError(model_name="m", message="no", phase="connect"))
+        == "unreachable N"
+    )
+    assert (
+        says(e.ModelConnectionError(model_name="m", message="no", phase="pool")) == "unreachable N"
+    )
     assert says(e.ModelConnectionError(model_name="m", message="no", phase="read")) == "no_answer M"
-    assert says(e.ModelRateLimitError(model_name="m", message="no", retry_after=7.5)) == "rate_limit R 7.5 s"
-    assert says(e.ModelOverloadedError(model_name="m", message="no", in_stream=True)) == "overloaded M"
+    assert (
+        says(e.ModelRateLimitError(model_name="m", message="no", retry_after=7.5))
+        == "rate_limit R 7.5 s"
+    )
+    assert (
+        says(e.ModelOverloadedError(model_name="m", message="no", in_stream=True)) == "overloaded M"
+    )
     body = {"error": {"code": "insufficient_quota", "message": "no"}}
     assert says(e.ModelHTTPError(status_code=429, model_name="m", body=body)) == "quota R"
 
@@ -100,7 +110,11 @@ def test_control_flow_is_no_error():
 
 
 def test_instructor():
-    from instructor.core.exceptions import AsyncValidationError, IncompleteOutputException, ResponseParsingError
+    from instructor.core.exceptions import (
+        AsyncValidationError,
+        IncompleteOutputException,
+        ResponseParsingError,
+    )
 
     assert says(ResponseParsingError("no", mode="m")) == "parse A"
     assert says(AsyncValidationError("no")) == "parse A"
@@ -113,7 +127,13 @@ def test_temporal():
     assert says(CancelledError("no")) == "cancelled M"
     given = classify(ApplicationError("no", next_retry_delay=timedelta(seconds=90)))
     assert given.retry_after_s == 90
-    settings = {"scheduled_event_id": 1, "started_event_id": 1, "identity": "", "activity_type": "", "activity_id": "1"}
+    settings = {
+        "scheduled_event_id": 1,
+        "started_event_id": 1,
+        "identity": "",
+        "activity_type": "",
+        "activity_id": "1",
+    }
     outer = ActivityError("no", retry_state=None, **settings)
     outer.__cause__ = TimeoutError()
     assert says(outer) == "no_answer M"

@@ -32,14 +32,20 @@ def quota(**violation):
 
 
 def info(reason):
-    return {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": reason, "domain": "googleapis.com"}
+    return {
+        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+        "reason": reason,
+        "domain": "googleapis.com",
+    }
 
 
 EXHAUSTED = "RESOURCE_EXHAUSTED"
 EXCEEDED = "You exceeded your current quota. Quota exceeded for metric: x, limit: 20"
 PER_DAY = quota(quotaId="GenerateRequestsPerDayPerProjectPerModel-FreeTier", quotaValue="20")
 PER_MINUTE = quota(quotaId="GenerateRequestsPerMinutePerProjectPerModel-FreeTier", quotaValue="15")
-TOKENS_PER_MINUTE = quota(quotaId="GenerateContentInputTokensPerModelPerMinute", quotaValue="250000")
+TOKENS_PER_MINUTE = quota(
+    quotaId="GenerateContentInputTokensPerModelPerMinute", quotaValue="250000"
+)
 
 
 @pytest.mark.parametrize(
@@ -48,9 +54,22 @@ TOKENS_PER_MINUTE = quota(quotaId="GenerateContentInputTokensPerModelPerMinute",
         (error(429, EXHAUSTED), "rate_limit R"),
         (error(429, EXHAUSTED, EXCEEDED, [retry_info("34.4s")]), "rate_limit R 34.4 s"),
         (error(429, EXHAUSTED, "Please retry in 12.5s."), "rate_limit R 12.5 s"),
-        (error(429, EXHAUSTED, EXCEEDED + ". Please retry in 10h17m5.7s.", [retry_info("37025.7s")]), "quota R 37025.7 s"),
+        (
+            error(
+                429, EXHAUSTED, EXCEEDED + ". Please retry in 10h17m5.7s.", [retry_info("37025.7s")]
+            ),
+            "quota R 37025.7 s",
+        ),
         (error(429, EXHAUSTED, "x", [quota(quotaValue="0"), retry_info("3s")]), "quota R 3 s"),
-        (error(429, EXHAUSTED, "Quota exceeded for metric: x, limit: 0, model: m", [retry_info("3s")]), "quota R 3 s"),
+        (
+            error(
+                429,
+                EXHAUSTED,
+                "Quota exceeded for metric: x, limit: 0, model: m",
+                [retry_info("3s")],
+            ),
+            "quota R 3 s",
+        ),
         (error(429, EXHAUSTED, "x", [PER_DAY]), "quota R"),
         (error(429, EXHAUSTED, "x", [PER_DAY, retry_info("36s")]), "rate_limit R 36 s"),
         (error(429, EXHAUSTED, EXCEEDED, [PER_MINUTE]), "rate_limit R"),
@@ -61,7 +80,10 @@ TOKENS_PER_MINUTE = quota(quotaId="GenerateContentInputTokensPerModelPerMinute",
         (error(429, EXHAUSTED, EXCEEDED), "quota R"),
         (error(429, "quota_exceeded"), "quota R"),
         (error(402, None), "quota R"),
-        (error(503, "UNAVAILABLE", "The model is overloaded. Please try again later."), "overloaded M"),
+        (
+            error(503, "UNAVAILABLE", "The model is overloaded. Please try again later."),
+            "overloaded M",
+        ),
         (error(503, "UNAVAILABLE", "We are over capacity"), "overloaded M"),
         (error(503, "UNAVAILABLE"), "server_error M"),
         (error(500, "INTERNAL"), "server_error M"),
@@ -77,9 +99,18 @@ TOKENS_PER_MINUTE = quota(quotaId="GenerateContentInputTokensPerModelPerMinute",
         (error(400, "INVALID_ARGUMENT", "API key not valid.", [info("API_KEY_INVALID")]), "auth R"),
         (error(404, "NOT_FOUND"), "not_found R"),
         (error(400, "FAILED_PRECONDITION", "User location is not supported"), "config R"),
-        (error(400, "INVALID_ARGUMENT", "The input token count (1) exceeds the maximum"), "context_length R"),
-        (error(400, "INVALID_ARGUMENT", "exceeds the maximum number of tokens allowed"), "context_length R"),
-        (error(400, "INVALID_ARGUMENT", "Request payload size exceeds the limit"), "context_length R"),
+        (
+            error(400, "INVALID_ARGUMENT", "The input token count (1) exceeds the maximum"),
+            "context_length R",
+        ),
+        (
+            error(400, "INVALID_ARGUMENT", "exceeds the maximum number of tokens allowed"),
+            "context_length R",
+        ),
+        (
+            error(400, "INVALID_ARGUMENT", "Request payload size exceeds the limit"),
+            "context_length R",
+        ),
         (error(400, "INVALID_ARGUMENT"), "schema R"),
         (error(400, "OUT_OF_RANGE"), "schema R"),
         (error(501, "UNIMPLEMENTED"), "schema R"),
@@ -108,19 +139,53 @@ def test_a_pickled_error_has_lost_its_class_and_is_read_all_the_same(client, wir
     ("reason", "expected"),
     [
         ("STOP", "ok A"),
-        *((r, "content_policy A") for r in ("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY")),
+        *(
+            (r, "content_policy A")
+            for r in (
+                "SAFETY",
+                "RECITATION",
+                "BLOCKLIST",
+                "PROHIBITED_CONTENT",
+                "SPII",
+                "IMAGE_SAFETY",
+            )
+        ),
         *((r, "content_policy A") for r in ("IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION")),
-        *((r, "parse A") for r in ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MAX_TOKENS")),
+        *(
+            (r, "parse A")
+            for r in (
+                "MALFORMED_FUNCTION_CALL",
+                "UNEXPECTED_TOOL_CALL",
+                "TOO_MANY_TOOL_CALLS",
+                "MAX_TOKENS",
+            )
+        ),
     ],
 )
 def test_why_the_model_stopped(client, wire, reason, expected):
-    wire.says(200, {"candidates": [{"content": {"parts": [{"text": "x"}], "role": "model"}, "finishReason": reason}]})
+    wire.says(
+        200,
+        {
+            "candidates": [
+                {"content": {"parts": [{"text": "x"}], "role": "model"}, "finishReason": reason}
+            ]
+        },
+    )
 
     assert says(ask(client)) == expected
 
 
 @pytest.mark.parametrize(
-    "reason", ["SAFETY", "BLOCKLIST", "PROHIBITED_CONTENT", "IMAGE_SAFETY", "MODEL_ARMOR", "JAILBREAK", "OTHER"]
+    "reason",
+    [
+        "SAFETY",
+        "BLOCKLIST",
+        "PROHIBITED_CONTENT",
+        "IMAGE_SAFETY",
+        "MODEL_ARMOR",
+        "JAILBREAK",
+        "OTHER",
+    ],
 )
 def test_a_blocked_prompt(client, wire, reason):
     wire.says(200, {"promptFeedback": {"blockReason": reason}})
@@ -167,7 +232,10 @@ def test_what_google_api_core_makes_of_a_response_keeps_the_details(wire):
     from google.api_core import exceptions
 
     wire.says(429, error(429, EXHAUSTED, "x", [retry_info("5s")]))
-    assert says(exceptions.from_http_response(requests.post(wire.url, timeout=30))) == "rate_limit R 5 s"
+    assert (
+        says(exceptions.from_http_response(requests.post(wire.url, timeout=30)))
+        == "rate_limit R 5 s"
+    )
 
 
 def test_details_as_messages_are_read_too():
@@ -175,7 +243,9 @@ def test_details_as_messages_are_read_too():
     from google.protobuf import duration_pb2
     from google.rpc import error_details_pb2
 
-    delay = error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(seconds=3, nanos=500_000_000))
+    delay = error_details_pb2.RetryInfo(
+        retry_delay=duration_pb2.Duration(seconds=3, nanos=500_000_000)
+    )
     assert says(exceptions.ResourceExhausted("no", details=[delay])) == "rate_limit R 3.5 s"
 
 

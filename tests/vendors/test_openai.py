@@ -16,7 +16,9 @@ def client(server):
 
 
 def ask(client, **more):
-    return client.chat.completions.create(model="m", messages=[{"role": "user", "content": "hi"}], **more)
+    return client.chat.completions.create(
+        model="m", messages=[{"role": "user", "content": "hi"}], **more
+    )
 
 
 def error(code=None, kind=None, message="no"):
@@ -34,10 +36,20 @@ def error(code=None, kind=None, message="no"):
         (503, error("slow_down"), "rate_limit R"),
         (429, error("insufficient_quota", "insufficient_quota"), "quota R"),
         (429, error(None, "insufficient_quota"), "quota R"),
-        *((429, error(code), "quota R") for code in ("billing_hard_limit_reached", "credit_balance_exhausted")),
-        *((429, error(f"{who}_spend_limit_exceeded"), "quota R") for who in ("organization", "project")),
+        *(
+            (429, error(code), "quota R")
+            for code in ("billing_hard_limit_reached", "credit_balance_exhausted")
+        ),
+        *(
+            (429, error(f"{who}_spend_limit_exceeded"), "quota R")
+            for who in ("organization", "project")
+        ),
         (429, error("organization_usage_limit_exceeded"), "quota R"),
-        (429, error(None, None, "You exceeded your current quota, please check your plan"), "quota R"),
+        (
+            429,
+            error(None, None, "You exceeded your current quota, please check your plan"),
+            "quota R",
+        ),
         (503, error("server_is_overloaded", "service_unavailable_error"), "overloaded R"),
         (503, error(None, "service_unavailable_error"), "overloaded R"),
         (503, error("overloaded"), "overloaded R"),
@@ -51,20 +63,47 @@ def error(code=None, kind=None, message="no"):
         (400, error("model_not_found"), "not_found R"),
         (404, error(), "not_found R"),
         (400, error("context_length_exceeded", "invalid_request_error"), "context_length R"),
-        (400, error(None, "invalid_request_error", "This model's maximum context length is 8192 tokens"), "context_length R"),
-        (400, error(None, "invalid_request_error", "Please reduce the length of the messages"), "context_length R"),
-        (400, error(None, None, "Input tokens exceed the configured limit of 1 tokens"), "context_length R"),
-        (400, error(None, None, "Your input exceeds the context window of this model"), "context_length R"),
+        (
+            400,
+            error(
+                None, "invalid_request_error", "This model's maximum context length is 8192 tokens"
+            ),
+            "context_length R",
+        ),
+        (
+            400,
+            error(None, "invalid_request_error", "Please reduce the length of the messages"),
+            "context_length R",
+        ),
+        (
+            400,
+            error(None, None, "Input tokens exceed the configured limit of 1 tokens"),
+            "context_length R",
+        ),
+        (
+            400,
+            error(None, None, "Your input exceeds the context window of this model"),
+            "context_length R",
+        ),
         (400, error(None, None, "prompt is too long"), "context_length R"),
         *(
             (400, error(code), "content_policy R")
-            for code in ("content_policy_violation", "image_content_policy_violation", "bio_policy", "invalid_prompt")
+            for code in (
+                "content_policy_violation",
+                "image_content_policy_violation",
+                "bio_policy",
+                "invalid_prompt",
+            )
         ),
         *(
             (400, error(code), "content_policy R")
             for code in ("content_filter", "ResponsibleAIPolicyViolation", "content_filter_policy")
         ),
-        (400, error(None, None, "flagged as potentially violating our usage policy"), "content_policy R"),
+        (
+            400,
+            error(None, None, "flagged as potentially violating our usage policy"),
+            "content_policy R",
+        ),
         (400, error("string_above_max_length", "invalid_request_error"), "schema R"),
         (400, error(None, "invalid_request_error"), "schema R"),
         (422, error(), "schema R"),
@@ -79,12 +118,21 @@ def test_every_row_of_the_table_as_the_sdk_raises_it(client, wire, status, body,
     # The same response, before any SDK has made an exception of it.
     import httpx
 
-    assert says(httpx.post(f"{wire.url}/v1/chat/completions")) in (expected, expected.replace("conflict_in_flight", "conflict"))
+    assert says(httpx.post(f"{wire.url}/v1/chat/completions")) in (
+        expected,
+        expected.replace("conflict_in_flight", "conflict"),
+    )
 
 
 def test_the_server_may_forbid_a_retry_and_allows_one_only_under_a_key(client, wire):
-    forbidden = classify(raised(lambda: ask(client)) if wire.says(500, error(), {"x-should-retry": "false"}) else None)
-    allowed = classify(raised(lambda: ask(client)) if wire.says(400, error(), {"x-should-retry": "true"}) else None)
+    forbidden = classify(
+        raised(lambda: ask(client))
+        if wire.says(500, error(), {"x-should-retry": "false"})
+        else None
+    )
+    allowed = classify(
+        raised(lambda: ask(client)) if wire.says(400, error(), {"x-should-retry": "true"}) else None
+    )
 
     assert (forbidden.bucket, forbidden.retryable) == ("server_error", False)
     assert (allowed.bucket, allowed.retryable, allowed.certainty) == ("schema", True, "ambiguous")
@@ -126,8 +174,21 @@ def test_transport_errors_are_read_through_the_sdk_by_their_phase(client, wire, 
 
 def test_answers_that_cannot_be_used_were_acted_on(client, wire):
     def completion(reason, content="x", **message):
-        choice = {"index": 0, "finish_reason": reason, "message": {"role": "assistant", "content": content} | message}
-        wire.says(200, {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]})
+        choice = {
+            "index": 0,
+            "finish_reason": reason,
+            "message": {"role": "assistant", "content": content} | message,
+        }
+        wire.says(
+            200,
+            {
+                "id": "c",
+                "object": "chat.completion",
+                "created": 1,
+                "model": "m",
+                "choices": [choice],
+            },
+        )
         return ask(client)
 
     assert says(completion("stop")) == "ok A"
@@ -143,9 +204,24 @@ def test_parsing_helpers_raise_what_is_acted_on(client, wire):
         n: int
 
     def parsed(reason):
-        choice = {"index": 0, "finish_reason": reason, "message": {"role": "assistant", "content": "{"}}
-        wire.says(200, {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]})
-        return raised(lambda: client.chat.completions.parse(model="m", messages=[], response_format=Answer))
+        choice = {
+            "index": 0,
+            "finish_reason": reason,
+            "message": {"role": "assistant", "content": "{"},
+        }
+        wire.says(
+            200,
+            {
+                "id": "c",
+                "object": "chat.completion",
+                "created": 1,
+                "model": "m",
+                "choices": [choice],
+            },
+        )
+        return raised(
+            lambda: client.chat.completions.parse(model="m", messages=[], response_format=Answer)
+        )
 
     assert type(parsed("length")).__name__ == "LengthFinishReasonError"
     assert says(parsed("length")) == "parse A"
@@ -165,16 +241,51 @@ def test_parsing_helpers_raise_what_is_acted_on(client, wire):
     ],
 )
 def test_a_response_object_that_failed_is_read_by_its_error(client, wire, code, expected):
-    body = {"id": "r", "object": "response", "created_at": 1, "model": "m", "output": [], "status": "failed", "tools": []}
-    wire.says(200, body | {"error": {"code": code, "message": "no"}, "parallel_tool_calls": True, "tool_choice": "auto"})
+    body = {
+        "id": "r",
+        "object": "response",
+        "created_at": 1,
+        "model": "m",
+        "output": [],
+        "status": "failed",
+        "tools": [],
+    }
+    wire.says(
+        200,
+        body
+        | {
+            "error": {"code": code, "message": "no"},
+            "parallel_tool_calls": True,
+            "tool_choice": "auto",
+        },
+    )
 
     assert says(client.responses.create(model="m", input="hi")) == expected
 
 
 def test_an_incomplete_response_object_tells_why(client, wire):
-    body = {"id": "r", "object": "response", "created_at": 1, "model": "m", "output": [], "status": "incomplete", "tools": []}
-    for reason, expected in (("max_output_tokens", "parse A"), ("content_filter", "content_policy A")):
-        wire.says(200, body | {"incomplete_details": {"reason": reason}, "parallel_tool_calls": True, "tool_choice": "auto"})
+    body = {
+        "id": "r",
+        "object": "response",
+        "created_at": 1,
+        "model": "m",
+        "output": [],
+        "status": "incomplete",
+        "tools": [],
+    }
+    for reason, expected in (
+        ("max_output_tokens", "parse A"),
+        ("content_filter", "content_policy A"),
+    ):
+        wire.says(
+            200,
+            body
+            | {
+                "incomplete_details": {"reason": reason},
+                "parallel_tool_calls": True,
+                "tool_choice": "auto",
+            },
+        )
         assert says(client.responses.create(model="m", input="hi")) == expected
 
 

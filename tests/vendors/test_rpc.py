@@ -49,7 +49,9 @@ def call():
     server.start()
     channel = grpc.insecure_channel(f"127.0.0.1:{port}", options=[("grpc.enable_retries", 0)])
     method = channel.unary_unary("/s/m")
-    yield lambda name, text="no", pushback="": raised(lambda: method(f"{name}|{text}|{pushback}".encode(), timeout=60))
+    yield lambda name, text="no", pushback="": raised(
+        lambda: method(f"{name}|{text}|{pushback}".encode(), timeout=60)
+    )
     channel.close()
     server.stop(None)
 
@@ -105,7 +107,10 @@ def test_the_codes_of_mcp(code, expected):
     from mcp import MCPError
 
     assert says(MCPError(code, "no")) == expected
-    assert says({"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": "no"}}) == expected[:-1] + "M"
+    assert (
+        says({"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": "no"}})
+        == expected[:-1] + "M"
+    )
 
 
 def test_a_tool_of_mcp_that_reports_an_error_asks_the_model_to_replan():

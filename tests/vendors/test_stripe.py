@@ -14,7 +14,9 @@ def make():
 
     def client(url):
         http = stripe.RequestsClient(timeout=30)
-        return stripe.StripeClient("sk_test_1", base_addresses={"api": url}, max_network_retries=0, http_client=http)
+        return stripe.StripeClient(
+            "sk_test_1", base_addresses={"api": url}, max_network_retries=0, http_client=http
+        )
 
     return client
 
@@ -51,7 +53,11 @@ INVALID = "invalid_request_error"
         (404, error(INVALID, "resource_missing"), "not_found R", False),
         (500, error("api_error"), "server_error M", False),
         (500, "<html>", "server_error M", False),
-        *((status, body, "no_answer M", True) for status in (502, 503, 504) for body in ("", "<html>")),
+        *(
+            (status, body, "no_answer M", True)
+            for status in (502, 503, 504)
+            for body in ("", "<html>")
+        ),
         *((status, error("api_error"), "server_error M", False) for status in (502, 503, 504)),
     ],
 )
@@ -77,7 +83,11 @@ def test_the_response_alone_is_known_by_its_headers(wire):
 
     wire.says(500, error("api_error"), {"stripe-version": "2026-01-01"})
     verdict = classify(httpx.post(wire.url))
-    assert (verdict.bucket, verdict.retryable, verdict.matched) == ("server_error", False, "stripe: code api_error")
+    assert (verdict.bucket, verdict.retryable, verdict.matched) == (
+        "server_error",
+        False,
+        "stripe: code api_error",
+    )
 
 
 V2 = {
@@ -119,18 +129,26 @@ def test_transport_errors(client, make, wire, nobody):
     assert says(stripe.SignatureVerificationError("no", "header")) == "schema R"
 
 
-def test_a_gateway_that_answers_in_stripes_place_is_asked_again_with_the_same_key_and_stripe_itself_is_not(client, wire):
+def test_a_gateway_that_answers_in_stripes_place_is_asked_again_with_the_same_key_and_stripe_itself_is_not(
+    client, wire
+):
     wire.says(503, "")
     lost = raised(lambda: refund(client))
     wire.says(503, error("api_error"))
     stored = raised(lambda: refund(client))
 
-    assert [advise(each, downstream="key").action for each in (lost, stored)] == [Action.RESEND, Action.FAIL]
+    assert [advise(each, downstream="key").action for each in (lost, stored)] == [
+        Action.RESEND,
+        Action.FAIL,
+    ]
     assert advise(lost).action is Action.ESCALATE
 
 
 def test_a_response_without_a_body_means_the_same_as_the_error_that_the_sdk_makes_of_it():
-    answers = [{"status": status, "headers": {"stripe-version": "x"}, "body": ""} for status in (500, 502, 503, 504)]
+    answers = [
+        {"status": status, "headers": {"stripe-version": "x"}, "body": ""}
+        for status in (500, 502, 503, 504)
+    ]
 
     assert [classify(answer).retryable for answer in answers] == [False, True, True, True]
 
@@ -140,13 +158,23 @@ def test_an_error_that_says_itself_that_it_is_not_worth_a_retry_is_not_retried()
 
     verdict = classify(stripe.APIConnectionError("no", should_retry=False))
 
-    assert (verdict.bucket, verdict.certainty, verdict.retryable) == ("no_answer", "ambiguous", False)
+    assert (verdict.bucket, verdict.certainty, verdict.retryable) == (
+        "no_answer",
+        "ambiguous",
+        False,
+    )
 
 
-def test_a_key_that_was_used_with_other_arguments_does_not_refuse_what_an_earlier_attempt_may_have_done(client, wire, tmp_path):
+def test_a_key_that_was_used_with_other_arguments_does_not_refuse_what_an_earlier_attempt_may_have_done(
+    client, wire, tmp_path
+):
     guard = Guard(f"sqlite:///{tmp_path / 'effects.db'}")
 
-    @guard.tool(kind="irreversible", downstream=Downstream.key(window=86_400, stores_rejections=True), retry=Retry(base_s=0.01))
+    @guard.tool(
+        kind="irreversible",
+        downstream=Downstream.key(window=86_400, stores_rejections=True),
+        retry=Retry(base_s=0.01),
+    )
     def pay():
         assert current_effect().downstream_key
         if current_effect().attempt == 1:

@@ -1,4 +1,6 @@
-"""How far did the request get? Real failures of the real HTTP clients, and their classes one by one."""
+"""How far did the request get? Real failures of the real HTTP clients, and their classes one by
+one.
+"""
 
 import asyncio
 import datetime as dt
@@ -36,9 +38,13 @@ def untrusted(tmp_path_factory):
     key, folder = ec.generate_private_key(ec.SECP256R1()), tmp_path_factory.mktemp("tls")
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
     today = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-    built = x509.CertificateBuilder(name, name, key.public_key(), 1, today, today.replace(year=2040))
+    built = x509.CertificateBuilder(
+        name, name, key.public_key(), 1, today, today.replace(year=2040)
+    )
     pem = built.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
     (folder / "both.pem").write_bytes(pem + private)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "both.pem")
@@ -90,18 +96,23 @@ def with_aiohttp(url, within_s):
     asyncio.run(post())
 
 
-@pytest.mark.parametrize("client", [with_httpx, with_httpx2, with_requests, with_urllib3, with_aiohttp])
+@pytest.mark.parametrize(
+    "client", [with_httpx, with_httpx2, with_requests, with_urllib3, with_aiohttp]
+)
 @pytest.mark.parametrize("fate", FATES)
 def test_a_real_failure_of_a_real_client(client, fate, wire, nobody, untrusted):
     if fate in ("hangs", "resets", "hangs_up"):
         getattr(wire, fate)()
     if fate == "not_found":
         wire.says(404, {})
-    url = {"refused": nobody, "untrusted": untrusted, "no_host": "http://no-such-host.invalid"}.get(fate, wire.url)
+    url = {"refused": nobody, "untrusted": untrusted, "no_host": "http://no-such-host.invalid"}.get(
+        fate, wire.url
+    )
 
     found = raised(lambda: client(url, 0.2 if fate == "hangs" else 30.0))
 
-    if fate == "no_host":  # without a name server it is a passing failure, with one there is no such name
+    # without a name server it is a passing failure, with one there is no such name
+    if fate == "no_host":
         assert says(found) in ("unreachable N", "config N"), repr(found)
     else:
         assert says(found) == EXPECTED[fate], repr(found)
@@ -112,8 +123,20 @@ def test_a_real_failure_of_a_real_client(client, fate, wire, nobody, untrusted):
     ("names", "expected"),
     [
         ("PoolTimeout ConnectTimeout ConnectError", "unreachable N"),
-        ("ProxyError WriteTimeout WriteError ReadTimeout ReadError CloseError RemoteProtocolError", "no_answer M"),
-        ("LocalProtocolError UnsupportedProtocol InvalidURL TooManyRedirects CookieConflict StreamClosed", "config M"),
+        (
+            (
+                "ProxyError WriteTimeout WriteError ReadTimeout ReadError CloseError"
+                " RemoteProtocolError"
+            ),
+            "no_answer M",
+        ),
+        (
+            (
+                "LocalProtocolError UnsupportedProtocol InvalidURL TooManyRedirects CookieConflict"
+                " StreamClosed"
+            ),
+            "config M",
+        ),
         ("DecodingError", "parse A"),
     ],
 )
@@ -164,9 +187,15 @@ def test_what_requests_wraps_is_looked_at():
         return requests.ConnectionError(urllib3.exceptions.MaxRetryError(None, "/", inner))
 
     assert says(wrapped(urllib3.exceptions.NewConnectionError(None, "x"))) == "unreachable N"
-    assert says(wrapped(urllib3.exceptions.NameResolutionError("h", None, socket.gaierror(-3, "x")))) == "unreachable N"
+    assert (
+        says(wrapped(urllib3.exceptions.NameResolutionError("h", None, socket.gaierror(-3, "x"))))
+        == "unreachable N"
+    )
     assert says(wrapped(urllib3.exceptions.ConnectTimeoutError("x"))) == "unreachable N"
-    assert says(requests.ConnectionError(urllib3.exceptions.ProtocolError("Connection aborted."))) == "no_answer M"
+    assert (
+        says(requests.ConnectionError(urllib3.exceptions.ProtocolError("Connection aborted.")))
+        == "no_answer M"
+    )
     spent = urllib3.exceptions.MaxRetryError(None, "/", urllib3.exceptions.ResponseError("503"))
     assert says(requests.exceptions.RetryError(spent)) == "no_answer M"
 
@@ -175,10 +204,20 @@ def test_tls_that_breaks_after_the_request_has_left_is_not_taken_for_a_bad_certi
     import requests
     import urllib3
 
-    broken = urllib3.exceptions.SSLError(ssl.SSLEOFError(8, "EOF occurred in violation of protocol"))
-    assert says(requests.exceptions.SSLError(urllib3.exceptions.MaxRetryError(None, "/", broken))) == "no_answer M"
-    untrusted = urllib3.exceptions.SSLError(ssl.SSLCertVerificationError(1, "certificate verify failed"))
-    assert says(requests.exceptions.SSLError(urllib3.exceptions.MaxRetryError(None, "/", untrusted))) == "config N"
+    broken = urllib3.exceptions.SSLError(
+        ssl.SSLEOFError(8, "EOF occurred in violation of protocol")
+    )
+    assert (
+        says(requests.exceptions.SSLError(urllib3.exceptions.MaxRetryError(None, "/", broken)))
+        == "no_answer M"
+    )
+    untrusted = urllib3.exceptions.SSLError(
+        ssl.SSLCertVerificationError(1, "certificate verify failed")
+    )
+    assert (
+        says(requests.exceptions.SSLError(urllib3.exceptions.MaxRetryError(None, "/", untrusted)))
+        == "config N"
+    )
 
 
 def test_a_body_that_is_no_json_was_acted_on(wire):
@@ -253,7 +292,10 @@ def aiohttp_errors():
     info = aiohttp.RequestInfo("http://x", "POST", {}, "http://x")
     yield aiohttp.ContentTypeError(info, (), status=200), "parse A"
     yield aiohttp.ClientResponseError(info, (), status=503), "server_error M"
-    yield aiohttp.ClientResponseError(info, (), status=429, headers={"Retry-After": "7"}), "rate_limit R 7 s"
+    yield (
+        aiohttp.ClientResponseError(info, (), status=429, headers={"Retry-After": "7"}),
+        "rate_limit R 7 s",
+    )
     yield aiohttp.WSServerHandshakeError(info, (), status=403), "auth R"
 
 
@@ -269,14 +311,20 @@ def test_the_classes_of_aiohttp():
         (ConnectionRefusedError(), "unreachable N"),
         (socket.gaierror(-3, "Temporary failure in name resolution"), "unreachable N"),
         (socket.gaierror(-2, "Name or service not known"), "config N"),
-        *((OSError(getattr(errno, n), "x"), "unreachable M") for n in ("EHOSTUNREACH", "ENETUNREACH", "ENETDOWN", "EHOSTDOWN")),
+        *(
+            (OSError(getattr(errno, n), "x"), "unreachable M")
+            for n in ("EHOSTUNREACH", "ENETUNREACH", "ENETDOWN", "EHOSTDOWN")
+        ),
         (OSError(errno.EADDRNOTAVAIL, "x"), "unreachable N"),
         (ConnectionResetError(), "no_answer M"),
         (ConnectionAbortedError(), "no_answer M"),
         (BrokenPipeError(), "no_answer M"),
         (OSError(errno.ETIMEDOUT, "x"), "no_answer M"),
         (TimeoutError(), "no_answer M"),
-        *((OSError(getattr(errno, n), "x"), "overloaded M") for n in ("EMFILE", "ENFILE", "ENOMEM", "ENOSPC")),
+        *(
+            (OSError(getattr(errno, n), "x"), "overloaded M")
+            for n in ("EMFILE", "ENFILE", "ENOMEM", "ENOSPC")
+        ),
         *((OSError(getattr(errno, n), "x"), "config M") for n in ("EACCES", "EPERM", "ENOENT")),
         (ssl.SSLCertVerificationError(), "config N"),
         (ssl.SSLError(1, "x"), "no_answer M"),
@@ -325,7 +373,9 @@ def test_a_command_that_was_killed_says_nothing_to_the_model(returncode):
 
 
 def test_an_answer_to_aiohttp_that_is_not_http_is_no_refusal():
-    """aiohttp raises it as a ClientResponseError with the status 400, which the server never said."""
+    """aiohttp raises it as a ClientResponseError with the status 400, which the server never
+    said.
+    """
 
     async def garbage(reader, writer):
         await reader.readuntil(b"\r\n\r\n")

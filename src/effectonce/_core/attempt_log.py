@@ -1,8 +1,10 @@
-"""What a call leaves on its record about attempts that failed: evidence as data, for the person who looks after it later.
+"""What a call leaves on its record about attempts that failed: evidence as data, for the person
+who looks after it later.
 
-An entry is written when the record already says what is true: the state first, then why. So it may be missing after a crash, and nothing
-depends on it. The note says what kind of entry it is, in the clear; what an error said is in the outcome, which a keyring seals. An error
-that is the outcome itself (a definite failure) carries the same facts there, and costs no write of its own.
+An entry is written when the record already says what is true: the state first, then why. So it
+may be missing after a crash, and nothing depends on it. The note says what kind of entry it is,
+in the clear; what an error said is in the outcome, which a keyring seals. An error that is the
+outcome itself (a definite failure) carries the same facts there, and costs no write of its own.
 """
 
 from __future__ import annotations
@@ -22,8 +24,14 @@ from effectonce._core.record import GAVE_UP, REDRIVEN, SAYS_NO_RESULT, TRIED
 MESSAGE_MAX = 1000
 UNREADABLE = "what it said cannot be read"
 _ATTEMPT, _ASKED = b"v1 attempt ", b"v1 asked "
-KEY_UNREAD = "; the tool declares downstream='key' and did not read its key, so a repeat would not be recognised"
-OUTSIDE = "; the tool declares downstream='transaction' and did not use its connection, so the rollback undid nothing"
+KEY_UNREAD = (
+    "; the tool declares downstream='key' and did not read its key, so a repeat would not be"
+    " recognised"
+)
+OUTSIDE = (
+    "; the tool declares downstream='transaction' and did not use its connection, so the rollback"
+    " undid nothing"
+)
 
 
 class FailedAttempt(Struct, frozen=True, omit_defaults=True):
@@ -49,7 +57,9 @@ class RedriveRequest(Struct, frozen=True):
     at: float = 0.0
 
 
-def failed_attempt(number: int, error: BaseException, verdict: Verdict, gave_up: str | None = None) -> FailedAttempt:
+def failed_attempt(
+    number: int, error: BaseException, verdict: Verdict, gave_up: str | None = None
+) -> FailedAttempt:
     """What is known about an attempt that ended with *error*."""
     return FailedAttempt(
         number,
@@ -59,7 +69,8 @@ def failed_attempt(number: int, error: BaseException, verdict: Verdict, gave_up:
         str(verdict.certainty),
         printable(verdict.why),
         verdict.retry_after_s,
-        None if gave_up is None else str(gave_up),  # a `Why` has a word of its own, which is not stored
+        # a `Why` has a word of its own, which is not stored
+        None if gave_up is None else str(gave_up),
         basis=str(verdict.basis),
     )
 
@@ -76,7 +87,9 @@ def asked_again(key: str, by: str, reason: str) -> Attest:
 
 
 def read_entry(at: float, note: str, outcome: bytes) -> FailedAttempt | RedriveRequest | None:
-    """What an entry says; None: it is a result, or a note. One that cannot be read still says when, and whether a call gave up."""
+    """What an entry says; None: it is a result, or a note. One that cannot be read still says
+    when, and whether a call gave up.
+    """
     if note not in SAYS_NO_RESULT:
         return None
     try:
@@ -88,7 +101,9 @@ def read_entry(at: float, note: str, outcome: bytes) -> FailedAttempt | RedriveR
     except (msgspec.MsgspecError, UnicodeDecodeError):
         if note == REDRIVEN:
             return RedriveRequest("", UNREADABLE, at)
-        return FailedAttempt(0, "", UNREADABLE, gave_up=UNREADABLE if note == GAVE_UP else None, at=at)
+        return FailedAttempt(
+            0, "", UNREADABLE, gave_up=UNREADABLE if note == GAVE_UP else None, at=at
+        )
 
 
 def in_the_outcome(attempt: FailedAttempt) -> dict[str, Any]:
@@ -98,6 +113,8 @@ def in_the_outcome(attempt: FailedAttempt) -> dict[str, Any]:
 
 
 def read_failure(at: float, content: Mapping[str, Any]) -> FailedAttempt:
-    """The last attempt of a definite failure, from its outcome. What an older release wrote has no verdict."""
+    """The last attempt of a definite failure, from its outcome. What an older release wrote has
+    no verdict.
+    """
     known = {name: content[name] for name in FailedAttempt.__struct_fields__ if name in content}
     return FailedAttempt(**({"number": 0, "error": content.get("type", "")} | known | {"at": at}))

@@ -1,7 +1,8 @@
 """What retries may cost: the tokens of one dependency, and the patience of one turn. Pure.
 
-A budget stops storms, it does not keep effects apart: the record does that. So where a store cannot be asked, a call goes on with what
-this process knows. Where it can, nothing is spent twice, however many ask at once.
+A budget stops storms, it does not keep effects apart: the record does that. So where a store
+cannot be asked, a call goes on with what this process knows. Where it can, nothing is spent
+twice, however many ask at once.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from effectonce._core.classification.verdicts import Bucket, Verdict
 from effectonce._core.guarantees import DAY_S
 from effectonce._core.ops import Cell, Flow, ReadCell, Unavailable, WriteCell
 
-TRIES = 20  # how often another process may be faster: where so many retry at once, one less is no loss
+# how often another process may be faster: where so many retry at once, one less is no loss
+TRIES = 20
 T = TypeVar("T")
 
 
@@ -23,7 +25,9 @@ T = TypeVar("T")
 
 
 class TokenBucket:
-    """Retries take tokens out, successes put some in: a dependency that gives no answers is not asked again for long."""
+    """Retries take tokens out, successes put some in: a dependency that gives no answers is not
+    asked again for long.
+    """
 
     __slots__ = ("capacity", "level")
 
@@ -32,7 +36,9 @@ class TokenBucket:
         self.level = capacity if level is None else min(level, capacity)
 
     def charge(self, cost: float) -> bool:
-        """Take *cost* out, when a retry is scheduled and not when it leaves: otherwise a thousand would pass before the first is counted."""
+        """Take *cost* out, when a retry is scheduled and not when it leaves: otherwise a
+        thousand would pass before the first is counted.
+        """
         if self.level < cost:
             return False
         self.level -= cost
@@ -53,8 +59,12 @@ class Costs(Struct, frozen=True):
         return self.by_bucket.get(verdict.bucket, self.other)
 
 
-def charge_shared(name: str, cost: float, bucket: TokenBucket, earned: float, keep_s: float) -> Flow[bool | None]:
-    """Charge the bucket that processes share; None: the store cannot tell. *bucket* is left as full as the shared one."""
+def charge_shared(
+    name: str, cost: float, bucket: TokenBucket, earned: float, keep_s: float
+) -> Flow[bool | None]:
+    """Charge the bucket that processes share; None: the store cannot tell. *bucket* is left as
+    full as the shared one.
+    """
     cell: Any = yield ReadCell(name)
     for _ in range(TRIES):
         if isinstance(cell, Unavailable):
@@ -71,7 +81,9 @@ def charge_shared(name: str, cost: float, bucket: TokenBucket, earned: float, ke
 
 
 def _read(cell: Cell, anew: T) -> T:
-    """What the cell says; or what it begins with, if it says nothing, is not ours, or of another version."""
+    """What the cell says; or what it begins with, if it says nothing, is not ours, or of another
+    version.
+    """
     try:
         return msgspec.msgpack.decode(cell.value, type=type(anew)) if cell.value else anew
     except msgspec.MsgspecError:
@@ -104,7 +116,9 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Purchase(Struct, frozen=True):
-    """One attempt in a step: is it another one of the same effect, and after which kind of error? Or one repair prompt."""
+    """One attempt in a step: is it another one of the same effect, and after which kind of
+    error? Or one repair prompt.
+    """
 
     step: str = ""
     again: bool = False
@@ -113,7 +127,9 @@ class Purchase(Struct, frozen=True):
 
 
 class TurnState:
-    """The budget of one turn, kept in a cell: it outlives a crash, and every process that enters the turn spends from it."""
+    """The budget of one turn, kept in a cell: it outlives a crash, and every process that enters
+    the turn spends from it.
+    """
 
     def __init__(self, name: str, limits: TurnLimits, shown: str) -> None:
         self.name, self.limits, self.shown = name, limits, shown
@@ -123,7 +139,8 @@ class TurnState:
     def spend(self, purchase: Purchase) -> Flow[str]:
         """Why not; "" if it is paid."""
         cell: Any = yield ReadCell(self.name)
-        for _ in range(self._purchases + 1):  # a faster process has bought something, which ends when all is bought
+        # a faster process has bought something, which ends when all is bought
+        for _ in range(self._purchases + 1):
             if isinstance(cell, Unavailable):
                 self._known, refusal = self._buy(self._known, purchase)
                 return refusal
@@ -132,7 +149,9 @@ class TurnState:
             after, refusal = self._buy(spent, purchase)
             if refusal or after == spent:
                 return refusal
-            cell = yield WriteCell(self.name, cell.revision, _encode(after), self.limits.wall_s + DAY_S)
+            cell = yield WriteCell(
+                self.name, cell.revision, _encode(after), self.limits.wall_s + DAY_S
+            )
             if cell is None:
                 self._known = after
                 return ""

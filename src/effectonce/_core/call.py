@@ -1,8 +1,9 @@
 """The guarded call: the protocol, once, for sync and async.
 
-Theory of operation. The flow asks for one thing at a time and gets its result back. It can be stopped between any two lines and never
-go on; the next caller goes on from the record. What it may do next is decided by the record's rules (rules.py), so the flow
-only has to know what it wants:
+Theory of operation. The flow asks for one thing at a time and gets its result back. It can be
+stopped between any two lines and never go on; the next caller goes on from the record. What it
+may do next is decided by the record's rules (rules.py), so the flow only has to know what it
+wants:
 
   claim ──> invoke ──> complete                 the ordinary call: two writes, because the claim also dispatches
     │         ├─ certainly no effect ──> unsend ──> wait ──> dispatch ──> invoke …
@@ -12,8 +13,9 @@ only has to know what it wants:
     ├─ in doubt ───> ask the probe, if there is one
     └─ in flight ──> wait, within bounds
 
-An error is never an excuse to forget: once the request may have left, only a rule that proves otherwise takes it back. What the error
-says is left on the record as evidence, after the state and before the next attempt.
+An error is never an excuse to forget: once the request may have left, only a rule that proves
+otherwise takes it back. What the error says is left on the record as evidence, after the state
+and before the next attempt.
 """
 
 from __future__ import annotations
@@ -24,7 +26,14 @@ from msgspec import structs
 
 from effectonce._core.attempt_log import KEY_UNREAD, OUTSIDE, failed_attempt, in_the_outcome, left
 from effectonce._core.budget import TurnState
-from effectonce._core.classification.verdicts import ANSWER_LOST, SURE, UNKNOWN, Basis, Certainty, Verdict
+from effectonce._core.classification.verdicts import (
+    ANSWER_LOST,
+    SURE,
+    UNKNOWN,
+    Basis,
+    Certainty,
+    Verdict,
+)
 from effectonce._core.codec import describe_error, encode_error, excuse, printable
 from effectonce._core.decisions import Action
 from effectonce._core.endings import (
@@ -84,7 +93,18 @@ from effectonce._core.ops import (
 )
 from effectonce._core.probe_answers import why_still_in_doubt
 from effectonce._core.record import TERMINAL, Record, Request, State
-from effectonce._core.retry_state import NO_LIMIT, Admission, Env, Plan, RetryDecision, RetryState, W, insist, persist, repeated
+from effectonce._core.retry_state import (
+    NO_LIMIT,
+    Admission,
+    Env,
+    Plan,
+    RetryDecision,
+    RetryState,
+    W,
+    insist,
+    persist,
+    repeated,
+)
 from effectonce._core.rules import outcome_pending
 from effectonce._core.safe_access import get
 
@@ -100,19 +120,32 @@ class GuardedCall:
     unanswered: BaseException | None = None  # the last send of this call that got no answer
 
     def __init__(
-        self, request: Request, plan: Plan, env: Env, *, again: bool = False, turn: TurnState | None = None, step: str = ""
+        self,
+        request: Request,
+        plan: Plan,
+        env: Env,
+        *,
+        again: bool = False,
+        turn: TurnState | None = None,
+        step: str = "",
     ) -> None:
         self.request, self.plan, self.env, self.again = request, plan, env, again
         self.key, how = request.key, plan.retrying
         self.in_transaction = request.terms.downstream is Capability.TRANSACTION
-        self.admission = NO_LIMIT if how.circuit is None and how.tokens is None else Admission(how.circuit, how.tokens)
+        self.admission = (
+            NO_LIMIT
+            if how.circuit is None and how.tokens is None
+            else Admission(how.circuit, how.tokens)
+        )
         self.patience = RetryState(how, env, turn, step)
 
     def flow(self) -> Flow[Ending]:
         return self._flow() if self.admission.circuit is None else self._flow_behind()
 
     def _flow_behind(self) -> Flow[Ending]:
-        """While the circuit is open, what is known can still be returned: an outcome, or that an earlier call may have sent it."""
+        """While the circuit is open, what is known can still be returned: an outcome, or that an
+        earlier call may have sent it.
+        """
         refusal = self.admission.refusal()
         if refusal is not None:
             found: Record | Unavailable | None = yield from Find(self.key)
@@ -131,7 +164,9 @@ class GuardedCall:
             match reply:
                 case Held(dispatched=dispatched) if again and (why := self.patience.used_up()):
                     yield from self._let_go(dispatched=dispatched)
-                    ending: Ending | Again = robbed(self.patience.attempt, why, sent_before=self.sends > 0)
+                    ending: Ending | Again = robbed(
+                        self.patience.attempt, why, sent_before=self.sends > 0
+                    )
                 case Held(dispatched=dispatched):
                     ending = yield from self._own(dispatched=dispatched)
                 case Doubtful() if self.plan.has_probe and self.admission.refusal() is None:
@@ -139,11 +174,17 @@ class GuardedCall:
                 case _:
                     ending = reply
             if type(ending) is not Again:
-                return ending if self.unanswered is None else (yield from self._as_maybe_sent(ending, self.unanswered))
+                return (
+                    ending
+                    if self.unanswered is None
+                    else (yield from self._as_maybe_sent(ending, self.unanswered))
+                )
             again = True
 
     def _as_maybe_sent(self, ending: Ending, unanswered: BaseException) -> Flow[Ending]:
-        """A call that may have sent something does not end as if it had not, whatever it met afterwards."""
+        """A call that may have sent something does not end as if it had not, whatever it met
+        afterwards.
+        """
         if isinstance(ending, Unavailable | Busy | Latched | NothingSent | OutOfPatience):
             yield from self._leave(ending, 0, unanswered, UNKNOWN, "it could not go on")
             return Exhausted(unanswered, self.patience.attempt)
@@ -156,7 +197,11 @@ class GuardedCall:
         self.token = self.env.new_token()
         dispatch = not (self.plan.separate_dispatch or self.in_transaction)
         claim = Claim(self.request, self.token, self.plan.lease_s, dispatch, self.again)
-        wait_until, pause_s, waited = min(self.patience.give_up_at, self.env.now() + self.plan.wait_s), POLL_FIRST_S, False
+        wait_until, pause_s, waited = (
+            min(self.patience.give_up_at, self.env.now() + self.plan.wait_s),
+            POLL_FIRST_S,
+            False,
+        )
         while True:
             reply = yield claim
             if type(reply) is Unavailable:
@@ -214,10 +259,12 @@ class GuardedCall:
                 admission.release()
             match answer:
                 case Refused():
-                    yield from Renew(self.key, self.token, self.epoch, 0)  # latched, or another worker's: the claim will show
+                    # latched, or another worker's: the claim will show
+                    yield from Renew(self.key, self.token, self.epoch, 0)
                     return Again()
                 case Unavailable():
-                    yield from Renew(self.key, self.token, self.epoch, 0)  # if it arrives, no caller waits for our lease
+                    # if it arrives, no caller waits for our lease
+                    yield from Renew(self.key, self.token, self.epoch, 0)
                     return answer
                 case Unconfirmed(value, error):
                     ending = yield from self._resolve(value, error)
@@ -239,11 +286,20 @@ class GuardedCall:
             yield from Renew(self.key, self.token, self.epoch, 0)
 
     def _kept_back(self, refusal: Exception) -> Flow[Ending]:
-        """The circuit let nothing of ours through. What was sent before, and never answered, it did not keep back."""
-        if self.patience.attempt > 0 and (self.sends > 0 or self.unanswered is None):  # else `_as_maybe_sent` says it
-            yield from self._leave(None, 0, refusal, self.plan.retrying.classify(refusal), "its breaker is open now")
+        """The circuit let nothing of ours through. What was sent before, and never answered, it
+        did not keep back.
+        """
+        # else `_as_maybe_sent` says it
+        if self.patience.attempt > 0 and (self.sends > 0 or self.unanswered is None):
+            yield from self._leave(
+                None, 0, refusal, self.plan.retrying.classify(refusal), "its breaker is open now"
+            )
         if self.sends > 0:
-            error, attempts = (refusal, 0) if self.unanswered is None else (self.unanswered, self.patience.attempt)
+            error, attempts = (
+                (refusal, 0)
+                if self.unanswered is None
+                else (self.unanswered, self.patience.attempt)
+            )
             return Exhausted(error, attempts, get(refusal, "retry_after_s"))
         return NothingSent(refusal, self.patience.attempt, exhausted=False)
 
@@ -256,16 +312,23 @@ class GuardedCall:
                 self.sends += 1
                 return None
             case Refused():
-                if reply == GONE and self.sends > 0 and (yield from self._sent_before(self.plan.lease_s)):
+                if (
+                    reply == GONE
+                    and self.sends > 0
+                    and (yield from self._sent_before(self.plan.lease_s))
+                ):
                     return (yield from self._dispatch())
-                # Another worker's by now, or sent before and the downstream no longer honours our key. The claim will show.
+                # Another worker's by now, or sent before and the downstream no longer honours
+                # our key. The claim will show.
                 yield from Renew(self.key, self.token, self.epoch, 0)
                 return Again()
             case Unavailable():
                 return reply
 
     def _sent_before(self, lease_s: float) -> Flow[bool]:
-        """The record is gone, and it was sent: write that down anew. False: another caller has it by now."""
+        """The record is gone, and it was sent: write that down anew. False: another caller has
+        it by now.
+        """
         reply = yield from insist(Claim(self.request, self.token, lease_s, dispatch=True), self.env)
         if isinstance(reply, Held):
             self.epoch, self.sends = reply.epoch, reply.sends
@@ -287,22 +350,35 @@ class GuardedCall:
                 return (yield from self._too_late(outcome, value))
 
     def _resolve(self, value: Any, error: Exception) -> Flow[Ending | Again | None]:
-        """The answer to COMMIT was lost, but the record was in that transaction. None: it did not happen, and may be tried again."""
-        reply = yield from insist(Claim(self.request, self.token, self.plan.lease_s, dispatch=False), self.env)
+        """The answer to COMMIT was lost, but the record was in that transaction. None: it did
+        not happen, and may be tried again.
+        """
+        reply = yield from insist(
+            Claim(self.request, self.token, self.plan.lease_s, dispatch=False), self.env
+        )
         match reply:
             case Recorded(outcome=outcome):
-                return Fresh(value, outcome=outcome) if outcome == self.plan.encode(value) else Replay(reply, coalesced=False)
+                return (
+                    Fresh(value, outcome=outcome)
+                    if outcome == self.plan.encode(value)
+                    else Replay(reply, coalesced=False)
+                )
             case Held(epoch):
                 self.epoch = epoch  # a lease that is over was taken again
                 last = self.patience.used_up() != ""
-                # This write waits for a COMMIT of ours that is still under way. If it is let through, that one will never land.
-                reply = yield from insist(Renew(self.key, self.token, epoch, 0 if last else self.plan.lease_s), self.env)
+                # This write waits for a COMMIT of ours that is still under way. If it is let
+                # through, that one will never land.
+                reply = yield from insist(
+                    Renew(self.key, self.token, epoch, 0 if last else self.plan.lease_s), self.env
+                )
                 if isinstance(reply, Applied):
                     return Unavailable(error) if last else None
                 self.unanswered = error
             case _:
                 pass
-        return Exhausted(error, self.patience.attempt) if isinstance(reply, Unavailable) else Again()
+        return (
+            Exhausted(error, self.patience.attempt) if isinstance(reply, Unavailable) else Again()
+        )
 
     def _persist(self, op: Op[W], reply: Any) -> Flow[W]:
         return (yield from persist(op, reply, self.patience.give_up_at, self.env))
@@ -311,11 +387,16 @@ class GuardedCall:
         return (yield from self._written(op, (yield op)))
 
     def _written(self, op: Complete | Fail | Doubt, reply: WriteReply) -> Flow[WriteReply]:
-        """What came of it. A record that is gone was not taken over: it is written anew, or the next call would take it for the first."""
+        """What came of it. A record that is gone was not taken over: it is written anew, or the
+        next call would take it for the first.
+        """
         if isinstance(reply, Unavailable):
             reply = yield from self._persist(op, reply)
-        if reply != GONE or (isinstance(op, Fail) and (self.sends > 1 or self.unanswered is not None)):
-            return reply  # a refusal does not speak for a send before it, which the record that is gone knew of
+        if reply != GONE or (
+            isinstance(op, Fail) and (self.sends > 1 or self.unanswered is not None)
+        ):
+            # a refusal does not speak for a send before it, which the record that is gone knew of
+            return reply
         claim = Claim(self.request, token := self.env.new_token(), self.plan.lease_s, dispatch=True)
         anew = Together((claim, structs.replace(op, token=token, epoch=1)))
         replies = yield from self._persist(anew, (yield anew))
@@ -328,10 +409,16 @@ class GuardedCall:
         return replies[1]  # type: ignore[no-any-return]
 
     def _too_late(self, outcome: bytes, value: Any) -> Flow[Ending]:
-        """We lost the record while the tool ran. Leave what we know, and take the recorded outcome if there is one."""
-        record = yield from Attest(self.key, "an owner that had lost its lease reports success", outcome)
+        """We lost the record while the tool ran. Leave what we know, and take the recorded
+        outcome if there is one.
+        """
+        record = yield from Attest(
+            self.key, "an owner that had lost its lease reports success", outcome
+        )
         if isinstance(record, Record) and record.state is State.COMPLETED:
-            return Replay(Recorded(record.state, record.outcome, 0.0, 0.0, record.settled_by), coalesced=True)
+            return Replay(
+                Recorded(record.state, record.outcome, 0.0, 0.0, record.settled_by), coalesced=True
+            )
         return Fenced(value)
 
     # ------------------------------------------------------------ errors
@@ -346,18 +433,24 @@ class GuardedCall:
             self.admission.release()
             reply = yield from self._write_down(Complete(self.key, self.token, self.epoch, partial))
             if isinstance(reply, Refused):
-                yield from Attest(self.key, "an owner that had lost its lease reports a partial success", partial)
+                yield from Attest(
+                    self.key, "an owner that had lost its lease reports a partial success", partial
+                )
             return Rejection(error)
         judged = self.plan.retrying.classify(error)
         if self.in_transaction and self.unaided and judged.bucket in ANSWER_LOST:
             return (yield from self._outside(error, judged))
-        verdict = of_attempt(judged, seen, in_transaction=self.in_transaction, repeatable=self._repeatable)
+        verdict = of_attempt(
+            judged, seen, in_transaction=self.in_transaction, repeatable=self._repeatable
+        )
         self.admission.ended(verdict)
         if verdict.final:
             return (yield from self._rejected(error, verdict))
         if verdict.certainty is Certainty.ACTED and verdict.basis is Basis.WITNESSED:
             return (yield from self._done(error, verdict.why))
-        then = yield from self.patience.after(error, verdict, repeatable=self._repeatable, probe=self.plan.has_probe)
+        then = yield from self.patience.after(
+            error, verdict, repeatable=self._repeatable, probe=self.plan.has_probe
+        )
         if verdict.certainty in SURE:
             return (yield from self._had_no_effect(error, verdict, then))
         return (yield from self._ambiguous(error, verdict, then))
@@ -368,7 +461,9 @@ class GuardedCall:
         return self.request.terms.resend_s > 0 and not self.unaided
 
     def _done(self, error: BaseException, why: str) -> Flow[Ending]:
-        """It happened, and the tool lost its result. The probe may have it; nothing is sent again."""
+        """It happened, and the tool lost its result. The probe may have it; nothing is sent
+        again.
+        """
         if self.plan.has_probe and isinstance(error, Exception):
             answer = yield from Ask(self.key, self.token, self.epoch)
             if isinstance(answer, Ok) and isinstance(answer.value, Found):
@@ -380,43 +475,72 @@ class GuardedCall:
         return Done(error, why, recorded=isinstance(reply, Applied))
 
     def _outside(self, error: BaseException, verdict: Verdict) -> Flow[Ending | None]:
-        """A tool that never used its transaction lost the answer of something else: a rollback says nothing about that."""
+        """A tool that never used its transaction lost the answer of something else: a rollback
+        says nothing about that.
+        """
         self.admission.release()
         denial = yield from self._dispatch()
-        return (yield from self._ambiguous(error, verdict, NEVER)) if denial is None else Lost(error, verdict.why)
+        return (
+            (yield from self._ambiguous(error, verdict, NEVER))
+            if denial is None
+            else Lost(error, verdict.why)
+        )
 
-    def _had_no_effect(self, error: BaseException, verdict: Verdict, then: RetryDecision) -> Flow[Ending | None]:
+    def _had_no_effect(
+        self, error: BaseException, verdict: Verdict, then: RetryDecision
+    ) -> Flow[Ending | None]:
         reply = yield from self._take_back(0.0 if then.delay_s is None else self.plan.lease_s)
-        # If it is unknown whether this was written, another send could be taken back by it: stop here.
+        # If it is unknown whether this was written, another send could be taken back by it: stop
+        # here.
         delay_s = then.delay_s if isinstance(reply, Applied) else None
-        yield from self._leave(reply, self.patience.attempt, error, verdict, then.why if delay_s is None else None)
+        yield from self._leave(
+            reply, self.patience.attempt, error, verdict, then.why if delay_s is None else None
+        )
         if delay_s is not None and (yield from self._pause(delay_s)):
             return None
         attempts, after_s = self.patience.attempt, verdict.retry_after_s
         if self.sends > 0 or isinstance(reply, Refused):
             # An earlier attempt, or the owner of the record now, may have done it.
             return Exhausted(error, attempts, after_s, then.why)
-        return NothingSent(error, attempts, exhausted=then.worthwhile, retry_after_s=after_s, why=then.why)
+        return NothingSent(
+            error, attempts, exhausted=then.worthwhile, retry_after_s=after_s, why=then.why
+        )
 
-    def _leave(self, last: object, number: int, error: BaseException, verdict: Verdict, gave_up: str | None) -> Flow[None]:
-        """Say on the record how an attempt ended, once, unless the store did not answer the *last* write: its state is the truth."""
+    def _leave(
+        self, last: object, number: int, error: BaseException, verdict: Verdict, gave_up: str | None
+    ) -> Flow[None]:
+        """Say on the record how an attempt ended, once, unless the store did not answer the
+        *last* write: its state is the truth.
+        """
         if not isinstance(last, Unavailable):
             yield left(
-                self.key, failed_attempt(number, error, verdict, gave_up=gave_up if isinstance(error, Exception) else None)
+                self.key,
+                failed_attempt(
+                    number,
+                    error,
+                    verdict,
+                    gave_up=gave_up if isinstance(error, Exception) else None,
+                ),
             )
 
     def _pause(self, delay_s: float) -> Flow[bool]:
-        """Wait for the next attempt while holding the claim. False: the caller was cancelled, and the claim is let go."""
+        """Wait for the next attempt while holding the claim. False: the caller was cancelled,
+        and the claim is let go.
+        """
         slept = yield from Sleep(delay_s)
         if isinstance(slept, Interrupted):
             yield from insist(Renew(self.key, self.token, self.epoch, 0), self.env)
         return slept is None
 
     def _take_back(self, lease_s: float) -> Flow[WriteReply]:
-        """This attempt certainly had no effect: write that down, and with `lease_s=0` let the claim go."""
+        """This attempt certainly had no effect: write that down, and with `lease_s=0` let the
+        claim go.
+        """
         if self.in_transaction:
             return (yield from insist(Renew(self.key, self.token, self.epoch, lease_s), self.env))  # type: ignore[no-any-return]
-        reply: WriteReply = yield from insist(Unsend(self.key, self.token, self.epoch, self.sends, lease_s), self.env)
+        reply: WriteReply = yield from insist(
+            Unsend(self.key, self.token, self.epoch, self.sends, lease_s), self.env
+        )
         self.sends -= 1
         if isinstance(reply, Applied):
             self.epoch = reply.epoch
@@ -424,7 +548,9 @@ class GuardedCall:
 
     def _rejected(self, error: BaseException, verdict: Verdict) -> Flow[Ending]:
         facts = in_the_outcome(failed_attempt(self.patience.attempt, error, verdict))
-        reply = yield from self._write_down(Fail(self.key, self.token, self.epoch, encode_error(error, facts)))
+        reply = yield from self._write_down(
+            Fail(self.key, self.token, self.epoch, encode_error(error, facts))
+        )
         match reply:
             case Applied():
                 return Rejection(error)
@@ -433,16 +559,22 @@ class GuardedCall:
             case Refused():
                 reason = f"refused ({printable(error)}), but an earlier send may have landed"
                 reply = yield from self._write_down(Doubt(self.key, self.token, self.epoch, reason))
-                yield from self._leave(reply, self.patience.attempt, error, verdict, "an earlier send may have landed")
+                yield from self._leave(
+                    reply, self.patience.attempt, error, verdict, "an earlier send may have landed"
+                )
                 return Lost(error, reason)
 
     def _unrecorded(self, error: BaseException) -> Ending:
-        """It was refused, but that is not written down: the next caller does not know, and may send it again."""
+        """It was refused, but that is not written down: the next caller does not know, and may
+        send it again.
+        """
         if self.request.terms.resend_s > 0:
             return Exhausted(error, self.patience.attempt)
         return Lost(error, f"refused ({printable(error)}), but the store could not write that down")
 
-    def _ambiguous(self, error: BaseException, verdict: Verdict, then: RetryDecision) -> Flow[Ending | None]:
+    def _ambiguous(
+        self, error: BaseException, verdict: Verdict, then: RetryDecision
+    ) -> Flow[Ending | None]:
         if self._repeatable:
             self.unanswered = error
             reply = None
@@ -450,19 +582,34 @@ class GuardedCall:
                 reply = yield from insist(Renew(self.key, self.token, self.epoch, 0), self.env)
                 if reply == GONE:
                     yield from self._sent_before(0)
-            yield from self._leave(reply, self.patience.attempt, error, verdict, then.why if then.delay_s is None else None)
+            yield from self._leave(
+                reply,
+                self.patience.attempt,
+                error,
+                verdict,
+                then.why if then.delay_s is None else None,
+            )
             if then.delay_s is not None and (yield from self._pause(then.delay_s)):
                 return None
             return Exhausted(error, self.patience.attempt, verdict.retry_after_s, then.why)
         unaided = (OUTSIDE if self.in_transaction else KEY_UNREAD) if self.unaided else ""
-        reason = f"{verdict.why} ({describe_error(type(error).__name__, printable(error))}){unaided}"
-        reply = yield from self._write_down(Doubt(self.key, self.token, self.epoch, reason, self.unaided))
+        reason = (
+            f"{verdict.why} ({describe_error(type(error).__name__, printable(error))}){unaided}"
+        )
+        reply = yield from self._write_down(
+            Doubt(self.key, self.token, self.epoch, reason, self.unaided)
+        )
         yield from self._leave(reply, self.patience.attempt, error, verdict, then.why)
         if self.plan.has_probe and isinstance(error, Exception) and isinstance(reply, Applied):
             ending = yield from self._reconcile(Doubtful(0.0, reason))
-            if isinstance(ending, OutOfPatience):  # the probe found nothing, and the turn lets nothing run instead
+            # the probe found nothing, and the turn lets nothing run instead
+            if isinstance(ending, OutOfPatience):
                 return NothingSent(error, self.patience.attempt, exhausted=True, why=ending.why)
-            return Lost(error, reason) if isinstance(ending, Doubtful | Unavailable | Again) else ending
+            return (
+                Lost(error, reason)
+                if isinstance(ending, Doubtful | Unavailable | Again)
+                else ending
+            )
         return Lost(error, reason)
 
     # ------------------------------------------------------------ reconcile
@@ -470,7 +617,11 @@ class GuardedCall:
     def reconcile(self) -> Flow[Ending]:
         """Settle an effect that is in doubt by its probe, without ever sending it again."""
         ending = yield from self._reconcile(Doubtful(0.0, ""), may_rerun=False)
-        return Doubtful(0.0, "its record changed meanwhile") if isinstance(ending, Again | Fenced) else ending
+        return (
+            Doubtful(0.0, "its record changed meanwhile")
+            if isinstance(ending, Again | Fenced)
+            else ending
+        )
 
     def _reconcile(self, doubtful: Doubtful, *, may_rerun: bool = True) -> Flow[Ending | Again]:
         self.token = self.env.new_token()
@@ -490,7 +641,9 @@ class GuardedCall:
             case Ok(Found(result)):
                 return (yield from self._complete(result, by="probe"))
             case Ok(NotFound()) if may_rerun and not self.patience.used_up():
-                rerun = yield from insist(Rerun(self.key, self.token, self.epoch, self.plan.lease_s), self.env)
+                rerun = yield from insist(
+                    Rerun(self.key, self.token, self.epoch, self.plan.lease_s), self.env
+                )
         if isinstance(rerun, Applied):
             return (yield from self._own(dispatched=False))
         yield from insist(Renew(self.key, self.token, self.epoch, 0), self.env)

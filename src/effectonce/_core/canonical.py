@@ -1,11 +1,14 @@
 """Canonical form and fingerprints, version 1.
 
-What JSON carries exactly is written as RFC 8785 writes it, byte for byte. What JSON cannot carry is written losslessly behind a `#`,
-which no JSON text can start with, so that a Decimal never meets the string that looks like it. What has no stable identity (NaN,
-lone surrogates, arbitrary objects) is refused. Strings are not normalised: NFC and NFD are two requests, as RFC 8785 has it.
+What JSON carries exactly is written as RFC 8785 writes it, byte for byte. What JSON cannot carry
+is written losslessly behind a `#`, which no JSON text can start with, so that a Decimal never
+meets the string that looks like it. What has no stable identity (NaN, lone surrogates, arbitrary
+objects) is refused. Strings are not normalised: NFC and NFD are two requests, as RFC 8785 has
+it.
 
-Two paths, one result. orjson writes the bytes in C, and they are taken if the value is made of plain types only and no number needs
-another spelling; otherwise `_write` spells the value out, at ten times the price.
+Two paths, one result. orjson writes the bytes in C, and they are taken if the value is made of
+plain types only and no number needs another spelling; otherwise `_write` spells the value out,
+at ten times the price.
 """
 
 from __future__ import annotations
@@ -31,7 +34,25 @@ FLOAT_MIN, FLOAT_MAX = 1e-4, 1e15  # where every writer of floats agrees, bar wh
 
 # What is written as what it is. A subclass of one of these may hold more than is written.
 _BARE: dict[type, None] = dict.fromkeys(
-    (str, bool, int, float, dict, list, tuple, set, frozenset, Decimal, datetime, date, time, timedelta, UUID, bytes, bytearray)
+    (
+        str,
+        bool,
+        int,
+        float,
+        dict,
+        list,
+        tuple,
+        set,
+        frozenset,
+        Decimal,
+        datetime,
+        date,
+        time,
+        timedelta,
+        UUID,
+        bytes,
+        bytearray,
+    )
 )
 _HOLDERS = (dict, list, tuple, set, frozenset)
 _BEYOND_SURROGATES = bytes(byte >= 0xEE for byte in range(256))
@@ -65,18 +86,25 @@ def canonical(value: Any) -> bytes:
 
 
 def composed(value: Any) -> bytes:
-    """The same for texts in NFC: "é" is one text, however it is composed. The members of a dict are put in order by their composed names."""
+    """The same for texts in NFC: "é" is one text, however it is composed. The members of a dict
+    are put in order by their composed names.
+    """
     return normalize("NFC", canonical(_composed(value)).decode()).encode()
 
 
 def _composed(value: Any) -> Any:
     if type(value) is dict:
-        return {normalize("NFC", key) if isinstance(key, str) else key: _composed(part) for key, part in value.items()}
+        return {
+            normalize("NFC", key) if isinstance(key, str) else key: _composed(part)
+            for key, part in value.items()
+        }
     return [_composed(part) for part in value] if type(value) is list else value
 
 
 def is_plain(value: Any) -> bool:
-    """Does orjson write this as RFC 8785 does? It accepts more types than JSON has, and spells whole and extreme floats its own way."""
+    """Does orjson write this as RFC 8785 does? It accepts more types than JSON has, and spells
+    whole and extreme floats its own way.
+    """
     kind = type(value)
     if kind is dict:
         items = value.values()
@@ -84,7 +112,8 @@ def is_plain(value: Any) -> bool:
         items = value
     else:
         items = (value,)
-    for item in items:  # in one loop, without a generator or a call for each item: every key passes here
+    # in one loop, without a generator or a call for each item: every key passes here
+    for item in items:
         kind = type(item)
         if kind is str or kind is int:
             continue
@@ -100,7 +129,9 @@ def is_plain(value: Any) -> bool:
 
 
 def sorts_alike(encoded: bytes) -> bool:
-    """RFC 8785 sorts by UTF-16 unit, orjson by code point: they agree below the surrogates, so in UTF-8 below the byte 0xEE."""
+    """RFC 8785 sorts by UTF-16 unit, orjson by code point: they agree below the surrogates, so
+    in UTF-8 below the byte 0xEE.
+    """
     try:
         encoded.decode().encode("latin-1")  # far below, and the quickest to tell
     except UnicodeEncodeError:
@@ -109,9 +140,11 @@ def sorts_alike(encoded: bytes) -> bool:
 
 
 def fingerprint(document: bytes, secret: bytes = b"") -> str:
-    """Digest canonical bytes. The version in front lets the form change without mistaking old for new.
+    """Digest canonical bytes. The version in front lets the form change without mistaking old
+    for new.
 
-    With a secret it is an HMAC: a reader of the store cannot try out amounts and card numbers until one fits.
+    With a secret it is an HMAC: a reader of the store cannot try out amounts and card numbers
+    until one fits.
     """
     if secret:
         return f"{VERSION}h:{hmac.digest(secret, b'fingerprint ' + document, 'sha256').hex()}"
@@ -191,24 +224,40 @@ def _write_beyond_json(value: Any, out: Any) -> None:
 
 
 def _refuse_what_is_left_out(value: Any) -> None:
-    """Of an `int`, a `str` or a `dict` of a class of your own only what the built-in type holds is written: so it must not hold more."""
+    """Of an `int`, a `str` or a `dict` of a class of your own only what the built-in type holds
+    is written: so it must not hold more.
+    """
     cls = type(value)
     base = next((kind for kind in _BARE if issubclass(cls, kind)), None)
     if base is None:
         return
-    if isinstance(value, Enum):  # its attributes belong to the member, which its value names, unless two members have the same
+    # its attributes belong to the member, which its value names, unless two members have the same
+    if isinstance(value, Enum):
         held = cast("Any", base)
         if sum(held.__eq__(member, value) is True for member in cls) > 1:
-            raise NotCanonical(f"{cls.__qualname__}.{value.name} is the same {base.__name__} as another member; pass its name")
+            raise NotCanonical(
+                f"{cls.__qualname__}.{value.name} is the same {base.__name__} as another member;"
+                " pass its name"
+            )
         return
-    slots = {name for each in cls.__mro__[: cls.__mro__.index(base)] for name in _slots(each) if hasattr(value, name)}
+    slots = {
+        name
+        for each in cls.__mro__[: cls.__mro__.index(base)]
+        for name in _slots(each)
+        if hasattr(value, name)
+    }
     beside = slots | {*getattr(value, "__dict__", ())}
     if issubclass(base, _HOLDERS):  # keeps its books in private, or has its items for attributes
-        beside = {name for name in beside if not name.startswith("_") and not (isinstance(value, dict) and name in value)}
+        beside = {
+            name
+            for name in beside
+            if not name.startswith("_") and not (isinstance(value, dict) and name in value)
+        }
     if beside:
         raise NotCanonical(
-            f"a {cls.__module__}.{cls.__qualname__} holds {', '.join(sorted(beside))} beside its {base.__name__}, so two that differ only in "
-            f"that would be one request; pass plain data or a dataclass, or declare the argument volatile"
+            f"a {cls.__module__}.{cls.__qualname__} holds {', '.join(sorted(beside))} beside its"
+            f" {base.__name__}, so two that differ only in that would be one request; pass plain"
+            " data or a dataclass, or declare the argument volatile"
         )
 
 
@@ -218,19 +267,27 @@ def _slots(cls: type) -> Iterable[str]:
 
 
 def fields_of(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass, pydantic or msgspec model. No optional library is imported to tell."""
+    """The fields of a dataclass, pydantic or msgspec model. No optional library is imported to
+    tell.
+    """
     cls = type(value)
-    names: Iterable[str] | None = getattr(cls, "__pydantic_fields__", getattr(cls, "__struct_fields__", None))
+    names: Iterable[str] | None = getattr(
+        cls, "__pydantic_fields__", getattr(cls, "__struct_fields__", None)
+    )
     if hasattr(cls, "__dataclass_fields__"):
         # Of the object: variables of its class are none of it.
         names = own = {field.name for field in dataclasses.fields(value)}
-        if "__dataclass_fields__" not in vars(cls) and not own.issuperset(getattr(value, "__dict__", ())):
+        if "__dataclass_fields__" not in vars(cls) and not own.issuperset(
+            getattr(value, "__dict__", ())
+        ):
             raise NotCanonical(
-                f"a {cls.__qualname__} has fields beyond those of the dataclass it inherits from; decorate it too"
+                f"a {cls.__qualname__} has fields beyond those of the dataclass it inherits from;"
+                " decorate it too"
             )
     if names is None:
         raise NotCanonical(
-            f"a {cls.__module__}.{cls.__qualname__} has no stable identity; pass plain data, or declare the argument volatile"
+            f"a {cls.__module__}.{cls.__qualname__} has no stable identity; pass plain data, or"
+            " declare the argument volatile"
         )
     fields = {name: getattr(value, name) for name in names}
     return fields | (getattr(value, "__pydantic_extra__", None) or {})
@@ -245,9 +302,12 @@ def _digits(value: int) -> str:
 
 def _string(text: str) -> str:
     try:
-        return orjson.dumps(str.__str__(text)).decode()  # what a subclass holds, not what its own __str__ says
+        # what a subclass holds, not what its own __str__ says
+        return orjson.dumps(str.__str__(text)).decode()
     except TypeError:
-        raise NotCanonical("a string contains a lone surrogate, which no encoding can carry") from None
+        raise NotCanonical(
+            "a string contains a lone surrogate, which no encoding can carry"
+        ) from None
 
 
 def _utf16(key: str) -> bytes:
@@ -255,7 +315,9 @@ def _utf16(key: str) -> bytes:
 
 
 def _decimal(value: Decimal) -> str:
-    """Equal decimals are equal text: 1.10 and 1.1 are the same amount. Never rounded to a context's precision."""
+    """Equal decimals are equal text: 1.10 and 1.1 are the same amount. Never rounded to a
+    context's precision.
+    """
     if not value.is_finite():
         raise NotCanonical(f"{value} is not a number that can identify a request")
     sign, digits, exponent = value.as_tuple()
@@ -276,7 +338,11 @@ def number(value: float) -> str:
     mantissa, _, exponent = repr(abs(value)).partition("e")
     whole, _, fraction = mantissa.partition(".")
     digits = (whole + fraction).lstrip("0")
-    point = len(whole) + int(exponent or 0) if whole != "0" else int(exponent or 0) - (len(fraction) - len(digits))
+    point = (
+        len(whole) + int(exponent or 0)
+        if whole != "0"
+        else int(exponent or 0) - (len(fraction) - len(digits))
+    )
     digits = digits.rstrip("0")
     if len(digits) <= point <= 21:
         return sign + digits.ljust(point, "0")

@@ -1,4 +1,5 @@
-"""Outcomes and arguments as bytes, version 1. A replay equals the original, type by type, or says that it cannot.
+"""Outcomes and arguments as bytes, version 1. A replay equals the original, type by type, or
+says that it cannot.
 
     v1 ok <json>            a result that JSON carries exactly
     v1 tagged <json>        a result with tuples, bytes, decimals, dates, big integers, models...
@@ -8,8 +9,9 @@
     v1 redacted <one of the above>      arguments, some of which were never stored: REDACTED or NOT_STORED stands for them
     v1 sealed <bytes>       any of the above, encrypted: see stores/keyring.py
 
-No class is ever looked up by a name from the store: a model is stored as its fields and rebuilt by the type that the running tool
-declares. Where it declares several, the stored name says which of them.
+No class is ever looked up by a name from the store: a model is stored as its fields and rebuilt
+by the type that the running tool declares. Where it declares several, the stored name says which
+of them.
 """
 
 from __future__ import annotations
@@ -31,16 +33,22 @@ from msgspec import Struct
 from effectonce._core.canonical import NotCanonical, fields_of
 from effectonce._core.type_hints import arms, chosen, classes, field_hints, hints_of, inner
 
-OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+OPTIONS = (
+    orjson.OPT_PASSTHROUGH_DATACLASS
+    | orjson.OPT_PASSTHROUGH_DATETIME
+    | orjson.OPT_PASSTHROUGH_SUBCLASS
+)
 OK, PARTIAL, SEALED, _REDACTED = b"v1 ok ", b"v1 partial ", b"v1 sealed ", b"v1 redacted "
 _CLOSED = b'v1 unavailable {"closed":true,'
 REDACTED, NOT_STORED = "[redacted]", "[not stored: a "
 NOT_PLAIN = object()
-# In place of a declared type: models as their fields, Enums as their values, for who has no class of the tool's.
+# In place of a declared type: models as their fields, Enums as their values, for who has no
+# class of the tool's.
 AS_DATA = object()
 _TAG = "$"
 SCALARS = frozenset({str, int, bool, NoneType})
-# Far below what a store can take (Redis 512 MB, SQLite and PostgreSQL 1 GB) and still written within the time that a store is given.
+# Far below what a store can take (Redis 512 MB, SQLite and PostgreSQL 1 GB) and still written
+# within the time that a store is given.
 STORED_BYTES_MAX = 16 << 20
 
 
@@ -53,10 +61,14 @@ class NotReadable(ValueError):
 
 
 def encode(value: Any, hint: Any = Any) -> bytes:
-    """Store *value* so that `decode` gives an equal one back; raise `NotStorable` if that cannot be, or if it is too large."""
+    """Store *value* so that `decode` gives an equal one back; raise `NotStorable` if that cannot
+    be, or if it is too large.
+    """
     stored = _encoded(value, hint)
     if len(stored) > STORED_BYTES_MAX:
-        raise NotStorable(f"it takes {len(stored):,} bytes, and at most {STORED_BYTES_MAX:,} are stored")
+        raise NotStorable(
+            f"it takes {len(stored):,} bytes, and at most {STORED_BYTES_MAX:,} are stored"
+        )
     return stored
 
 
@@ -68,13 +80,18 @@ def _encoded(value: Any, hint: Any) -> bytes:
         tagged = orjson.dumps(_tag(value))
         if _same(_rebuild(orjson.loads(tagged), hint), value):
             return b"v1 tagged " + tagged
-    except Exception as error:  # the value's own methods run here, and the effect has happened whatever they raise
+    except Exception as error:
+        # the value's own methods run here, and the effect has happened whatever they raise
         raise NotStorable(f"{type(value).__name__}: {printable(error)}") from error
-    raise NotStorable(f"a {type(value).__name__} does not read back equal; declare it as the tool's return type")
+    raise NotStorable(
+        f"a {type(value).__name__} does not read back equal; declare it as the tool's return type"
+    )
 
 
 def _same(read: Any, value: Any) -> bool:
-    """Equal; or what nothing is equal to, although it was read back: NaN, and a time of the hour that a zone's clock goes through twice."""
+    """Equal; or what nothing is equal to, although it was read back: NaN, and a time of the hour
+    that a zone's clock goes through twice.
+    """
     if read == value:
         return True
     if type(read) is not type(value) or type(value).__eq__ is object.__eq__:  # type: ignore[comparison-overlap]
@@ -87,8 +104,13 @@ def _same(read: Any, value: Any) -> bool:
         case list() | tuple():
             return len(read) == len(value) and all(map(_same, read, value))
         case dict():
-            return bool(read.keys() == value.keys()) and all(_same(read[key], value[key]) for key in value)
-        case _ if hasattr(value, "__pydantic_private__") and read.__pydantic_private__ != value.__pydantic_private__:
+            return bool(read.keys() == value.keys()) and all(
+                _same(read[key], value[key]) for key in value
+            )
+        case _ if (
+            hasattr(value, "__pydantic_private__")
+            and read.__pydantic_private__ != value.__pydantic_private__
+        ):
             return False
         case _:
             return _same(_fields(read), _fields(value))
@@ -111,23 +133,28 @@ def _plain(value: Any) -> bytes | None:
 def plain(value: Any) -> bytes:
     """The value as it is stored, if it is plain data; b"": it is not, or it is too large."""
     try:
-        stored = OK + orjson.dumps(value, option=OPTIONS)  # first: what holds itself is refused here
+        # first: what holds itself is refused here
+        stored = OK + orjson.dumps(value, option=OPTIONS)
         return stored if len(stored) <= STORED_BYTES_MAX and made_of_json(value) else b""
     except Exception:  # noqa: BLE001  # the tool has run: whatever this is, it is not the tool's
         return b""
 
 
 def made_of_json(value: Any) -> bool:
-    """Is it made of the types that JSON has, and of no other that is written as one of them? Then it reads back equal."""
+    """Is it made of the types that JSON has, and of no other that is written as one of them?
+    Then it reads back equal.
+    """
     kind = type(value)
-    for item in value.values() if kind is dict else value if kind is list else (value,):  # every result passes here
+    # every result passes here
+    for item in value.values() if kind is dict else value if kind is list else (value,):
         kind = type(item)
         if kind is str or kind is int:
             continue
         if kind is dict or kind is list:
             if not made_of_json(item):
                 return False
-        elif not (kind is bool or item is None or (kind is float and item - item == 0)):  # infinite, or no number
+        elif not (kind is bool or item is None or (kind is float and item - item == 0)):
+            # infinite, or no number
             return False
     return True
 
@@ -146,7 +173,9 @@ def excuse(why: str) -> bytes:
 
 
 def closed(why: str) -> bytes:
-    """What stands for what is there and does not open here: to be shown, never to be stored in its place."""
+    """What stands for what is there and does not open here: to be shown, never to be stored in
+    its place.
+    """
     return _CLOSED + orjson.dumps({"why": why})[1:]
 
 
@@ -155,8 +184,12 @@ def is_closed(data: bytes) -> bool:
     return data.startswith((SEALED, _CLOSED))
 
 
-def encode_arguments(arguments: Mapping[str, Any], redacted: Sequence[str], hints: Mapping[str, Any]) -> bytes:
-    """Store arguments without those that must stay secret or that are no data, and mark it: a probe cannot be asked with these."""
+def encode_arguments(
+    arguments: Mapping[str, Any], redacted: Sequence[str], hints: Mapping[str, Any]
+) -> bytes:
+    """Store arguments without those that must stay secret or that are no data, and mark it: a
+    probe cannot be asked with these.
+    """
     left_out = dict.fromkeys(redacted, REDACTED)
     try:
         stored = encode({**arguments, **left_out} if left_out else arguments, hints)
@@ -190,16 +223,30 @@ def encode_partial(message: str, done: Any, corrective_action: str) -> bytes:
         _rebuild(readable, Any)  # it will have to be read without a declared type
     except Exception:  # noqa: BLE001  # see `encode`
         readable = printable(done)
-    report = {"message": printable(message), "done": readable, "corrective_action": printable(corrective_action)}
+    report = {
+        "message": printable(message),
+        "done": readable,
+        "corrective_action": printable(corrective_action),
+    }
     stored = PARTIAL + orjson.dumps(report)
-    return stored if len(stored) <= STORED_BYTES_MAX else PARTIAL + orjson.dumps(report | {"done": printable(done)})
+    return (
+        stored
+        if len(stored) <= STORED_BYTES_MAX
+        else PARTIAL + orjson.dumps(report | {"done": printable(done)})
+    )
 
 
-_REPORTED = {b"error": ("type", "message"), b"partial": ("message", "done", "corrective_action"), b"unavailable": ("why",)}
+_REPORTED = {
+    b"error": ("type", "message"),
+    b"partial": ("message", "done", "corrective_action"),
+    b"unavailable": ("why",),
+}
 
 
 class Stored(Struct, frozen=True):
-    """What stored bytes say: one of `ok`, `error`, `partial`, `unavailable`, `redacted`, and its content."""
+    """What stored bytes say: one of `ok`, `error`, `partial`, `unavailable`, `redacted`, and its
+    content.
+    """
 
     status: str
     content: Any
@@ -249,7 +296,9 @@ def _report(status: bytes, body: Any) -> dict[str, Any]:
 
 
 def as_declared(value: Any, hint: Any) -> Any:
-    """Plain data as the declared type, if it fits one: a person at a terminal writes JSON, and the tool's callers expect a model."""
+    """Plain data as the declared type, if it fits one: a person at a terminal writes JSON, and
+    the tool's callers expect a model.
+    """
     for arm in arms(hint):
         with contextlib.suppress(Exception):  # a model of the tool's is made here
             return msgspec.convert(value, arm, dec_hook=_validated)
@@ -330,7 +379,11 @@ def _tag(value: Any) -> Any:
 def _tag_model(value: Any) -> dict[str, Any]:
     name = type(value).__name__
     try:
-        return {_TAG: "model", "v": {field: _tag(item) for field, item in _fields(value).items()}, "n": name}
+        return {
+            _TAG: "model",
+            "v": {field: _tag(item) for field, item in _fields(value).items()},
+            "n": name,
+        }
     except NotStorable:
         if not hasattr(type(value), "model_dump_json"):
             raise
@@ -374,8 +427,11 @@ def _rebuild(tree: Any, hint: Any) -> Any:
     if not isinstance(tree, dict):
         return tree
     if _TAG not in tree:
-        named = hint if isinstance(hint, dict) else _typed_dict(hint)  # arguments: one declared type per name
-        return {key: _rebuild(item, named.get(key) or inner(hint, -1)) for key, item in tree.items()}
+        # arguments: one declared type per name
+        named = hint if isinstance(hint, dict) else _typed_dict(hint)
+        return {
+            key: _rebuild(item, named.get(key) or inner(hint, -1)) for key, item in tree.items()
+        }
     tag, stored, name = tree[_TAG], tree["v"], tree.get("n")
     if tag in _READERS:
         return _READERS[tag](stored)
@@ -384,23 +440,43 @@ def _rebuild(tree: Any, hint: Any) -> Any:
     if tag in _BAGS:
         return _BAGS[tag](_rebuild(item, inner(hint, index)) for index, item in enumerate(stored))
     if tag == "dict":
-        return {_rebuild(key, inner(hint, 0)): _rebuild(item, inner(hint, -1)) for key, item in stored}
-    return _rebuild_enum(_rebuild(stored, Any), hint, name) if tag == "enum" else _rebuild_model(tag, stored, hint, name)
+        return {
+            _rebuild(key, inner(hint, 0)): _rebuild(item, inner(hint, -1)) for key, item in stored
+        }
+    return (
+        _rebuild_enum(_rebuild(stored, Any), hint, name)
+        if tag == "enum"
+        else _rebuild_model(tag, stored, hint, name)
+    )
 
 
 def _typed_dict(hint: Any) -> dict[str, Any]:
-    return {name: each for cls in classes(hint) if is_typeddict(cls) for name, each in hints_of(cls).items()}
+    return {
+        name: each
+        for cls in classes(hint)
+        if is_typeddict(cls)
+        for name, each in hints_of(cls).items()
+    }
 
 
 def _rebuild_tuple(items: list[Any], hint: Any, name: str | None) -> Any:
     """A tuple with names, if one is declared."""
     declared = classes(hint)
-    named = [cls for cls in declared if issubclass(cls, tuple) and len(getattr(cls, "_fields", ())) == len(items) > 0]
+    named = [
+        cls
+        for cls in declared
+        if issubclass(cls, tuple) and len(getattr(cls, "_fields", ())) == len(items) > 0
+    ]
     cls: Any = None if name is None else chosen(named, name, lambda _: True)
     if cls is None:
         return tuple(_rebuild(item, inner(hint, index)) for index, item in enumerate(items))
     hints = field_hints(cls, declared[cls])
-    return cls(*(_rebuild(item, hints.get(field, Any)) for field, item in zip(cls._fields, items, strict=True)))
+    return cls(
+        *(
+            _rebuild(item, hints.get(field, Any))
+            for field, item in zip(cls._fields, items, strict=True)
+        )
+    )
 
 
 def _rebuild_enum(member: Any, hint: Any, name: str | None) -> Any:
@@ -414,19 +490,24 @@ def _rebuild_enum(member: Any, hint: Any, name: str | None) -> Any:
 def _rebuild_model(tag: str, stored: Any, hint: Any, name: str | None) -> Any:
     declared = classes(hint)
     models = [cls for cls in declared if _fields_of_class(cls) is not None]
-    cls: Any = chosen(models, name, lambda cls: tag == "json" or _fields_of_class(cls) == stored.keys())
+    cls: Any = chosen(
+        models, name, lambda cls: tag == "json" or _fields_of_class(cls) == stored.keys()
+    )
     if cls is None:
         raise NotStorable("it holds a model, and the declared type does not say which")
     if tag == "json":
         return cls.model_validate_json(stored)
     hints = field_hints(cls, declared[cls])
     fields = {name: _rebuild(item, hints.get(name, Any)) for name, item in stored.items()}
-    if hasattr(cls, "model_construct"):  # pydantic: the fields were validated when the model was made
+    # pydantic: the fields were validated when the model was made
+    if hasattr(cls, "model_construct"):
         return cls.model_construct(**fields)
     if hasattr(cls, "__struct_fields__"):
         return cls(**{name: fields[name] for name in cls.__struct_fields__ if name in fields})
     # Of an older release a dataclass may lack fields that have defaults now, or have more.
-    return cls(**{f.name: fields[f.name] for f in dataclasses.fields(cls) if f.init and f.name in fields})
+    return cls(
+        **{f.name: fields[f.name] for f in dataclasses.fields(cls) if f.init and f.name in fields}
+    )
 
 
 def _fields_of_class(cls: type) -> set[str] | None:

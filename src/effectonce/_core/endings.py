@@ -6,7 +6,16 @@ from typing import Any, TypeAlias, final
 
 from msgspec import Struct
 
-from effectonce._core.ops import Busy, Doubtful, Early, KeyExpired, Latched, Mismatch, Recorded, Unavailable
+from effectonce._core.ops import (
+    Busy,
+    Doubtful,
+    Early,
+    KeyExpired,
+    Latched,
+    Mismatch,
+    Recorded,
+    Unavailable,
+)
 
 
 class Fresh(Struct, frozen=True):
@@ -38,7 +47,9 @@ class Rejection(Struct, frozen=True):
 
 
 class NothingSent(Struct, frozen=True):
-    """The tool failed and certainly had no effect. Nothing is stored: the key can be used as if for the first time."""
+    """The tool failed and certainly had no effect. Nothing is stored: the key can be used as if
+    for the first time.
+    """
 
     error: BaseException
     attempts: int
@@ -48,7 +59,9 @@ class NothingSent(Struct, frozen=True):
 
 
 class Exhausted(Struct, frozen=True):
-    """It may have happened, and asking again is safe: the same request would be sent under the same key."""
+    """It may have happened, and asking again is safe: the same request would be sent under the
+    same key.
+    """
 
     error: BaseException
     attempts: int
@@ -105,9 +118,12 @@ class RecordTaken(RuntimeError):
 
 
 def robbed(attempts: int, why: str, *, sent_before: bool) -> Ending:
-    """Each time that the tool ran, its record could not be written, and the effect is still to be had. Now nothing may run again."""
+    """Each time that the tool ran, its record could not be written, and the effect is still to
+    be had. Now nothing may run again.
+    """
     error = RecordTaken(
-        "its record could not be completed with it: another caller had taken the record meanwhile, or it was begun under another contract"
+        "its record could not be completed with it: another caller had taken the record meanwhile,"
+        " or it was begun under another contract"
     )
     if sent_before:
         return Exhausted(error, attempts, why=why)

@@ -8,9 +8,16 @@ from effectonce._core.record import Record, State
 
 
 def attempts_of(record: Record) -> list[FailedAttempt]:
-    """Every failed attempt that is known, oldest first. A definite failure tells of its own in the outcome."""
-    entries = [read_entry(evidence.at, evidence.note, evidence.outcome) for evidence in record.evidence]
-    known, failure = [entry for entry in entries if isinstance(entry, FailedAttempt)], failure_of(record)
+    """Every failed attempt that is known, oldest first. A definite failure tells of its own in
+    the outcome.
+    """
+    entries = [
+        read_entry(evidence.at, evidence.note, evidence.outcome) for evidence in record.evidence
+    ]
+    known, failure = (
+        [entry for entry in entries if isinstance(entry, FailedAttempt)],
+        failure_of(record),
+    )
     return known if failure is None else [*known, failure]
 
 

@@ -1,7 +1,8 @@
 """What a tool promises about its effect, and what we can therefore promise about ours.
 
-`GUARANTEES` is the table in the README, cell by cell. The engine reads its re-send rule from here, the kill tests read what
-must hold from here, and the README's table is checked against it: one source for what we say and what we do.
+`GUARANTEES` is the table in the README, cell by cell. The engine reads its re-send rule from
+here, the kill tests read what must hold from here, and the README's table is checked against it:
+one source for what we say and what we do.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ class Kind(StrEnum):
 
 
 class Capability(StrEnum):
-    """What help the downstream gives: shares our transaction, honours our key, can be asked, or nothing."""
+    """What help the downstream gives: shares our transaction, honours our key, can be asked, or
+    nothing.
+    """
 
     TRANSACTION = "transaction"
     KEY = "key"
@@ -59,45 +62,59 @@ GUARANTEES: dict[tuple[Kind, Capability], Guarantee] = {
     (Kind.IDEMPOTENT_WRITE, Capability.PROBE): _AT_LEAST_ONCE,
     (Kind.IDEMPOTENT_WRITE, Capability.NONE): _AT_LEAST_ONCE,
     (Kind.WRITE, Capability.TRANSACTION): Guarantee(Resend.ALWAYS, 1, "exactly once"),
-    (Kind.WRITE, Capability.KEY): Guarantee(Resend.WINDOW, 1, "exactly once within W, then in doubt"),
+    (Kind.WRITE, Capability.KEY): Guarantee(
+        Resend.WINDOW, 1, "exactly once within W, then in doubt"
+    ),
     (Kind.WRITE, Capability.PROBE): Guarantee(
-        Resend.PROBED, 1, "found: once; not found: re-run only under a declared delay bound, else a person decides"
+        Resend.PROBED,
+        1,
+        "found: once; not found: re-run only under a declared delay bound, else a person decides",
     ),
     (Kind.WRITE, Capability.NONE): _AT_MOST_ONCE,
     (Kind.IRREVERSIBLE, Capability.TRANSACTION): Guarantee(Resend.ALWAYS, 1, "exactly once"),
     (Kind.IRREVERSIBLE, Capability.KEY): Guarantee(
         Resend.WINDOW, 1, "exactly once within W, then in doubt; durable store only"
     ),
-    (Kind.IRREVERSIBLE, Capability.PROBE): Guarantee(Resend.NEVER, 1, "never re-run on “not found”; at most once + in doubt"),
+    (Kind.IRREVERSIBLE, Capability.PROBE): Guarantee(
+        Resend.NEVER, 1, "never re-run on “not found”; at most once + in doubt"
+    ),
     (Kind.IRREVERSIBLE, Capability.NONE): _AT_MOST_ONCE,
 }
 
 DAY_S = 86_400.0
 LEASE_MAX_S = DAY_S / 2  # heartbeats renew a lease, so none needs to be longer
-# How long a key is honoured after its outcome. An idempotent write is honoured for as long as its resource may live.
+# How long a key is honoured after its outcome. An idempotent write is honoured for as long as
+# its resource may live.
 WINDOW_S: dict[Kind, float] = {
     Kind.READ: 0.0,
     Kind.IDEMPOTENT_WRITE: inf,
     Kind.WRITE: 7 * DAY_S,
     Kind.IRREVERSIBLE: 30 * DAY_S,
 }
-TOMBSTONE_S = 365 * DAY_S  # how long an expired key is refused: a later retry is rarer than the room is dear
+# how long an expired key is refused: a later retry is rarer than the room is dear
+TOMBSTONE_S = 365 * DAY_S
 
 
-class Terms(Struct, frozen=True, kw_only=True, cache_hash=True):  # each record asks for its written form
-    """The part of a contract that is pinned into the record at the first claim: later deploys cannot loosen it."""
+# each record asks for its written form
+class Terms(Struct, frozen=True, kw_only=True, cache_hash=True):
+    """The part of a contract that is pinned into the record at the first claim: later deploys
+    cannot loosen it.
+    """
 
     tool: str
     version: str
     kind: Kind
     downstream: Capability
     window_s: float
-    resend_s: float  # how long after the first dispatch the same request may be sent again; 0 = never
+    # how long after the first dispatch the same request may be sent again; 0 = never
+    resend_s: float
     delay_s: float | None = None  # probe only: no send lands later than this after its lease
     stores_rejections: bool = False  # key only: the downstream replays its own refusals
     tombstone_s: float = inf  # how long an expired key is remembered as expired
     rerun: bool = False  # time-window dedup only: an expired key runs again
-    steps: bool = False  # a workflow: all that it does is recorded on its own, so it is never sent, and may always be run again
+    # a workflow: all that it does is recorded on its own, so it is never sent, and may always be
+    # run again
+    steps: bool = False
 
 
 def resend_window_s(kind: Kind, downstream: Capability, key_window_s: float) -> float:
@@ -106,7 +123,8 @@ def resend_window_s(kind: Kind, downstream: Capability, key_window_s: float) -> 
         case Resend.ALWAYS:
             return inf
         case Resend.WINDOW:
-            # The margin covers a request that leaves now and is judged by the downstream a little later.
+            # The margin covers a request that leaves now and is judged by the downstream a
+            # little later.
             return key_window_s - min(60.0, key_window_s / 10)
         case Resend.PROBED | Resend.NEVER:
             return 0.0

@@ -5,8 +5,9 @@
              One that wants more characters than that gets them from the beginning again
     uuid   = 122 bits of it in the layout of RFC 9562, version 8: the version for values of one's own making
 
-A key is made anew for its shape. It is no piece of `downstream_key`, so a provider that sees one of an effect's keys cannot work out another.
-Only what shows goes in: the length, not the bounds; the characters, not their order. So bounds that are written down later keep the key.
+A key is made anew for its shape. It is no piece of `downstream_key`, so a provider that sees one
+of an effect's keys cannot work out another. Only what shows goes in: the length, not the bounds;
+the characters, not their order. So bounds that are written down later keep the key.
 """
 
 from __future__ import annotations
@@ -19,14 +20,18 @@ from msgspec import Struct
 
 from effectonce._core.keys import derive_number
 
-DIGITS_AND_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"  # no capitals: some providers compare without regard to them
+# no capitals: some providers compare without regard to them
+DIGITS_AND_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 MOST = 255
 FULL_BITS = 256  # the key of an effect has 160: more characters would tell no more effects apart
-STRONG_BITS = 96  # 10^9 effects at one provider: two of them share a key with a chance of 1 in 10^11
+# 10^9 effects at one provider: two of them share a key with a chance of 1 in 10^11
+STRONG_BITS = 96
 
 
 class KeyShape(Struct, frozen=True):
-    """What a provider takes as a key. What is wrong with it is said in the words of `Effect.key_as`."""
+    """What a provider takes as a key. What is wrong with it is said in the words of
+    `Effect.key_as`.
+    """
 
     form: str = "plain"
     least: int = 1
@@ -39,8 +44,15 @@ class KeyShape(Struct, frozen=True):
             raise ValueError(f"form={self.form!r}: give 'plain' or 'uuid'.")
         if type(self.weak) is not bool:
             raise ValueError(f"weak={self.weak!r}: give True or False.")
-        if self.form == "uuid" and (self.least, self.most, self.alphabet) != (1, MOST, DIGITS_AND_LETTERS):
-            raise ValueError("a uuid has 36 characters, hexadecimal digits and dashes: leave out min, max and alphabet.")
+        if self.form == "uuid" and (self.least, self.most, self.alphabet) != (
+            1,
+            MOST,
+            DIGITS_AND_LETTERS,
+        ):
+            raise ValueError(
+                "a uuid has 36 characters, hexadecimal digits and dashes: leave out min, max and"
+                " alphabet."
+            )
         _check_bounds(self.least, self.most)
         _check_alphabet(self.alphabet)
         if not self.weak:
@@ -48,7 +60,9 @@ class KeyShape(Struct, frozen=True):
 
     @property
     def carrying(self) -> int:
-        """How many characters of a plain key differ from effect to effect: as many as carry FULL_BITS, or as may be."""
+        """How many characters of a plain key differ from effect to effect: as many as carry
+        FULL_BITS, or as may be.
+        """
         enough = 1
         while enough < self.most and len(self.alphabet) ** enough < 1 << FULL_BITS:
             enough += 1
@@ -65,29 +79,35 @@ def _check_bounds(least: int, most: int) -> None:
 
 def _check_alphabet(alphabet: str) -> None:
     if not isinstance(alphabet, str):
-        raise ValueError(f"alphabet={alphabet!r}: give a text with each character that a key may have.")  # noqa: TRY004
+        raise ValueError(  # noqa: TRY004
+            f"alphabet={alphabet!r}: give a text with each character that a key may have."
+        )  # noqa: RUF100, TRY004
     for character, count in Counter(alphabet).items():
         if count > 1:
             raise ValueError(
-                f"the alphabet {alphabet!r} has {character!r} more than once. It lists every character, and knows no ranges: "
-                "string.ascii_letters + string.digits."
+                f"the alphabet {alphabet!r} has {character!r} more than once. It lists every"
+                " character, and knows no ranges: string.ascii_letters + string.digits."
             )
         if not "!" <= character <= "~":
             raise ValueError(
-                f"the alphabet {alphabet!r} has {character!r}, which a header may lose or change. Leave it out: a key may have "
-                "visible characters of ASCII."
+                f"the alphabet {alphabet!r} has {character!r}, which a header may lose or change."
+                " Leave it out: a key may have visible characters of ASCII."
             )
     if len(alphabet) < 2:
-        raise ValueError(f"the alphabet {alphabet!r} has fewer than two characters: every effect would have the same key.")
+        raise ValueError(
+            f"the alphabet {alphabet!r} has fewer than two characters: every effect would have the"
+            " same key."
+        )
 
 
 def _check_strength(characters: int, length: int) -> None:
     bits = (characters**length).bit_length() - 1
     if bits < STRONG_BITS:
         raise ValueError(
-            f"a key of {length} characters out of {characters} has {bits} bits, and {STRONG_BITS} are needed: with fewer, two "
-            "effects may get the same key, and the provider takes the second for a repeat of the first. Allow more characters, "
-            "or a larger alphabet; weak=True accepts it as it is."
+            f"a key of {length} characters out of {characters} has {bits} bits, and {STRONG_BITS}"
+            " are needed: with fewer, two effects may get the same key, and the provider takes the"
+            " second for a repeat of the first. Allow more characters, or a larger alphabet;"
+            " weak=True accepts it as it is."
         )
 
 
@@ -107,7 +127,9 @@ def _uuid(number: int) -> str:
 
 
 def _written(number: int, alphabet: str, length: int) -> str:
-    """From its last digit on. It has twice as many bits as are shown, so that each character is as likely as the others."""
+    """From its last digit on. It has twice as many bits as are shown, so that each character is
+    as likely as the others.
+    """
     characters = []
     for _ in range(length):
         number, digit = divmod(number, len(alphabet))

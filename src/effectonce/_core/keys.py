@@ -6,9 +6,10 @@
     key     = home + digest                             SHA-256 or HMAC over typed, length-prefixed parts
     home    = a short digest of the scope or stream     what belongs together lies together: in one shard, on one page
 
-Nothing that changes from one attempt to the next may go in: a clock, a counter of attempts, a random value, the id of one call.
-`check_stable` refuses what looks like one, with the reason (`stability.py` knows the shapes); `Stable` is how a caller who knows better
-says so. Names of what lives on (tenants, conversations, streams) may be random: they are made once, and kept.
+Nothing that changes from one attempt to the next may go in: a clock, a counter of attempts, a
+random value, the id of one call. `check_stable` refuses what looks like one, with the reason
+(`stability.py` knows the shapes); `Stable` is how a caller who knows better says so. Names of
+what lives on (tenants, conversations, streams) may be random: they are made once, and kept.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ class UnstableKey(ValueError):
 
 
 class Stable(Struct, frozen=True):
-    """A key part that looks random or dated, but is written down before the first attempt and never changes."""
+    """A key part that looks random or dated, but is written down before the first attempt and
+    never changes.
+    """
 
     value: str | int
 
@@ -87,7 +90,9 @@ Place: TypeAlias = AtStep | AtOrdinal | ByName | InSequence | ByContent
 
 
 class Secret(bytes):
-    """What makes keys unguessable. It is handed on inside values that a caller may print, so it does not print itself."""
+    """What makes keys unguessable. It is handed on inside values that a caller may print, so it
+    does not print itself.
+    """
 
     def __repr__(self) -> str:
         return "<secret>" if self else "b''"
@@ -96,19 +101,27 @@ class Secret(bytes):
 
 
 def derive(*parts: str | bytes | int, secret: bytes = b"") -> str:
-    """Digest typed, length-prefixed parts, so that no two lists of parts read alike. MessagePack is exactly that."""
+    """Digest typed, length-prefixed parts, so that no two lists of parts read alike. MessagePack
+    is exactly that.
+    """
     return _digest(secret, parts)[:KEY_LENGTH]
 
 
 def derive_number(*parts: str | bytes | int, secret: bytes = b"") -> int:
     """The same as a number of 512 bits, for a key that is written in another alphabet."""
     message = _pack((_HEAD, *parts))
-    return int.from_bytes(hmac.digest(secret, message, "sha512") if secret else hashlib.sha512(message).digest())
+    return int.from_bytes(
+        hmac.digest(secret, message, "sha512") if secret else hashlib.sha512(message).digest()
+    )
 
 
 def _digest(secret: bytes, parts: tuple[str | bytes | int, ...]) -> str:
     message = _pack((_HEAD, *parts))
-    return hmac.digest(secret, message, "sha256").hex() if secret else hashlib.sha256(message).hexdigest()
+    return (
+        hmac.digest(secret, message, "sha256").hex()
+        if secret
+        else hashlib.sha256(message).hexdigest()
+    )
 
 
 @lru_cache(maxsize=1024)  # a conversation has many calls
@@ -119,54 +132,99 @@ def _home(secret: bytes, *parts: str) -> str:
 def _at_home(home: str, secret: bytes, *parts: str | bytes | int) -> str:
     message = _pack((_HEAD, *parts))  # as `_digest` has it: every call passes here twice
     return (
-        home + (hmac.digest(secret, message, "sha256").hex() if secret else hashlib.sha256(message).hexdigest())[:REST_LENGTH]
+        home
+        + (
+            hmac.digest(secret, message, "sha256").hex()
+            if secret
+            else hashlib.sha256(message).hexdigest()
+        )[:REST_LENGTH]
     )
 
 
-def effect_key(tenant: str, scope: str, tool: str, intent: bytes, place: Place, secret: bytes = b"") -> str:
+def effect_key(
+    tenant: str, scope: str, tool: str, intent: bytes, place: Place, secret: bytes = b""
+) -> str:
     """The identity of one effect."""
     match place:
         case AtStep(step):
-            return _at_home(_home(secret, tenant, scope), secret, tenant, "step", scope, step, tool, intent)
+            return _at_home(
+                _home(secret, tenant, scope), secret, tenant, "step", scope, step, tool, intent
+            )
         case AtOrdinal(ordinal):
-            return _at_home(_home(secret, tenant, scope), secret, tenant, "ordinal", scope, ordinal, tool, intent)
+            return _at_home(
+                _home(secret, tenant, scope),
+                secret,
+                tenant,
+                "ordinal",
+                scope,
+                ordinal,
+                tool,
+                intent,
+            )
         case ByName(parts):
             return derive(tenant, "name", tool, *parts, secret=secret)
         case InSequence(stream, number):
-            return _at_home(_home(secret, tenant, "", stream), secret, tenant, "sequence", stream, number)
+            return _at_home(
+                _home(secret, tenant, "", stream), secret, tenant, "sequence", stream, number
+            )
         case ByContent():
             return derive(tenant, "content", tool, intent, secret=secret)
 
 
 def run_key(run: str, position: str, secret: bytes = b"") -> str:
-    """The key of one step of a run, whatever the tool and its arguments are: so a change of either is noticed. It lies beside the run."""
+    """The key of one step of a run, whatever the tool and its arguments are: so a change of
+    either is noticed. It lies beside the run.
+    """
     return _at_home(run[:HOME_LENGTH], secret, "run", run, position)
 
 
 def downstream_key(key: str, tool: str, secret: bytes = b"") -> str:
-    """The key to hand to the downstream: derived, stable, 43 characters, and it gives nothing away."""
+    """The key to hand to the downstream: derived, stable, 43 characters, and it gives nothing
+    away.
+    """
     return "eo_" + derive("downstream", tool, key, secret=secret)
 
 
 def request_key(downstream: str, method: str, path: str, ordinal: int | str) -> str:
-    """The key of one of several requests of an effect: by where it goes, and by its number or its name among those that go there.
+    """The key of one of several requests of an effect: by where it goes, and by its number or
+    its name among those that go there.
 
-    The body is not in it: one with a time in it would be another request on every attempt. Nor is the host: another one may stand in.
+    The body is not in it: one with a time in it would be another request on every attempt. Nor
+    is the host: another one may stand in.
     """
     return "eo_" + derive("request", downstream, method, path, ordinal)
 
 
 def latch_key(tenant: str, scope: str, step: str | None, secret: bytes = b"") -> str:
-    """What all calls of one step share; without a step id, what all calls of the conversation share."""
-    return _at_home(_home(secret, tenant, scope), secret, tenant, "latch", scope, 0 if step is None else 1, step or "")
-
-
-def content_key(*, model: str, messages: Iterable[Mapping[str, Any]], system: str = "", **parameters: Any) -> str:
-    """The identity of an LLM request: everything that changes the answer, and nothing that does not.
-
-    Pass it as `key=` to a guarded LLM call, so that a re-run of the pipeline does not pay for the same answer twice.
+    """What all calls of one step share; without a step id, what all calls of the conversation
+    share.
     """
-    document = {"model": model, "system": system, "messages": list(messages), "parameters": parameters}
+    return _at_home(
+        _home(secret, tenant, scope),
+        secret,
+        tenant,
+        "latch",
+        scope,
+        0 if step is None else 1,
+        step or "",
+    )
+
+
+def content_key(
+    *, model: str, messages: Iterable[Mapping[str, Any]], system: str = "", **parameters: Any
+) -> str:
+    """The identity of an LLM request: everything that changes the answer, and nothing that does
+    not.
+
+    Pass it as `key=` to a guarded LLM call, so that a re-run of the pipeline does not pay for
+    the same answer twice.
+    """
+    document = {
+        "model": model,
+        "system": system,
+        "messages": list(messages),
+        "parameters": parameters,
+    }
     return derive("content", canonical(document))
 
 
@@ -174,7 +232,15 @@ def content_key(*, model: str, messages: Iterable[Mapping[str, Any]], system: st
 
 _UNSTABLE_NAMES = {
     "a clock": ("now", "timestamp", "ts", "sent_at", "requested_at"),
-    "a count of attempts": ("attempt", "attempts", "retry", "retries", "retry_count", "attempt_number", "try_number"),
+    "a count of attempts": (
+        "attempt",
+        "attempts",
+        "retry",
+        "retries",
+        "retry_count",
+        "attempt_number",
+        "try_number",
+    ),
     "the id of one call": (
         "call_id",
         "tool_call_id",
@@ -193,7 +259,8 @@ _UNSTABLE_NAME = {name: what for what, names in _UNSTABLE_NAMES.items() for name
 def check_stable(part: Part | UUID | datetime, where: str, *, lasting: bool = False) -> str:
     """Return *part* as text, or raise `UnstableKey` with the reason.
 
-    *lasting*: it names what lives on, such as a conversation or a tenant. A random value does that as well as a name.
+    *lasting*: it names what lives on, such as a conversation or a tenant. A random value does
+    that as well as a name.
     """
     match part:
         case str():  # first, because nearly every part is one
@@ -207,12 +274,15 @@ def check_stable(part: Part | UUID | datetime, where: str, *, lasting: bool = Fa
         case int() | date() if not isinstance(part, bool):
             what = unstable_text(str(part))
         case _:
-            raise TypeError(f"{where} must be made of strings, integers and dates, not {type(part).__name__}.")
+            raise TypeError(
+                f"{where} must be made of strings, integers and dates, not {type(part).__name__}."
+            )
     if what == "" or (lasting and what in LASTING):
         return str(part)
     raise UnstableKey(
-        f"{where} contains {what} ({part!s:.60}). A key must be the same on every attempt, and safe to show. "
-        f"Use an id that was written down before the first attempt, or Stable(...) if this one was."
+        f"{where} contains {what} ({part!s:.60}). A key must be the same on every attempt, and safe"
+        " to show. Use an id that was written down before the first attempt, or Stable(...) if"
+        " this one was."
     )
 
 
@@ -229,12 +299,16 @@ _UNSTABLE_DEFAULTS = {
 
 
 def unstable_default(factory: object) -> str | None:
-    """What a field gets by default, if that is something new each time. Of a user's own function that is not known."""
+    """What a field gets by default, if that is something new each time. Of a user's own function
+    that is not known.
+    """
     return _UNSTABLE_DEFAULTS.get(getattr(factory, "__qualname__", ""))
 
 
 def unstable_name(name: str) -> str | None:
-    """What a field of this name usually holds, if that is something that changes on every attempt."""
+    """What a field of this name usually holds, if that is something that changes on every
+    attempt.
+    """
     return _UNSTABLE_NAME.get(name.lower())
 
 
@@ -287,7 +361,19 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         def row(title: str, fields: Mapping[str, Any]) -> str:
-            return f"{title:<9} " + (", ".join(f"{name}={value!r}" for name, value in fields.items()) or "nothing")
+            return f"{title:<9} " + (
+                ", ".join(f"{name}={value!r}" for name, value in fields.items()) or "nothing"
+            )
 
-        head = f"key {self.key}\ntool {self.tool}, tenant {self.tenant!r}, scope {self.scope!r}, place {self.place}"
-        return "\n".join((head, row("hashed", self.hashed), row("matched", self.matched), row("stripped", self.stripped)))
+        head = (
+            f"key {self.key}\ntool {self.tool}, tenant {self.tenant!r}, scope {self.scope!r}, place"
+            f" {self.place}"
+        )
+        return "\n".join(
+            (
+                head,
+                row("hashed", self.hashed),
+                row("matched", self.matched),
+                row("stripped", self.stripped),
+            )
+        )

@@ -1,7 +1,8 @@
 """What was seen to leave during an attempt, and what an error then says about the effect.
 
-An error speaks about the request that raised it. What else a tool sent is seen by its protected clients:
-each request that may change something is a `Sighting`, with how it ended. The table, read by `attested`:
+An error speaks about the request that raised it. What else a tool sent is seen by its protected
+clients: each request that may change something is a `Sighting`, with how it ended. The table,
+read by `attested`:
 
 | seen                               | the tool sends only through these clients | it does not say so            |
 |------------------------------------|-------------------------------------------|-------------------------------|
@@ -10,8 +11,9 @@ each request that may change something is a `Sighting`, with how it ended. The t
 | one answered with success, alone   | done, its result is unavailable           | the same                      |
 | anything else                      | in doubt                                  | in doubt                      |
 
-The right column holds only what can never be sent again: a recorded refusal and a recorded success make no
-second effect, whatever else the tool did. "Nothing was sent" would, so it needs the declaration.
+The right column holds only what can never be sent again: a recorded refusal and a recorded
+success make no second effect, whatever else the tool did. "Nothing was sent" would, so it needs
+the declaration.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ class Sighting:
         self.request = request  # "POST api.example.com"
         self.answered = False  # with success
         self.verdict: Verdict | None = None  # how it ended otherwise
-        self.look: Callable[[], object] = _known  # fills these in, where it is known only when it is asked
+        # fills these in, where it is known only when it is asked
+        self.look: Callable[[], object] = _known
 
 
 def _known() -> None:
@@ -63,7 +66,11 @@ def seen(sightings: Sequence[Sighting], *, whole: bool) -> Seen:
     """Sum up the requests of one attempt."""
     for one in sightings:
         one.look()
-    left = [one for one in sightings if one.verdict is None or one.verdict.certainty is not Certainty.NOT_SENT]
+    left = [
+        one
+        for one in sightings
+        if one.verdict is None or one.verdict.certainty is not Certainty.NOT_SENT
+    ]
     if not left:
         return Seen(Sight.NOTHING, whole)
     last = left[-1]
@@ -86,7 +93,12 @@ def attested(verdict: Verdict, seen: Seen | None, *, repeatable: bool) -> Verdic
     match seen:
         case Seen(Sight.NOTHING, whole=True):
             why = f"no request had left ({verdict.why})"
-            return verdict.but(certainty=Certainty.NOT_SENT, retry=verdict.retryable, why=why, basis=Basis.WITNESSED)
+            return verdict.but(
+                certainty=Certainty.NOT_SENT,
+                retry=verdict.retryable,
+                why=why,
+                basis=Basis.WITNESSED,
+            )
         case Seen(Sight.NOTHING):
             return _recorded(verdict.of_request, Basis.ERROR, verdict, repeatable=repeatable)
         case Seen(Sight.REFUSED, whole=True, refusal=Verdict() as refusal):
@@ -101,21 +113,30 @@ def attested(verdict: Verdict, seen: Seen | None, *, repeatable: bool) -> Verdic
 
 
 def of_another(error: BaseException, key: str) -> bool:
-    """Did a guarded call inside the tool fail with it? That says nothing about the effect with this *key*."""
+    """Did a guarded call inside the tool fail with it? That says nothing about the effect with
+    this *key*.
+    """
     return get(error, "effectonce_of") not in (None, key)
 
 
-def of_attempt(verdict: Verdict, seen: Seen | None, *, in_transaction: bool, repeatable: bool) -> Verdict:
+def of_attempt(
+    verdict: Verdict, seen: Seen | None, *, in_transaction: bool, repeatable: bool
+) -> Verdict:
     """What the error of an attempt, judged by itself, says about the effect."""
     if not in_transaction:
         return attested(verdict, seen, repeatable=repeatable)
     if verdict.certainty is Certainty.REJECTED:
         return verdict
-    return verdict.but(certainty=Certainty.NOT_SENT, retry=verdict.retryable)  # rolled back, whatever the error
+    # rolled back, whatever the error
+    return verdict.but(certainty=Certainty.NOT_SENT, retry=verdict.retryable)
 
 
-def _recorded(refusal: Verdict | None, basis: Basis, otherwise: Verdict, *, repeatable: bool) -> Verdict:
-    """A refusal that may be written down for good. One that may be lifted is, unless the effect can be repeated."""
+def _recorded(
+    refusal: Verdict | None, basis: Basis, otherwise: Verdict, *, repeatable: bool
+) -> Verdict:
+    """A refusal that may be written down for good. One that may be lifted is, unless the effect
+    can be repeated.
+    """
     if refusal is None or refusal.certainty is not Certainty.REJECTED or refusal.retryable:
         return otherwise
     if refusal.scope is not Scope.REQUEST and repeatable:

@@ -1,9 +1,11 @@
 """The vocabulary: everything the engine may ask for is a frozen value with a typed reply.
 
-Values are msgspec structs: a call makes a dozen of them, and one costs a tenth of a frozen dataclass, to make and to import.
+Values are msgspec structs: a call makes a dozen of them, and one costs a tenth of a frozen
+dataclass, to make and to import.
 
-`reply = yield from SomeOp(...)` asks the driver to perform it. Store ops are one atomic step each, and each may be repeated with
-the same token: a lost acknowledgement is answered as if it had just been written.
+`reply = yield from SomeOp(...)` asks the driver to perform it. Store ops are one atomic step
+each, and each may be repeated with the same token: a lost acknowledgement is answered as if it
+had just been written.
 """
 
 from __future__ import annotations
@@ -87,12 +89,16 @@ class Early(Struct, frozen=True):
 
 
 class Unavailable(Struct, frozen=True):
-    """The store did not answer. Whether the write was applied is unknown; repeating it with the same token is safe."""
+    """The store did not answer. Whether the write was applied is unknown; repeating it with the
+    same token is safe.
+    """
 
     error: Exception
 
 
-ClaimReply: TypeAlias = Held | Recorded | Busy | Mismatch | Doubtful | KeyExpired | Latched | Early | Unavailable
+ClaimReply: TypeAlias = (
+    Held | Recorded | Busy | Mismatch | Doubtful | KeyExpired | Latched | Early | Unavailable
+)
 
 
 # ---------------------------------------------------------------- replies to the owner's writes
@@ -119,7 +125,8 @@ class Claim(Op[ClaimReply], frozen=True):
     token: str
     lease_s: float
     dispatch: bool
-    again: bool = False  # it was asked for before: a store may look for its outcome first. Nothing else depends on it
+    # it was asked for before: a store may look for its outcome first. Nothing else depends on it
+    again: bool = False
 
     @property
     def key(self) -> str:
@@ -160,7 +167,9 @@ class Fail(Op[WriteReply], frozen=True):
 
 
 class Doubt(Op[WriteReply], frozen=True):
-    """It may have happened. *unaided*: the downstream cannot recognise it, whatever the tool declares, so it is never sent again."""
+    """It may have happened. *unaided*: the downstream cannot recognise it, whatever the tool
+    declares, so it is never sent again.
+    """
 
     key: str
     token: str
@@ -222,7 +231,9 @@ class Rearm(Op[WriteReply], frozen=True):
 
 
 class Attest(Op["Record | None | Unavailable"], frozen=True):
-    """Append what a late caller knows. It never changes the state; the record as it is now comes back."""
+    """Append what a late caller knows. It never changes the state; the record as it is now comes
+    back.
+    """
 
     key: str
     note: str
@@ -244,7 +255,9 @@ class Browse(Op["tuple[Record, ...]"], frozen=True):
 
 
 class Search(Op["tuple[Record, ...]"], frozen=True):
-    """Records that fit, newest first, before a given (created_at, key). For people: a store may have to look at all that it has."""
+    """Records that fit, newest first, before a given (created_at, key). For people: a store may
+    have to look at all that it has.
+    """
 
     reference: str = ""  # how the reference begins, which is the end of the key
     tool: str | None = None
@@ -281,7 +294,8 @@ class Swept(Struct, frozen=True):
     buried: int  # outcome dropped, key still refused
     forgotten: int
     cells: int = 0  # shared values that were past their time; Redis drops those by itself
-    unreadable: tuple[str, ...] = ()  # references of what is due and left as it is: this release cannot read it
+    # references of what is due and left as it is: this release cannot read it
+    unreadable: tuple[str, ...] = ()
 
     @property
     def total(self) -> int:
@@ -311,7 +325,8 @@ class Cell(Struct, frozen=True):
 
     now: float  # the store's clock
     value: bytes = b""  # b"": there is none
-    revision: int = 0  # 0: there is none. None ever comes twice under one name, not even after the cell was forgotten
+    # 0: there is none. None ever comes twice under one name, not even after the cell was forgotten
+    revision: int = 0
 
 
 class ReadCell(Op[Cell], frozen=True):
@@ -321,9 +336,11 @@ class ReadCell(Op[Cell], frozen=True):
 
 
 class WriteCell(Op["Cell | None"], frozen=True):
-    """Replace what was seen. None: written. Otherwise another writer was faster, and this is what stands there now.
+    """Replace what was seen. None: written. Otherwise another writer was faster, and this is
+    what stands there now.
 
-    After a lost acknowledgement that writer may have been this process: the value shows it. Names and values are kept in the clear.
+    After a lost acknowledgement that writer may have been this process: the value shows it.
+    Names and values are kept in the clear.
     """
 
     name: str
@@ -334,9 +351,11 @@ class WriteCell(Op["Cell | None"], frozen=True):
 
 
 class ListCells(Op["tuple[tuple[str, bytes], ...]"], frozen=True):
-    """Names and values of listed cells whose names begin with *prefix* and go on, in the order of their names.
+    """Names and values of listed cells whose names begin with *prefix* and go on, in the order
+    of their names.
 
-    Only those after the name *after*; or *backwards*, the last name first, and only those before *after*. "": from the end of the list.
+    Only those after the name *after*; or *backwards*, the last name first, and only those before
+    *after*. "": from the end of the list.
     """
 
     prefix: str
@@ -349,7 +368,9 @@ class ListCells(Op["tuple[tuple[str, bytes], ...]"], frozen=True):
         """Between which names they lie, neither of them included."""
         first, last = self.prefix, self.prefix + LAST
         if self.after:
-            first, last = (first, min(last, self.after)) if self.backwards else (max(first, self.after), last)
+            first, last = (
+                (first, min(last, self.after)) if self.backwards else (max(first, self.after), last)
+            )
         return first, last
 
 
@@ -357,16 +378,30 @@ class ListCells(Op["tuple[tuple[str, bytes], ...]"], frozen=True):
 
 
 class Together(Op["tuple[Any, ...]"], frozen=True):
-    """Several ops, one after the other, in one round trip where the store can. Each is answered on its own.
+    """Several ops, one after the other, in one round trip where the store can. Each is answered
+    on its own.
 
-    If the store does not answer, any of them may have been applied; repeating all of them is as safe as repeating each.
+    If the store does not answer, any of them may have been applied; repeating all of them is as
+    safe as repeating each.
     """
 
     ops: tuple[Op[Any], ...]
 
 
 RecordOp: TypeAlias = (
-    Claim | Dispatch | Unsend | Complete | Fail | Doubt | Renew | Inquire | Rerun | Confirm | Refute | Rearm | Attest
+    Claim
+    | Dispatch
+    | Unsend
+    | Complete
+    | Fail
+    | Doubt
+    | Renew
+    | Inquire
+    | Rerun
+    | Confirm
+    | Refute
+    | Rearm
+    | Attest
 )
 RECORD_OPS: frozenset[type] = frozenset(get_args(RecordOp))
 
@@ -381,7 +416,8 @@ class Ok(Struct, frozen=True):
 
 class Raised(Struct, frozen=True):
     error: BaseException
-    unaided: bool = False  # this attempt did not use the help that its tool declares: the key, the transaction
+    # this attempt did not use the help that its tool declares: the key, the transaction
+    unaided: bool = False
     seen: Seen | None = None  # what left during this attempt; None: nothing can be inferred from it
 
 

@@ -1,7 +1,8 @@
-"""What pages and lists ask of a store: reads that look at a bounded part of it, however much it holds.
+"""What pages and lists ask of a store: reads that look at a bounded part of it, however much it
+holds.
 
-`Browse`, `Search` and `Tally` are exact, and may take a look at every record. These are for a person who waits for a page: each says
-where its look ended.
+`Browse`, `Search` and `Tally` are exact, and may take a look at every record. These are for a
+person who waits for a page: each says where its look ended.
 """
 
 from __future__ import annotations
@@ -36,13 +37,16 @@ class Count(Op[Counts], frozen=True):
 
 class Recently(Struct, frozen=True):
     records: tuple[Record, ...]
-    further: Record | None = None  # where the look ended, for the next page; None: there are no more
+    # where the look ended, for the next page; None: there are no more
+    further: Record | None = None
 
 
 class Recent(Op[Recently], frozen=True):
-    """Records that fit, newest first, among the next *looked_at* that come after one of an earlier page.
+    """Records that fit, newest first, among the next *looked_at* that come after one of an
+    earlier page.
 
-    A store without an order by age has its own: every record comes once, and those of one state and one window newest first.
+    A store without an order by age has its own: every record comes once, and those of one state
+    and one window newest first.
     """
 
     tool: str | None = None
@@ -70,7 +74,9 @@ class Recent(Op[Recently], frozen=True):
         )
 
     def shown(self, looked_at: Iterable[tuple[T, bool]], looks: int) -> tuple[list[T], T | None]:
-        """Of *looks* that were asked for, each with whether it fits: what is shown, and where to go on. If they are fewer, nowhere."""
+        """Of *looks* that were asked for, each with whether it fits: what is shown, and where to
+        go on. If they are fewer, nowhere.
+        """
         found, seen = list[T](), 0
         last: T | None = None
         for each, fits in looked_at:
@@ -83,10 +89,12 @@ class Recent(Op[Recently], frozen=True):
 
 
 class Refer(Op["tuple[Record, ...]"], frozen=True):
-    """Records whose reference begins like this, as far as they are found quickly; a whole reference is found wherever it is.
+    """Records whose reference begins like this, as far as they are found quickly; a whole
+    reference is found wherever it is.
 
-    Among those that wait, failed, are in doubt or are past their window, a store may find all of them; among others, the *looked_at* newest.
-    If a whole reference is not among these, all keys are looked at, and nothing but keys. With the *beginning* of its key, which is a home or
+    Among those that wait, failed, are in doubt or are past their window, a store may find all of
+    them; among others, the *looked_at* newest. If a whole reference is not among these, all keys
+    are looked at, and nothing but keys. With the *beginning* of its key, which is a home or
     more, only those that begin like it.
     """
 
@@ -133,15 +141,27 @@ def look(op: Paging, records: Sequence[Record]) -> Counts | Recently | tuple[Rec
             return Counts({state: min(number, limit) for state, number in numbers.items()}, more)
         case Recent():
             last = (inf, "") if op.after is None else (op.after.created_at, op.after.request.key)
-            older = (r for r in records if op.state in (None, r.state) and (r.created_at, r.request.key) < last)
-            found, further = op.shown(((r, op.fits(r)) for r in newest_first(older)[: op.looks]), op.looks)
+            older = (
+                r
+                for r in records
+                if op.state in (None, r.state) and (r.created_at, r.request.key) < last
+            )
+            found, further = op.shown(
+                ((r, op.fits(r)) for r in newest_first(older)[: op.looks]), op.looks
+            )
             return Recently(tuple(found), further)
         case Refer():
-            there = (r for r in records if op.fits_key(r.request.key) and op.tenant in (None, r.request.tenant))
+            there = (
+                r
+                for r in records
+                if op.fits_key(r.request.key) and op.tenant in (None, r.request.tenant)
+            )
             return tuple(newest_first(there)[: op.limit])
         case _:
             first, beyond = op.bounds
-            return tuple([record for record in records if first <= record.request.key < beyond][: op.limit])
+            return tuple(
+                [record for record in records if first <= record.request.key < beyond][: op.limit]
+            )
 
 
 def newest_first(records: Iterable[Record]) -> list[Record]:

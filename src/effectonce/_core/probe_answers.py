@@ -14,6 +14,9 @@ def why_still_in_doubt(answer: Answer) -> str:
         case Ok(CannotTell(reason)):
             return f"the probe could not tell ({reason})" if reason else "the probe could not tell"
         case Ok(value):
-            return f"the probe returned {type(value).__name__} instead of Found, NotFound or CannotTell"
+            return (
+                f"the probe returned {type(value).__name__} instead of Found, NotFound or"
+                " CannotTell"
+            )
         case Raised(error) | NotStarted(error):
             return f"the probe failed ({describe_error(type(error).__name__, printable(error))})"

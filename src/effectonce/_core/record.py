@@ -1,4 +1,5 @@
-"""What is known about one effect, as data: what was asked for, the state it is in, and what it came to.
+"""What is known about one effect, as data: what was asked for, the state it is in, and what it
+came to.
 
 A record changes by the rules of `rules.py` and by nothing else.
 """
@@ -47,7 +48,9 @@ TERMINAL = frozenset({State.COMPLETED, State.FAILED, State.TOMBSTONE})
 
 
 class Evidence(Struct, frozen=True):
-    """What a worker or a person knew about an effect at a moment when it could not change the record."""
+    """What a worker or a person knew about an effect at a moment when it could not change the
+    record.
+    """
 
     at: float
     note: str
@@ -82,6 +85,7 @@ class Scene(Struct, frozen=True):
     """Everything outside the record that a rule may look at."""
 
     now: float  # the store's clock
-    rival: Record | None = None  # another effect of the same latch that was sent and has no outcome yet
+    # another effect of the same latch that was sent and has no outcome yet
+    rival: Record | None = None
     predecessor: Record | None = None  # the effect that must come before this one
     steady_since: float = -inf  # since when the clock is known to have made no step

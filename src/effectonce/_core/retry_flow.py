@@ -15,13 +15,19 @@ class Over(Struct, frozen=True):
 
     error: BaseException
     attempts: int
-    gave_up: Verdict | None = None  # what all attempts together say, if another could have gone better
+    # what all attempts together say, if another could have gone better
+    gave_up: Verdict | None = None
     why: str = ""
-    but: Verdict | None = None  # what all attempts together say, if that is less than the error says
+    # what all attempts together say, if that is less than the error says
+    but: Verdict | None = None
 
 
-def plain_call(patience: RetryState, error: BaseException, *, repeatable: bool) -> Flow[Fresh | Over]:
-    """Go on after the first attempt, which ended with *error*. Its caller has reported it to the circuit."""
+def plain_call(
+    patience: RetryState, error: BaseException, *, repeatable: bool
+) -> Flow[Fresh | Over]:
+    """Go on after the first attempt, which ended with *error*. Its caller has reported it to the
+    circuit.
+    """
     how = patience.how
     while True:
         verdict = how.classify(error)
@@ -38,7 +44,11 @@ def plain_call(patience: RetryState, error: BaseException, *, repeatable: bool) 
 def whole_call(patience: RetryState, *, repeatable: bool) -> Flow[Fresh | Over]:
     """The same, with the first attempt."""
     ended = yield from _attempt(patience)
-    return (yield from plain_call(patience, ended, repeatable=repeatable)) if isinstance(ended, BaseException) else ended
+    return (
+        (yield from plain_call(patience, ended, repeatable=repeatable))
+        if isinstance(ended, BaseException)
+        else ended
+    )
 
 
 def _attempt(patience: RetryState) -> Flow[Fresh | Over | BaseException]:
@@ -61,10 +71,14 @@ def _attempt(patience: RetryState) -> Flow[Fresh | Over | BaseException]:
 
 
 def over(patience: RetryState, error: BaseException, verdict: Verdict, then: RetryDecision) -> Over:
-    """What the caller gets. If any attempt may have had an effect, that is what is known, whatever the last one said."""
+    """What the caller gets. If any attempt may have had an effect, that is what is known,
+    whatever the last one said.
+    """
     unsure = patience.unanswered is not None and verdict.certainty in SURE
     known = (
-        verdict.but(certainty=Certainty.AMBIGUOUS, why=f"{verdict.why}: an earlier attempt may have landed")
+        verdict.but(
+            certainty=Certainty.AMBIGUOUS, why=f"{verdict.why}: an earlier attempt may have landed"
+        )
         if unsure
         else verdict
     )
@@ -74,7 +88,9 @@ def over(patience: RetryState, error: BaseException, verdict: Verdict, then: Ret
 
 
 def kept_back(patience: RetryState, refusal: Exception) -> Over:
-    """A breaker keeps the next attempt back. What it says of that one, it does not say of those before."""
+    """A breaker keeps the next attempt back. What it says of that one, it does not say of those
+    before.
+    """
     if patience.unanswered is None:
         return Over(refusal, patience.attempt)
     verdict = patience.how.classify(refusal).but(certainty=Certainty.AMBIGUOUS)

@@ -1,7 +1,8 @@
 """How long one call goes on: the same rules for a guarded call, a read and a plain function.
 
-Layers that retry inside each other do not multiply: the layer that gave up has retried enough, and no other layer retries its `GaveUp`.
-What an outer loop of another library adds is bounded by the turn, if there is one.
+Layers that retry inside each other do not multiply: the layer that gave up has retried enough,
+and no other layer retries its `GaveUp`. What an outer loop of another library adds is bounded by
+the turn, if there is one.
 """
 
 from __future__ import annotations
@@ -102,14 +103,17 @@ class Admission:
     def __init__(self, circuit: CircuitProtocol | None, tokens: Tokens | None) -> None:
         self.circuit, self._tokens = circuit, tokens
         self._permit: PermitProtocol | None = None
-        self._failed: Verdict | None = None  # how the attempt before ended: the next one was charged for that
+        # how the attempt before ended: the next one was charged for that
+        self._failed: Verdict | None = None
 
     def refusal(self) -> Exception | None:
         """Why the circuit would let nothing through now."""
         return None if self.circuit is None else self.circuit.refusal()
 
     def ask(self) -> Exception | None:
-        """Ask for a permit, as late as can be: it measures the call. None: there is nothing against it."""
+        """Ask for a permit, as late as can be: it measures the call. None: there is nothing
+        against it.
+        """
         if self.circuit is None:
             return None
         asked = self.circuit.try_admit()
@@ -178,7 +182,8 @@ class RetryState:
 
     previous_s = 0.0
     charged: Verdict | None = None  # what the attempt under way is a retry after
-    unanswered: BaseException | None = None  # how the last attempt ended that may have had an effect
+    # how the last attempt ended that may have had an effect
+    unanswered: BaseException | None = None
 
     def __init__(
         self,
@@ -192,14 +197,21 @@ class RetryState:
     ) -> None:
         self.how, self.env, self.turn, self.step = how, env, turn, step
         self.give_up_at = (env.now() if started_at is None else started_at) + how.deadline_s
-        self.attempt, self.refusals = attempt, refusals  # of all attempts, those that were put off and did nothing
+        # of all attempts, those that were put off and did nothing
+        self.attempt, self.refusals = attempt, refusals
 
     def begin(self, *, again: bool) -> Flow[str]:
-        """Take an attempt from the turn; *again*, if this effect was tried before. Why not; "" if there is nothing against it."""
+        """Take an attempt from the turn; *again*, if this effect was tried before. Why not; ""
+        if there is nothing against it.
+        """
         return "" if self.turn is None else (yield from self._spend(None, again=again))
 
-    def after(self, error: BaseException, verdict: Verdict, *, repeatable: bool, probe: bool = False) -> Flow[RetryDecision]:
-        """What to do about this error. A retry is paid for when it is scheduled, not when it leaves."""
+    def after(
+        self, error: BaseException, verdict: Verdict, *, repeatable: bool, probe: bool = False
+    ) -> Flow[RetryDecision]:
+        """What to do about this error. A retry is paid for when it is scheduled, not when it
+        leaves.
+        """
         row, how, now = gate(verdict, repeatable=repeatable, probe=probe), self.how, self.env.now()
         if verdict.certainty not in SURE:
             self.unanswered = error
@@ -210,16 +222,29 @@ class RetryState:
         if used_up:
             return RetryDecision(Action.HAND_BACK, used_up, gave_up=True)
         base_s = how.throttled_base_s if verdict.bucket in THROTTLED else how.base_s
-        delay_s = delay(how.jitter, self.attempt, self.previous_s, base_s, how.cap_s, self.env.rng, how.multiplier)
-        if verdict.retry_after_s is not None:  # spread, too: all clients that got the same delay would come back together
+        delay_s = delay(
+            how.jitter,
+            self.attempt,
+            self.previous_s,
+            base_s,
+            how.cap_s,
+            self.env.rng,
+            how.multiplier,
+        )
+        # spread, too: all clients that got the same delay would come back together
+        if verdict.retry_after_s is not None:
             delay_s = max(delay_s, verdict.retry_after_s + base_s * self.env.rng())
         if now + delay_s >= self.give_up_at:
-            return _enough("deadline", f"the next attempt would be in {delay_s:.3g} s, which is too late")
+            return _enough(
+                "deadline", f"the next attempt would be in {delay_s:.3g} s, which is too late"
+            )
         refusal = "" if self.turn is None else (yield from self._spend(verdict.bucket, again=True))
         if refusal:
             return _enough("budget", refusal)
         if now + delay_s >= self.give_up_at:
-            return _enough("deadline", f"the next attempt would be in {delay_s:.3g} s, when its turn is over")
+            return _enough(
+                "deadline", f"the next attempt would be in {delay_s:.3g} s, when its turn is over"
+            )
         if how.tokens is not None and not (yield from how.tokens.charge(verdict)):
             return _enough("budget", "too many retries go there already: its retry budget is empty")
         self.previous_s, self.charged = delay_s, verdict
@@ -232,7 +257,9 @@ class RetryState:
         return self._tried_often_enough()
 
     def _tried_often_enough(self) -> str:
-        """To be put off is not to fail: such an attempt counts as one of all, and not as one of those that may go wrong."""
+        """To be put off is not to fail: such an attempt counts as one of all, and not as one of
+        those that may go wrong.
+        """
         attempts, most = self.how.attempts, max(self.how.attempts, self.how.throttled_attempts)
         if attempts == 1:
             return StopReason("max_attempts", "it may be tried only once") if self.attempt else ""
@@ -252,7 +279,8 @@ def _enough(word: str, why: str) -> RetryDecision:
 
 
 LARGE = 1 << 16  # bytes: an outcome that a store may take too long to write
-STORE_TRIES = 3  # a lost acknowledgement is repeated with the same token before a caller hears of it
+# a lost acknowledgement is repeated with the same token before a caller hears of it
+STORE_TRIES = 3
 
 
 def insist(op: Op[Any], env: Env) -> Flow[Any]:
@@ -262,7 +290,9 @@ def insist(op: Op[Any], env: Env) -> Flow[Any]:
 
 
 def repeated(op: Op[Any], reply: Any, env: Env) -> Flow[Any]:
-    """The same for one that was not answered, and *reply* says so. A fault that lasts is not asked about again."""
+    """The same for one that was not answered, and *reply* says so. A fault that lasts is not
+    asked about again.
+    """
     if not getattr(reply.error, "retriable", True):
         return reply
     for attempt in range(1, STORE_TRIES):
@@ -285,15 +315,19 @@ def persist(op: Op[W], reply: Any, give_up_at: float, env: Env) -> Flow[W]:
         failures += 1
         if left_s <= 0 or get(reply.error, "retriable") is False:
             break
-        if isinstance((yield from Sleep(min(left_s, full_jitter(failures, 0.05, 2.0, env.rng)))), Interrupted):
+        if isinstance(
+            (yield from Sleep(min(left_s, full_jitter(failures, 0.05, 2.0, env.rng)))), Interrupted
+        ):
             break
         reply = yield op
     else:
         return reply  # type: ignore[no-any-return]
-    if isinstance(op, Complete) and len(op.outcome) > LARGE:  # perhaps that is why: that it is done fits in few bytes
+    # perhaps that is why: that it is done fits in few bytes
+    if isinstance(op, Complete) and len(op.outcome) > LARGE:
         why = excuse(f"the store could not take its {len(op.outcome):,} bytes")
         if not isinstance(small := (yield structs.replace(op, outcome=why)), Unavailable):
             return small  # type: ignore[no-any-return]
     if isinstance(op, Complete | Fail):
         yield from Keep(op)
-    return reply  # type: ignore[return-value]  # as every op is replied to, if the store does not answer
+    # as every op is replied to, if the store does not answer
+    return reply  # type: ignore[return-value]

@@ -1,21 +1,27 @@
 """THE transition table.
 
-Theory of operation. A record is the whole truth about one effect. Nothing but a rule of `RULES` may change it, and a store applies
-a rule in one atomic step or not at all. Each rule has the number it has in the model (`make model` explores this very table):
+Theory of operation. A record is the whole truth about one effect. Nothing but a rule of `RULES`
+may change it, and a store applies a rule in one atomic step or not at all. Each rule has the
+number it has in the model (`make model` explores this very table):
 
   absent ── T1 ──> claimed ── T3 ──> dispatched ── T5 ──> completed ── T12 ──> tombstone ── T12 ──> (forgotten)
                      │  ^               │  │  │                              ^
                      │  └── T4 not sent ┘  │  └── T6 ──> failed ── T12 ─────┘
                      └──── T2 stolen       └── T7 ──> in doubt ── T9 T10 T11 ──> completed | failed | claimed
 
- 1. Safety uses no clock: `lease_over` only decides who may try next, never whether something was sent. The one delay that a tool may
-    declare (`quiet`) is counted only while the clock is known to have made no step.
- 2. Every write of an owner is fenced by token and epoch. A store that forgot hands out epoch 1 twice; tokens differ.
+ 1. Safety uses no clock: `lease_over` only decides who may try next, never whether something was
+    sent. The one delay that a tool may declare (`quiet`) is counted only while the clock is
+    known to have made no step.
+ 2. Every write of an owner is fenced by token and epoch. A store that forgot hands out epoch 1
+    twice; tokens differ.
  3. `dispatched` is written before the first byte leaves, and `sends` counts those writes.
- 4. `sends == 1` means that an answer is about the only send there ever was. Only then is a rejection a failure (T6), and only then
-    does a late answer settle a doubt (T10b): the dirty bit lives in the record, not in a worker that may die.
- 5. A negative probe is proof only if no older send could land any more *before* the probe was asked (T9 notes it, T11 needs it).
- 6. A record without an outcome never expires; a key whose window is over is refused, never run again.
+ 4. `sends == 1` means that an answer is about the only send there ever was. Only then is a
+    rejection a failure (T6), and only then does a late answer settle a doubt (T10b): the dirty
+    bit lives in the record, not in a worker that may die.
+ 5. A negative probe is proof only if no older send could land any more *before* the probe was
+    asked (T9 notes it, T11 needs it).
+ 6. A record without an outcome never expires; a key whose window is over is refused, never run
+    again.
  7. Repeating a write with the same token is a success: see `_already` in transitions.py.
 """
 
@@ -66,26 +72,35 @@ class TransitionRule(Struct, frozen=True):
 
 def outcome_pending(r: Record) -> bool:
     """Was it sent, with no outcome so far? Then its step may run nothing else."""
-    return r.state in (State.DISPATCHED, State.IN_DOUBT) or (r.state is State.CLAIMED and r.sends > 0)
+    return r.state in (State.DISPATCHED, State.IN_DOUBT) or (
+        r.state is State.CLAIMED and r.sends > 0
+    )
 
 
 def delayed(r: Record | None, op: Any) -> bool:
-    """Does a declared delay count for this record? Only `quiet` asks whether the clock is steady: since it was sent, and when it is asked."""
+    """Does a declared delay count for this record? Only `quiet` asks whether the clock is
+    steady: since it was sent, and when it is asked.
+    """
     terms = op.request.terms if type(op) is Claim else None if r is None else r.request.terms
-    return terms is not None and (terms.delay_s is not None or (r is not None and r.request.terms.delay_s is not None))
+    return terms is not None and (
+        terms.delay_s is not None or (r is not None and r.request.terms.delay_s is not None)
+    )
 
 
 _LOOKS_AROUND = frozenset({Claim, Dispatch, Complete})
 
 
 def latch_of(r: Record | None, op: Any) -> str:
-    """The latch that this op has to look at, "" if none: only what was not sent yet waits for others (T1, T2, T3, T5b, T13)."""
+    """The latch that this op has to look at, "" if none: only what was not sent yet waits for
+    others (T1, T2, T3, T5b, T13).
+    """
     if type(op) not in _LOOKS_AROUND:
         return ""
     if r is None or r.state in TERMINAL:
         born = isinstance(op, Claim) and (r is None or op.request.terms.rerun)
         return op.request.latch if born else ""
-    written = isinstance(op, Complete) and r.request.terms.steps  # a run's end sends nothing, beside whatever it is written
+    # a run's end sends nothing, beside whatever it is written
+    written = isinstance(op, Complete) and r.request.terms.steps
     return r.request.latch if r.state is State.CLAIMED and not written else ""
 
 
@@ -97,7 +112,9 @@ def owns(r: Record, op: Any, _: Scene) -> bool:
 
 
 def leased(r: Record, now: float) -> bool:
-    """Is an owner believed to live? What ends later than a lease can was written by a clock that has been put back since."""
+    """Is an owner believed to live? What ends later than a lease can was written by a clock that
+    has been put back since.
+    """
     return now < r.lease_until <= now + 2 * LEASE_MAX_S
 
 
@@ -114,7 +131,9 @@ def unlatched(_r: Record | None, _op: Claim, scene: Scene) -> bool:
 
 
 def in_turn(_r: Record | None, op: Claim, scene: Scene) -> bool:
-    return op.request.after == "" or (scene.predecessor is not None and scene.predecessor.state in TERMINAL)
+    return op.request.after == "" or (
+        scene.predecessor is not None and scene.predecessor.state in TERMINAL
+    )
 
 
 def to_dispatch(_r: Record | None, op: Claim, _: Scene) -> bool:
@@ -126,11 +145,16 @@ def to_hold(_r: Record | None, op: Claim, _: Scene) -> bool:
 
 
 def resendable(r: Record, op: Any, scene: Scene) -> bool:
-    # What was sent is judged by the terms under which it was sent. A caller's own terms may be stricter, never looser.
+    # What was sent is judged by the terms under which it was sent. A caller's own terms may be
+    # stricter, never looser.
     pinned = r.request.terms
     resend_s = pinned.resend_s
     if isinstance(op, Claim) and op.request.terms is not pinned:
-        resend_s = min(resend_s, op.request.terms.resend_s) if recognisable(pinned, op.request.terms) else 0.0
+        resend_s = (
+            min(resend_s, op.request.terms.resend_s)
+            if recognisable(pinned, op.request.terms)
+            else 0.0
+        )
     if r.sends == 0 or resend_s == inf:
         return True
     # Sent in the future: the clock was put back, and how long ago it was is not known.
@@ -138,13 +162,18 @@ def resendable(r: Record, op: Any, scene: Scene) -> bool:
 
 
 def recognisable(sent: Terms, asked: Terms) -> bool:
-    """Does the downstream know a repeat under the terms of today for what was sent under those of then?
+    """Does the downstream know a repeat under the terms of today for what was sent under those
+    of then?
 
-    A key helps only if the first request carried it, too, which is not looked at where a repeat does no harm; a transaction does not undo
-    what was sent outside of it.
+    A key helps only if the first request carried it, too, which is not looked at where a repeat
+    does no harm; a transaction does not undo what was sent outside of it.
     """
     if sent.downstream is asked.downstream:
-        return sent.downstream is not Capability.KEY or sent.kind is not Kind.IDEMPOTENT_WRITE or asked.kind is sent.kind
+        return (
+            sent.downstream is not Capability.KEY
+            or sent.kind is not Kind.IDEMPOTENT_WRITE
+            or asked.kind is sent.kind
+        )
     harmless = sent.kind is asked.kind is Kind.IDEMPOTENT_WRITE
     return harmless and asked.downstream is not Capability.TRANSACTION
 
@@ -174,7 +203,9 @@ def rejection_is_final(r: Record, _op: Any, _: Scene) -> bool:
 
 
 def ends_unsent(r: Record, _op: Any, _: Scene) -> bool:
-    """Its effect is written by the same COMMIT as its end, or by its steps: nothing is ever sent for it."""
+    """Its effect is written by the same COMMIT as its end, or by its steps: nothing is ever sent
+    for it.
+    """
     return r.request.terms.downstream is Capability.TRANSACTION or r.request.terms.steps
 
 
@@ -187,7 +218,8 @@ def quiet(r: Record, _op: Any, scene: Scene) -> bool:
     if terms.kind is Kind.IRREVERSIBLE or terms.delay_s is None:
         return False
     sent_until = r.sent_until
-    if scene.steady_since > r.first_dispatch_at:  # the clock was stepped: the last lease may have begun just before
+    # the clock was stepped: the last lease may have begun just before
+    if scene.steady_since > r.first_dispatch_at:
         leases_s = min(sent_until - r.first_dispatch_at, LEASE_MAX_S)
         sent_until = max(sent_until, scene.steady_since + leases_s)
     return scene.now > sent_until + terms.delay_s
@@ -219,7 +251,9 @@ def unremembered(r: Record, _op: Any, scene: Scene) -> bool:
 def _born(_r: Record | None, op: Claim, scene: Scene, epoch: int = 1) -> Record:
     now, token, lease_until = scene.now, op.token, scene.now + op.lease_s
     if op.dispatch:  # as `_sent` has it, in one go: this is every call's first write
-        return Record(op.request, State.DISPATCHED, epoch, token, lease_until, now, 1, token, now, lease_until)
+        return Record(
+            op.request, State.DISPATCHED, epoch, token, lease_until, now, 1, token, now, lease_until
+        )
     return Record(op.request, State.CLAIMED, epoch, token, lease_until, now)
 
 
@@ -230,13 +264,20 @@ def _reborn(r: Record, op: Claim, scene: Scene) -> Record:
 def _stolen(r: Record, op: Claim, scene: Scene) -> Record:
     lease_until = scene.now + op.lease_s
     record = replace(
-        r, request=_as_asked(r, op), state=State.CLAIMED, epoch=r.epoch + 1, token=op.token, lease_until=lease_until
+        r,
+        request=_as_asked(r, op),
+        state=State.CLAIMED,
+        epoch=r.epoch + 1,
+        token=op.token,
+        lease_until=lease_until,
     )
     return _sent(record, op, scene) if op.dispatch else record
 
 
 def _as_asked(r: Record, op: Claim) -> Request:
-    """As long as nothing was sent, nothing rests on the terms of the first caller: those of today hold."""
+    """As long as nothing was sent, nothing rests on the terms of the first caller: those of
+    today hold.
+    """
     pinned, terms = r.request.terms, op.request.terms
     if r.sends > 0 or pinned.steps or pinned == terms:
         return r.request
@@ -257,8 +298,15 @@ def _sent(r: Record, op: Claim | Dispatch, scene: Scene) -> Record:
 
 
 def _unsent(r: Record, op: Unsend, scene: Scene) -> Record:
-    # The next dispatch makes the same count again. A repeat of this write that lands after it must not take that one back.
-    return replace(r, state=State.CLAIMED, epoch=r.epoch + 1, sends=r.sends - 1, lease_until=scene.now + op.lease_s)
+    # The next dispatch makes the same count again. A repeat of this write that lands after it
+    # must not take that one back.
+    return replace(
+        r,
+        state=State.CLAIMED,
+        epoch=r.epoch + 1,
+        sends=r.sends - 1,
+        lease_until=scene.now + op.lease_s,
+    )
 
 
 def _renewed(r: Record, op: Renew, scene: Scene) -> Record:
@@ -308,14 +356,27 @@ def _abandoned(r: Record, op: Claim | Sweep, scene: Scene) -> Record:
 
 def _lost(r: Record, scene: Scene, reason: str) -> Record:
     return replace(
-        r, state=State.IN_DOUBT, epoch=r.epoch + 1, token="", lease_until=scene.now, decided_at=scene.now, reason=reason
+        r,
+        state=State.IN_DOUBT,
+        epoch=r.epoch + 1,
+        token="",
+        lease_until=scene.now,
+        decided_at=scene.now,
+        reason=reason,
     )
 
 
 def _inquired(r: Record, op: Inquire, scene: Scene) -> Record:
-    # A send that lands after the probe has looked and before its answer is used would run twice: so it is judged now, not then.
+    # A send that lands after the probe has looked and before its answer is used would run twice:
+    # so it is judged now, not then.
     sent_until = 0.0 if quiet(r, op, scene) else r.sent_until
-    return replace(r, epoch=r.epoch + 1, token=op.token, lease_until=scene.now + op.lease_s, sent_until=sent_until)
+    return replace(
+        r,
+        epoch=r.epoch + 1,
+        token=op.token,
+        lease_until=scene.now + op.lease_s,
+        sent_until=sent_until,
+    )
 
 
 def _rerun(r: Record, op: Rerun, scene: Scene) -> Record:
@@ -323,7 +384,9 @@ def _rerun(r: Record, op: Rerun, scene: Scene) -> Record:
 
 
 def _person(r: Record, state: State, op: Confirm | Refute, scene: Scene) -> Record:
-    return _decided(r, state, op.outcome, scene, epoch=r.epoch + 1, token="", settled_by=op.by, reason=op.reason)
+    return _decided(
+        r, state, op.outcome, scene, epoch=r.epoch + 1, token="", settled_by=op.by, reason=op.reason
+    )
 
 
 def _confirmed(r: Record, op: Confirm, scene: Scene) -> Record:
@@ -336,13 +399,20 @@ def _refuted(r: Record, op: Refute, scene: Scene) -> Record:
 
 def _rearmed(r: Record, op: Rearm, scene: Scene) -> Record:
     return replace(
-        r, state=State.CLAIMED, epoch=r.epoch + 1, token="", lease_until=scene.now, settled_by=op.by, reason=op.reason
+        r,
+        state=State.CLAIMED,
+        epoch=r.epoch + 1,
+        token="",
+        lease_until=scene.now,
+        settled_by=op.by,
+        reason=op.reason,
     )
 
 
 def _attested(r: Record, op: Attest, scene: Scene) -> Record:
     evidence = [*r.evidence, Evidence(scene.now if op.at is None else op.at, op.note, op.outcome)]
-    if len(evidence) > EVIDENCE_MAX:  # the oldest entry that can be spared makes room; if there is none, there is room
+    # the oldest entry that can be spared makes room; if there is none, there is room
+    if len(evidence) > EVIDENCE_MAX:
         spare = next((entry for entry in evidence if not entry.is_result), None)
         if spare is not None:
             evidence.remove(spare)
@@ -351,7 +421,16 @@ def _attested(r: Record, op: Attest, scene: Scene) -> Record:
 
 def _buried(r: Record, _op: Sweep, _scene: Scene) -> Record:
     bare = Request(r.request.key, r.request.fingerprint, r.request.terms, r.request.tenant)
-    return replace(r, request=bare, state=State.TOMBSTONE, outcome=b"", token="", dtoken="", reason="", evidence=())
+    return replace(
+        r,
+        request=bare,
+        state=State.TOMBSTONE,
+        outcome=b"",
+        token="",
+        dtoken="",
+        reason="",
+        evidence=(),
+    )
 
 
 def _forgotten(_r: Record, _op: Sweep, _scene: Scene) -> None:
@@ -361,8 +440,12 @@ def _forgotten(_r: Record, _op: Sweep, _scene: Scene) -> None:
 # ---------------------------------------------------------------- the table
 
 
-def _claims(name: str, start: State, when: tuple[Guard, ...], change: Change) -> tuple[TransitionRule, TransitionRule]:
-    """A claim either only holds the record or, in the same write, dispatches it (T1 and T3 merged)."""
+def _claims(
+    name: str, start: State, when: tuple[Guard, ...], change: Change
+) -> tuple[TransitionRule, TransitionRule]:
+    """A claim either only holds the record or, in the same write, dispatches it (T1 and T3
+    merged).
+    """
     return (
         TransitionRule(name, Claim, start, State.DISPATCHED, (*when, to_dispatch), change),
         TransitionRule(name, Claim, start, State.CLAIMED, (*when, to_hold), change),
@@ -372,39 +455,85 @@ def _claims(name: str, start: State, when: tuple[Guard, ...], change: Change) ->
 RULES: tuple[TransitionRule, ...] = (
     *_claims("T1", State.ABSENT, (in_turn, unlatched), _born),
     *_claims("T2", State.CLAIMED, (same_request, lease_over, resendable, unlatched), _stolen),
-    TransitionRule("T7", Claim, State.CLAIMED, State.IN_DOUBT, (same_request, lease_over, not_resendable), _abandoned),
+    TransitionRule(
+        "T7",
+        Claim,
+        State.CLAIMED,
+        State.IN_DOUBT,
+        (same_request, lease_over, not_resendable),
+        _abandoned,
+    ),
     *_claims("T8", State.DISPATCHED, (same_request, lease_over, resendable), _stolen),
-    TransitionRule("T7", Claim, State.DISPATCHED, State.IN_DOUBT, (same_request, lease_over, not_resendable), _abandoned),
+    TransitionRule(
+        "T7",
+        Claim,
+        State.DISPATCHED,
+        State.IN_DOUBT,
+        (same_request, lease_over, not_resendable),
+        _abandoned,
+    ),
     *_claims("T13", State.COMPLETED, (may_rerun, unlatched), _reborn),
     *_claims("T13", State.FAILED, (may_rerun, unlatched), _reborn),
-    TransitionRule("T3", Dispatch, State.CLAIMED, State.DISPATCHED, (owns, next_send, resendable, unlatched), _sent),
-    TransitionRule("T3", Dispatch, State.DISPATCHED, State.DISPATCHED, (owns, next_send, resendable), _sent),
+    TransitionRule(
+        "T3",
+        Dispatch,
+        State.CLAIMED,
+        State.DISPATCHED,
+        (owns, next_send, resendable, unlatched),
+        _sent,
+    ),
+    TransitionRule(
+        "T3", Dispatch, State.DISPATCHED, State.DISPATCHED, (owns, next_send, resendable), _sent
+    ),
     TransitionRule("T4", Unsend, State.DISPATCHED, State.CLAIMED, (owns, this_send), _unsent),
     TransitionRule("T5", Complete, State.DISPATCHED, State.COMPLETED, (owns,), _completed),
-    TransitionRule("T5b", Complete, State.CLAIMED, State.COMPLETED, (owns, ends_unsent, unlatched), _completed),
+    TransitionRule(
+        "T5b", Complete, State.CLAIMED, State.COMPLETED, (owns, ends_unsent, unlatched), _completed
+    ),
     TransitionRule("T6", Fail, State.DISPATCHED, State.FAILED, (owns, rejection_is_final), _failed),
     TransitionRule("T6b", Fail, State.CLAIMED, State.FAILED, (owns, ends_unsent), _failed),
     TransitionRule("T7", Doubt, State.DISPATCHED, State.IN_DOUBT, (owns,), _doubted),
     TransitionRule("T9", Inquire, State.IN_DOUBT, State.IN_DOUBT, (lease_over,), _inquired),
     TransitionRule("T10", Complete, State.IN_DOUBT, State.COMPLETED, (owns,), _completed),
-    TransitionRule("T10b", Complete, State.IN_DOUBT, State.COMPLETED, (late_only_send,), _completed_late),
+    TransitionRule(
+        "T10b", Complete, State.IN_DOUBT, State.COMPLETED, (late_only_send,), _completed_late
+    ),
     TransitionRule("T11", Rerun, State.IN_DOUBT, State.CLAIMED, (owns, asked_when_quiet), _rerun),
     TransitionRule("T11b", Confirm, State.IN_DOUBT, State.COMPLETED, (), _confirmed),
     TransitionRule("T11b", Confirm, State.DISPATCHED, State.COMPLETED, (lease_over,), _confirmed),
-    TransitionRule("T11b", Confirm, State.CLAIMED, State.COMPLETED, (lease_over, sent_before), _confirmed),
+    TransitionRule(
+        "T11b", Confirm, State.CLAIMED, State.COMPLETED, (lease_over, sent_before), _confirmed
+    ),
     TransitionRule("T11b", Refute, State.IN_DOUBT, State.FAILED, (), _refuted),
-    TransitionRule("T11b", Refute, State.DISPATCHED, State.FAILED, (lease_over, not_resendable), _refuted),
-    TransitionRule("T11b", Refute, State.CLAIMED, State.FAILED, (lease_over, not_resendable), _refuted),
+    TransitionRule(
+        "T11b", Refute, State.DISPATCHED, State.FAILED, (lease_over, not_resendable), _refuted
+    ),
+    TransitionRule(
+        "T11b", Refute, State.CLAIMED, State.FAILED, (lease_over, not_resendable), _refuted
+    ),
     TransitionRule("T11c", Refute, State.CLAIMED, State.FAILED, (lease_over, never_sent), _refuted),
     TransitionRule("T11b", Rearm, State.IN_DOUBT, State.CLAIMED, (resendable,), _rearmed),
-    TransitionRule("T7", Sweep, State.DISPATCHED, State.IN_DOUBT, (lease_over, not_resendable), _abandoned),
-    TransitionRule("T7", Sweep, State.CLAIMED, State.IN_DOUBT, (lease_over, not_resendable), _abandoned),
-    TransitionRule("T12", Sweep, State.COMPLETED, State.TOMBSTONE, (window_over, remembered), _buried),
+    TransitionRule(
+        "T7", Sweep, State.DISPATCHED, State.IN_DOUBT, (lease_over, not_resendable), _abandoned
+    ),
+    TransitionRule(
+        "T7", Sweep, State.CLAIMED, State.IN_DOUBT, (lease_over, not_resendable), _abandoned
+    ),
+    TransitionRule(
+        "T12", Sweep, State.COMPLETED, State.TOMBSTONE, (window_over, remembered), _buried
+    ),
     TransitionRule("T12", Sweep, State.FAILED, State.TOMBSTONE, (window_over, remembered), _buried),
-    TransitionRule("T12", Sweep, State.COMPLETED, State.ABSENT, (window_over, unremembered), _forgotten),
-    TransitionRule("T12", Sweep, State.FAILED, State.ABSENT, (window_over, unremembered), _forgotten),
+    TransitionRule(
+        "T12", Sweep, State.COMPLETED, State.ABSENT, (window_over, unremembered), _forgotten
+    ),
+    TransitionRule(
+        "T12", Sweep, State.FAILED, State.ABSENT, (window_over, unremembered), _forgotten
+    ),
     TransitionRule("T12", Sweep, State.TOMBSTONE, State.ABSENT, (unremembered,), _forgotten),
-    *(TransitionRule("H", Renew, s, s, (owns,), _renewed) for s in (State.CLAIMED, State.DISPATCHED, State.IN_DOUBT)),
+    *(
+        TransitionRule("H", Renew, s, s, (owns,), _renewed)
+        for s in (State.CLAIMED, State.DISPATCHED, State.IN_DOUBT)
+    ),
     *(TransitionRule("E", Attest, s, s, (), _attested) for s in State if s is not State.ABSENT),
 )
 
@@ -414,7 +543,11 @@ def due_at(r: Record) -> float:
     terms = r.request.terms
     match r.state:
         case State.DISPATCHED | State.CLAIMED if r.sends > 0:
-            return max(r.lease_until, r.first_dispatch_at + terms.resend_s) if terms.resend_s > 0 else r.lease_until
+            return (
+                max(r.lease_until, r.first_dispatch_at + terms.resend_s)
+                if terms.resend_s > 0
+                else r.lease_until
+            )
         case State.COMPLETED | State.FAILED:
             return r.dedup_until
         case State.TOMBSTONE:

@@ -16,4 +16,8 @@ def attempt(function: Callable[..., Any], *args: Any) -> Any:
 
 def get(thing: Any, name: str) -> Any:
     """An item of a mapping, or an attribute; None if there is none."""
-    return attempt(thing.get, name) if isinstance(thing, Mapping) else attempt(getattr, thing, name, None)
+    return (
+        attempt(thing.get, name)
+        if isinstance(thing, Mapping)
+        else attempt(getattr, thing, name, None)
+    )

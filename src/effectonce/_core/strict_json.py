@@ -8,7 +8,9 @@ from typing import Any
 
 
 def read_exactly(text: str) -> Any:
-    """The document; `ValueError`, `ArithmeticError` (exponents beyond any Decimal) or `RecursionError` if readers could disagree about it."""
+    """The document; `ValueError`, `ArithmeticError` (exponents beyond any Decimal) or
+    `RecursionError` if readers could disagree about it.
+    """
     return _decode(text)
 
 
@@ -29,4 +31,6 @@ def _constant(text: str) -> float:
     raise ValueError(f"{text} is not JSON")
 
 
-_decode = json.JSONDecoder(object_pairs_hook=_object, parse_float=exact_number, parse_constant=_constant).decode
+_decode = json.JSONDecoder(
+    object_pairs_hook=_object, parse_float=exact_number, parse_constant=_constant
+).decode

@@ -34,14 +34,25 @@ from effectonce._core.ops import (
     Unsend,
 )
 from effectonce._core.record import GAVE_UP, TERMINAL, TRIED, Record, Scene, State
-from effectonce._core.rules import TABLE, Table, TransitionRule, lease_over, leased, may_rerun, same_request, window_over
+from effectonce._core.rules import (
+    TABLE,
+    Table,
+    TransitionRule,
+    lease_over,
+    leased,
+    may_rerun,
+    same_request,
+    window_over,
+)
 
 _RERUN_FROM = (State.COMPLETED, State.FAILED)
 _HOLDS = frozenset({Claim, Inquire})
 
 
 class TransitionResult(Struct, frozen=True):
-    """What one op did: the record before and after, whether that has to be written, the reply, and the rule that allowed it."""
+    """What one op did: the record before and after, whether that has to be written, the reply,
+    and the rule that allowed it.
+    """
 
     before: Record | None
     after: Record | None
@@ -50,12 +61,17 @@ class TransitionResult(Struct, frozen=True):
     rule: TransitionRule | None = None
 
 
-def transition(record: Record | None, op: RecordOp | Sweep, scene: Scene, table: Table = TABLE) -> TransitionResult:
-    """Apply *op* to *record* by the table: the one place where a record changes. Only the model passes another table."""
+def transition(
+    record: Record | None, op: RecordOp | Sweep, scene: Scene, table: Table = TABLE
+) -> TransitionResult:
+    """Apply *op* to *record* by the table: the one place where a record changes. Only the model
+    passes another table.
+    """
     state = State.ABSENT if record is None else record.state
     for rule in table.get((type(op), state), ()):
         for guard in rule.when:  # not `all(...)`: a generator costs more than the guards
-            if not guard(record, op, scene):  # type: ignore[arg-type]  # absent: guards of T1 do not look
+            # absent: guards of T1 do not look
+            if not guard(record, op, scene):  # type: ignore[arg-type]
                 break
         else:
             after = rule.change(record, op, scene)  # type: ignore[arg-type]
@@ -64,7 +80,9 @@ def transition(record: Record | None, op: RecordOp | Sweep, scene: Scene, table:
 
 
 def born_and_ended(op: Together, scene: Scene, table: Table = TABLE) -> TransitionResult | None:
-    """A claim and its end at once are one record that is written once: its step, and both replies. None: it is something else."""
+    """A claim and its end at once are one record that is written once: its step, and both
+    replies. None: it is something else.
+    """
     first, last = op.ops[0], op.ops[-1]
     if len(op.ops) != 2 or type(first) is not Claim or type(last) is not Complete:
         return None
@@ -72,7 +90,11 @@ def born_and_ended(op: Together, scene: Scene, table: Table = TABLE) -> Transiti
         return None
     born = transition(None, first, scene, table)
     ended = transition(born.after, last, scene, table)
-    return TransitionResult(None, ended.after, True, (born.reply, ended.reply)) if born.changed and ended.changed else None
+    return (
+        TransitionResult(None, ended.after, True, (born.reply, ended.reply))
+        if born.changed and ended.changed
+        else None
+    )
 
 
 def _reply(before: Record | None, after: Record | None, op: RecordOp | Sweep, scene: Scene) -> Any:
@@ -89,11 +111,17 @@ def _reply(before: Record | None, after: Record | None, op: RecordOp | Sweep, sc
 
 
 def _vanished(r: Record, scene: Scene) -> bool:
-    """Its owner ended without a word: it decides nothing for those who count. A call that gives up says so after its lease is let go."""
-    under_way = r.state in (State.DISPATCHED, State.CLAIMED) and (r.sends > 0 or r.request.terms.steps)
+    """Its owner ended without a word: it decides nothing for those who count. A call that gives
+    up says so after its lease is let go.
+    """
+    under_way = r.state in (State.DISPATCHED, State.CLAIMED) and (
+        r.sends > 0 or r.request.terms.steps
+    )
     if not under_way or r.token == "" or r.lease_until >= scene.now:
         return False
-    return not any(entry.note in (TRIED, GAVE_UP) and entry.at >= r.lease_until for entry in r.evidence)
+    return not any(
+        entry.note in (TRIED, GAVE_UP) and entry.at >= r.lease_until for entry in r.evidence
+    )
 
 
 def _refusal(r: Record | None, op: RecordOp | Sweep, scene: Scene) -> Any:
@@ -114,8 +142,12 @@ def _refusal(r: Record | None, op: RecordOp | Sweep, scene: Scene) -> Any:
 
 
 def _claim_refusal(r: Record | None, op: Claim, scene: Scene) -> Any:
-    """Why this claim holds nothing: the first reason that is true, the caller's own mistakes before the weather."""
-    if r is None or (scene.rival is not None and r.state in _RERUN_FROM and may_rerun(r, op, scene)):
+    """Why this claim holds nothing: the first reason that is true, the caller's own mistakes
+    before the weather.
+    """
+    if r is None or (
+        scene.rival is not None and r.state in _RERUN_FROM and may_rerun(r, op, scene)
+    ):
         return _wait_for_others(op, scene)
     if r.state is State.TOMBSTONE or (r.state in TERMINAL and window_over(r, op, scene)):
         return KeyExpired(scene.now - r.dedup_until)
@@ -140,30 +172,56 @@ def _wait_for_others(op: Claim, scene: Scene) -> Latched | Early:
     if rival is None:
         return Early(op.request.after)
     alive = rival.state is not State.IN_DOUBT and leased(rival, scene.now)
-    return Latched(rival.request.key, rival.request.terms.tool, rival.lease_until - scene.now if alive else None)
+    return Latched(
+        rival.request.key,
+        rival.request.terms.tool,
+        rival.lease_until - scene.now if alive else None,
+    )
 
 
 def _already(r: Record, op: RecordOp | Sweep) -> bool:
     """Was this very write applied before, and only its acknowledgement lost?"""
     match op:
         case Dispatch():
-            return r.state is State.DISPATCHED and r.epoch == op.epoch and r.dtoken == op.token and r.sends == op.send
+            return (
+                r.state is State.DISPATCHED
+                and r.epoch == op.epoch
+                and r.dtoken == op.token
+                and r.sends == op.send
+            )
         case Unsend():
-            return r.state is State.CLAIMED and r.epoch == op.epoch + 1 and r.token == op.token and r.sends == op.send - 1
+            return (
+                r.state is State.CLAIMED
+                and r.epoch == op.epoch + 1
+                and r.token == op.token
+                and r.sends == op.send - 1
+            )
         case Complete():
-            mine = (r.token == op.token and r.epoch == op.epoch) or (r.dtoken == op.token and r.sends == 1)
+            mine = (r.token == op.token and r.epoch == op.epoch) or (
+                r.dtoken == op.token and r.sends == 1
+            )
             return r.state is State.COMPLETED and mine and r.outcome == op.outcome
         case Fail():
             return r.state is State.FAILED and r.token == op.token and r.epoch == op.epoch
         case Doubt():
             return r.state is State.IN_DOUBT and r.dtoken == op.token and r.epoch == op.epoch + 1
         case Rerun():
-            return r.state is State.CLAIMED and r.token == op.token and r.epoch == op.epoch and r.sends == 0
+            return (
+                r.state is State.CLAIMED
+                and r.token == op.token
+                and r.epoch == op.epoch
+                and r.sends == 0
+            )
         case Confirm():
             return r.state is State.COMPLETED and r.settled_by == op.by and r.outcome == op.outcome
         case Refute():
             return r.state is State.FAILED and r.settled_by == op.by and r.outcome == op.outcome
         case Rearm():
-            return r.state is State.CLAIMED and r.token == "" and r.settled_by == op.by and r.reason == op.reason
+            return (
+                r.state is State.CLAIMED
+                and r.token == ""
+                and r.settled_by == op.by
+                and r.reason == op.reason
+            )
         case _:
             return False

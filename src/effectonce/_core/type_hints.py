@@ -1,6 +1,7 @@
 """The types that a user's code declares, as far as they can be resolved.
 
-One annotation that cannot be resolved (imported for type checkers only, a word about what is meant) says nothing about the others.
+One annotation that cannot be resolved (imported for type checkers only, a word about what is
+meant) says nothing about the others.
 """
 
 from __future__ import annotations
@@ -27,10 +28,16 @@ def hints_of(thing: type | Callable[..., Any]) -> dict[str, Any]:
 
 def _each(thing: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for declaring in reversed(thing.__mro__) if isinstance(thing, type) else (inspect.unwrap(thing),):
+    for declaring in (
+        reversed(thing.__mro__) if isinstance(thing, type) else (inspect.unwrap(thing),)
+    ):
         with contextlib.suppress(*UNRESOLVED):
             for name, annotation in inspect.get_annotations(declaring).items():
-                alone = type("Alone", (), {"__module__": declaring.__module__, "__annotations__": {name: annotation}})
+                alone = type(
+                    "Alone",
+                    (),
+                    {"__module__": declaring.__module__, "__annotations__": {name: annotation}},
+                )
                 with contextlib.suppress(*UNRESOLVED):
                     found |= get_type_hints(alone, include_extras=True)
     return found
@@ -40,18 +47,23 @@ def _each(thing: Any) -> dict[str, Any]:
 
 
 def arms(hint: Any) -> tuple[Any, ...]:
-    """What a declared type allows, one by one: `A | B | None` are A and B, `Annotated[A, ...]` is A. So is a tuple of hints."""
+    """What a declared type allows, one by one: `A | B | None` are A and B, `Annotated[A, ...]`
+    is A. So is a tuple of hints.
+    """
     if isinstance(hint, tuple):
         return tuple(arm for each in hint for arm in arms(each))
     if get_origin(hint) is Annotated:
         return arms(get_args(hint)[0])
     if get_origin(hint) in (Union, UnionType):
         return arms(tuple(each for each in get_args(hint) if each is not NoneType))
-    return (hint,) if getattr(hint, "__value__", None) is None else arms(hint.__value__)  # type Answer = A | B
+    # type Answer = A | B
+    return (hint,) if getattr(hint, "__value__", None) is None else arms(hint.__value__)
 
 
 def inner(hint: Any, index: int) -> Any:
-    """The declared type of an item: `list[X]` → X, `dict[K, V]` → V for -1 and K for 0, `tuple[A, B]` → by position."""
+    """The declared type of an item: `list[X]` → X, `dict[K, V]` → V for -1 and K for 0,
+    `tuple[A, B]` → by position.
+    """
     found = []
     for arm in arms(hint):
         args = [arg for arg in get_args(arm) if arg is not Ellipsis]
@@ -61,29 +73,41 @@ def inner(hint: Any, index: int) -> Any:
 
 
 def classes(hint: Any) -> dict[type, Any]:
-    """The classes that a declared type names, each with its arm: `Page[X] | None` → {Page: Page[X]}."""
+    """The classes that a declared type names, each with its arm: `Page[X] | None` → {Page:
+    Page[X]}.
+    """
     named = ((get_origin(arm) or arm, arm) for arm in arms(hint))
     return {cls: arm for cls, arm in named if isinstance(cls, type)}
 
 
 def chosen(candidates: Sequence[C], name: str | None, fits: Callable[[C], bool]) -> C | None:
-    """Of several classes the one of that name; or else the first that fits, for it may have been renamed; or else the first."""
+    """Of several classes the one of that name; or else the first that fits, for it may have been
+    renamed; or else the first.
+    """
     return min(candidates, key=lambda cls: (cls.__name__ != name, not fits(cls)), default=None)
 
 
 def field_hints(cls: type, hint: Any = None) -> dict[str, Any]:
-    """The declared types of an object's fields; of a generic class as *hint* fills it: of `Page[X]`, X stands for its T."""
+    """The declared types of an object's fields; of a generic class as *hint* fills it: of
+    `Page[X]`, X stands for its T.
+    """
     hints = hints_of(cls)
-    hints |= {name: field.annotation for name, field in getattr(cls, "__pydantic_fields__", {}).items()}
+    hints |= {
+        name: field.annotation for name, field in getattr(cls, "__pydantic_fields__", {}).items()
+    }
     filled = dict(zip(getattr(cls, "__parameters__", ()), get_args(hint), strict=False))
     return {name: _filled(each, filled) for name, each in hints.items()} if filled else hints
 
 
 def default_factories(cls: type) -> dict[str, Any]:
-    """The fields of a model, each with what makes its default, if something does. Nothing, if it is no model."""
+    """The fields of a model, each with what makes its default, if something does. Nothing, if it
+    is no model.
+    """
     if hasattr(cls, "__struct_fields__"):
         return {field.name: field.default_factory for field in msgspec.structs.fields(cls)}
-    fields: dict[str, Any] = getattr(cls, "__pydantic_fields__", None) or getattr(cls, "__dataclass_fields__", {})
+    fields: dict[str, Any] = getattr(cls, "__pydantic_fields__", None) or getattr(
+        cls, "__dataclass_fields__", {}
+    )
     return {name: field.default_factory for name, field in fields.items()}
 
 

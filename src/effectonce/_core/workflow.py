@@ -1,20 +1,22 @@
 """A workflow is an effect that consists of effects.
 
-Theory of operation. A run is a record like any other: claimed by who runs it, kept alive by its heartbeat, completed with its result.
-It is never sent. All that it does are its steps, which are effects of their own, so the next worker after a crash claims the run again and
-calls the same function: steps that have an outcome are replayed, the one that was running goes on by its own contract, and the rest is
-new. Resuming is replaying; there is no second engine.
+Theory of operation. A run is a record like any other: claimed by who runs it, kept alive by its
+heartbeat, completed with its result. It is never sent. All that it does are its steps, which are
+effects of their own, so the next worker after a crash claims the run again and calls the same
+function: steps that have an outcome are replayed, the one that was running goes on by its own
+contract, and the rest is new. Resuming is replaying; there is no second engine.
 
   claim the run ──> call the function ──> complete       it came to its end
                         ├─ a step failed for good ──────> compensate ──> fail
                         └─ anything else ───────────────> let go: it is resumed when a call comes again
 
-A step is keyed by its position in the run and nothing else. Other arguments, or another tool, at the same position are a conflict and not
-a new effect: that is how changed code is noticed.
+A step is keyed by its position in the run and nothing else. Other arguments, or another tool, at
+the same position are a conflict and not a new effect: that is how changed code is noticed.
 
-A step that may be repeated is claimed when its end is known, and both are written at once: one commit per step. A crash before that repeats
-the step, which its contract allows. Only the first worker of the run may do so: no other can have done the step before. All other steps
-are claimed before they are done, like any effect.
+A step that may be repeated is claimed when its end is known, and both are written at once: one
+commit per step. A crash before that repeats the step, which its contract allows. Only the first
+worker of the run may do so: no other can have done the step before. All other steps are claimed
+before they are done, like any effect.
 """
 
 from __future__ import annotations
@@ -63,7 +65,9 @@ class WorkflowCall(GuardedCall):
 
     def _own(self, *, dispatched: bool) -> Flow[Ending | Again]:  # it is never sent
         self.patience.attempt += 1
-        answer = yield from Invoke(self.key, self.token, self.epoch, self.patience.attempt, self.patience.give_up_at)
+        answer = yield from Invoke(
+            self.key, self.token, self.epoch, self.patience.attempt, self.patience.give_up_at
+        )
         if isinstance(answer, Ok):
             self.stored = answer.stored
             return (yield from self._complete(answer.value))
@@ -72,15 +76,23 @@ class WorkflowCall(GuardedCall):
         if isinstance(answer, Raised) and not isinstance(answer, Parked) and verdict.final:
             return (yield from self._over(error, verdict))
         reply = yield from insist(Renew(self.key, self.token, self.epoch, 0), self.env)
-        yield from self._leave(reply, self.patience.attempt, error, verdict, "the run waits until it is resumed")
+        yield from self._leave(
+            reply, self.patience.attempt, error, verdict, "the run waits until it is resumed"
+        )
         return NothingSent(error, self.patience.attempt, exhausted=False)
 
     def _persist(self, op: Op[W], reply: Any) -> Flow[W]:
-        """A worker that resumes the run comes to the same end, so the wait for the store is bounded."""
-        return (yield from repeated(op, reply, self.env)) if isinstance(reply, Unavailable) else reply  # type: ignore[no-any-return]
+        """A worker that resumes the run comes to the same end, so the wait for the store is
+        bounded.
+        """
+        if isinstance(reply, Unavailable):
+            reply = yield from repeated(op, reply, self.env)
+        return reply  # type: ignore[no-any-return]
 
     def _over(self, error: BaseException, verdict: Verdict) -> Flow[Ending]:
-        """It failed for good. If that cannot be written down, the next one to call comes to the same end."""
+        """It failed for good. If that cannot be written down, the next one to call comes to the
+        same end.
+        """
         facts = in_the_outcome(failed_attempt(self.patience.attempt, error, verdict))
         write = Fail(self.key, self.token, self.epoch, encode_error(error, facts))
         reply: WriteReply = yield from self._persist(write, (yield write))
@@ -94,7 +106,9 @@ class WorkflowCall(GuardedCall):
 
 
 class LateCall(GuardedCall):
-    """One call of a step that may be repeated, in a run that no worker had before: it has no record until its end is known."""
+    """One call of a step that may be repeated, in a run that no worker had before: it has no
+    record until its end is known.
+    """
 
     late = False
 
@@ -117,9 +131,11 @@ class LateCall(GuardedCall):
         both = Together((claim, Complete(self.key, self.token, self.epoch, outcome)))
         replies = yield from self._persist(both, (yield both))
         if isinstance(replies, Unavailable):
-            # And not kept: an end without its claim is nothing that could ever be written to a store.
+            # And not kept: an end without its claim is nothing that could ever be written to a
+            # store.
             return Fresh(value, recorded=False)
-        # If the claim was refused, both were written before and only the acknowledgement was lost, or another worker has done it meanwhile.
+        # If the claim was refused, both were written before and only the acknowledgement was
+        # lost, or another worker has done it meanwhile.
         return Fresh(value, outcome=outcome) if isinstance(replies[1], Applied) else Fenced(value)
 
     def _failed(self, error: BaseException, seen: Seen | None) -> Flow[Ending | None]:

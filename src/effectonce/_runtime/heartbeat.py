@@ -1,12 +1,15 @@
-"""Leases live as long as their tools run: one thread for all sync tools of a guard, one timer for all async tools of a loop.
+"""Leases live as long as their tools run: one thread for all sync tools of a guard, one timer
+for all async tools of a loop.
 
-A beat that the store does not answer is repeated sooner; it never stops or cancels the tool. A refused one ends: another worker owns the
-record, and the tool's own completion will find out. No thread wakes for a tool that returns before its first beat: what was set for it is
-left to run out, and then set for the tools that are running.
+A beat that the store does not answer is repeated sooner; it never stops or cancels the tool. A
+refused one ends: another worker owns the record, and the tool's own completion will find out. No
+thread wakes for a tool that returns before its first beat: what was set for it is left to run
+out, and then set for the tools that are running.
 
-A signal whose handler raises (Ctrl-C, the time limit of a task queue) may strike after every call of a function. A lease that was kept
-alive for no caller would keep all others from the effect. So the code that runs a tool takes its beat out of `beats` whatever happens,
-and puts it in after it has made sure of that; both are one call into C.
+A signal whose handler raises (Ctrl-C, the time limit of a task queue) may strike after every
+call of a function. A lease that was kept alive for no caller would keep all others from the
+effect. So the code that runs a tool takes its beat out of `beats` whatever happens, and puts it
+in after it has made sure of that; both are one call into C.
 """
 
 from __future__ import annotations
@@ -41,7 +44,9 @@ def _renewal(beat: HeldLease) -> Renew:
 
 
 class Heartbeat:
-    """The leases of one guard's running tools: those of sync tools are kept alive here, those of async ones by a `pulse` of their loop."""
+    """The leases of one guard's running tools: those of sync tools are kept alive here, those of
+    async ones by a `pulse` of their loop.
+    """
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._clock = store, clock
@@ -51,9 +56,11 @@ class Heartbeat:
     def after_fork(self) -> None:
         """No tool is running here, and the thread, if there was one, stayed with our parent."""
         self._pulses: dict[asyncio.AbstractEventLoop, LoopHeartbeat] = {}
-        self._lock = threading.RLock()  # taken by itself: a condition would go through Python for it, twice in every call
+        # taken by itself: a condition would go through Python for it, twice in every call
+        self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self.beats: set[HeldLease] = set()  # changed without the lock, so looked at as a list of its own
+        # changed without the lock, so looked at as a list of its own
+        self.beats: set[HeldLease] = set()
         self._wakes_at = inf
         self._thread: threading.Thread | None = None
 
@@ -62,20 +69,26 @@ class Heartbeat:
         return HeldLease(op, lease_s, self._clock() + lease_s / BEATS_PER_LEASE)
 
     def wake(self, beat: HeldLease) -> None:
-        """See to it that a thread is awake when this beat is due. Raises `RuntimeError` if there is no room for a thread."""
+        """See to it that a thread is awake when this beat is due. Raises `RuntimeError` if there
+        is no room for a thread.
+        """
         with self._lock:
             if beat.due < self._wakes_at:
                 if self._thread is None:
-                    thread = threading.Thread(target=self._live, name="effectonce-heartbeat", daemon=True)
+                    thread = threading.Thread(
+                        target=self._live, name="effectonce-heartbeat", daemon=True
+                    )
                     thread.start()  # it may raise; then nothing was noted
                     self._thread = thread
                 self._wakes_at = beat.due
                 self._changed.notify()
 
     def _live(self) -> None:
-        """Sleep until the time that `wake` or the last round has set, even if the tool has returned meanwhile.
+        """Sleep until the time that `wake` or the last round has set, even if the tool has
+        returned meanwhile.
 
-        So short calls wake this thread once per round, not each: a thread that wakes takes turns with the one that calls.
+        So short calls wake this thread once per round, not each: a thread that wakes takes turns
+        with the one that calls.
         """
         while True:
             with self._changed:
@@ -95,7 +108,8 @@ class Heartbeat:
         try:
             beat.lost = isinstance(self._store.apply(_renewal(beat)), Refused)
             beat.due = inf if beat.lost else self._clock() + lease_s / BEATS_PER_LEASE
-        except Exception:  # noqa: BLE001  # whatever it is, the leases of all others must not end with this thread
+        except Exception:  # noqa: BLE001
+            # whatever it is, the leases of all others must not end with this thread
             beat.due = self._clock() + lease_s / BEATS_PER_LEASE_AFTER_A_MISS
 
     def pulse(self) -> LoopHeartbeat:

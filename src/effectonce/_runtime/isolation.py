@@ -1,7 +1,9 @@
-"""What goes into a tool and what comes out of it is data: arguments of its own, and a result that has happened.
+"""What goes into a tool and what comes out of it is data: arguments of its own, and a result
+that has happened.
 
-A tool that changes an argument in place must not change what its caller asks for next, nor what its own next attempt sends. And a result
-that has yet to happen (a generator, a future, a coroutine) says nothing about the effect, whatever the tool did before it returned it.
+A tool that changes an argument in place must not change what its caller asks for next, nor what
+its own next attempt sends. And a result that has yet to happen (a generator, a future, a
+coroutine) says nothing about the effect, whatever the tool did before it returned it.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ _DECLARED_LAZY = frozenset(
 
 
 def own(value: Any, *, models: bool = True) -> Any:
-    """A copy of plain data, and of *models* if asked for. Everything else stays what it is: a client, a session, a row of an ORM."""
+    """A copy of plain data, and of *models* if asked for. Everything else stays what it is: a
+    client, a session, a row of an ORM.
+    """
     try:
         return _own(value, models)
     except RecursionError:  # it holds itself: it is no data, and cannot be part of a key
@@ -77,13 +81,16 @@ def _own(value: Any, models: bool) -> Any:  # noqa: FBT001  # called for each it
     if kind is MappingProxyType:
         return MappingProxyType(_own(dict(value), models))
     if models and (isinstance(value, abc.Mapping | list | set) or _only_fields(value)):
-        with contextlib.suppress(Exception):  # code of its own makes the copy; what cannot be copied is handed on
+        # code of its own makes the copy; what cannot be copied is handed on
+        with contextlib.suppress(Exception):
             return copy.deepcopy(value)
     return value
 
 
 def _only_fields(value: Any) -> bool:
-    """Is it a model that holds its declared fields and nothing else? What holds more is alive: it belongs to a session, or has listeners."""
+    """Is it a model that holds its declared fields and nothing else? What holds more is alive:
+    it belongs to a session, or has listeners.
+    """
     kind = type(value)
     if hasattr(kind, "__struct_fields__"):
         return True
@@ -104,8 +111,9 @@ def done(value: Any) -> Any:
             if type(lazy) is CoroutineType:
                 lazy.close()
             raise TypeError(
-                f"the tool returned a {type(lazy).__name__}, which has yet to happen, so its result says nothing about the effect. "
-                f"Finish it inside the tool: await it, or make a list of it; a tool that awaits is an async def"
+                f"the tool returned a {type(lazy).__name__}, which has yet to happen, so its result"
+                " says nothing about the effect. Finish it inside the tool: await it, or make a"
+                " list of it; a tool that awaits is an async def"
             )
     return value
 
@@ -114,7 +122,11 @@ def _lazy(value: Any, levels: int) -> Any:
     """What in here has yet to happen; None: nothing."""
     if isinstance(value, _HOLDS):
         for item in value.values() if isinstance(value, dict) else value:
-            if type(item) not in UNCHANGING and levels > 0 and (found := _lazy(item, levels - 1)) is not None:
+            if (
+                type(item) not in UNCHANGING
+                and levels > 0
+                and (found := _lazy(item, levels - 1)) is not None
+            ):
                 return found
         return None
     kind: Any = type(value)
@@ -123,7 +135,9 @@ def _lazy(value: Any, levels: int) -> Any:
 
 @lru_cache(maxsize=1024)
 def _is_lazy(kind: type) -> bool:
-    """Does a value of this type happen later? Cursors, files and pages of an SDK are read later, but what they are has happened."""
+    """Does a value of this type happen later? Cursors, files and pages of an SDK are read later,
+    but what they are has happened.
+    """
     return issubclass(kind, _LAZY) or hasattr(kind, "__await__")
 
 

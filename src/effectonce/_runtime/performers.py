@@ -1,7 +1,9 @@
-"""What the flow of a call asks for, performed: for sync callers and for async ones. The loops themselves are in `_drivers.py`.
+"""What the flow of a call asks for, performed: for sync callers and for async ones. The loops
+themselves are in `_drivers.py`.
 
-Cancellation is a crash, with one exception: what is known is written down first. A cancelled caller finishes the store write it is in
-(repeating it is harmless), does not start the tool if it has not started, and is cancelled afterwards.
+Cancellation is a crash, with one exception: what is known is written down first. A cancelled
+caller finishes the store write it is in (repeating it is harmless), does not start the tool if
+it has not started, and is cancelled afterwards.
 """
 
 from __future__ import annotations
@@ -44,7 +46,13 @@ from effectonce._runtime.isolation import done
 from effectonce._runtime.step import StepContext, here, inside
 from effectonce.effect import THIS_CLOCK, Effect, running
 from effectonce.errors import ContractViolation, NotSent, PartialSuccess, StoreUnavailable
-from effectonce.stores.base import AsyncTransaction, RolledBack, Store, Transaction, TransactionalStore
+from effectonce.stores.base import (
+    AsyncTransaction,
+    RolledBack,
+    Store,
+    Transaction,
+    TransactionalStore,
+)
 
 T = TypeVar("T")
 Arguments: TypeAlias = tuple[tuple[Any, ...], Mapping[str, Any]]
@@ -72,8 +80,23 @@ class Setup(Struct, frozen=True):
     def effect(self, op: Invoke | Transact | Ask, call: Prepared, connection: Any = None) -> Effect:
         if type(op) is Ask:
             return Effect(call.ref, 0, op.epoch, inf, self.secret)
-        terms, once, before = call.request.terms, self.one_request, type(op) is Invoke and op.sent_before
-        return Effect(call.ref, op.attempt, op.epoch, op.give_up_at, self.secret, connection, terms, once, before, call.sent)
+        terms, once, before = (
+            call.request.terms,
+            self.one_request,
+            type(op) is Invoke and op.sent_before,
+        )
+        return Effect(
+            call.ref,
+            op.attempt,
+            op.epoch,
+            op.give_up_at,
+            self.secret,
+            connection,
+            terms,
+            once,
+            before,
+            call.sent,
+        )
 
     def completion(self, op: Transact, answer: Ok) -> Complete:
         return Complete(op.key, op.token, op.epoch, answer.stored or self.encode(answer.value))
@@ -87,14 +110,20 @@ class Prepared(Struct, frozen=True):
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     again: bool = False  # this process has asked for it before, so its outcome may be known
-    copied: Copied | None = None  # how each attempt gets arguments of its own; None: they cannot change
+    # how each attempt gets arguments of its own; None: they cannot change
+    copied: Copied | None = None
     leading: tuple[Any, ...] = ()  # what the function is given before them
-    sent: dict[tuple[str, str], dict[int, set[str]]] = {}  # what its attempts sent over HTTP: `Effect.sent`
+    # what its attempts sent over HTTP: `Effect.sent`
+    sent: dict[tuple[str, str], dict[int, set[str]]] = {}
 
     @property
     def arguments(self) -> Arguments:
-        """What one attempt is given. What it changes there is seen by no other attempt, and by no caller."""
-        args, kwargs = (self.args, self.kwargs) if self.copied is None else self.copied(self.args, self.kwargs)
+        """What one attempt is given. What it changes there is seen by no other attempt, and by
+        no caller.
+        """
+        args, kwargs = (
+            (self.args, self.kwargs) if self.copied is None else self.copied(self.args, self.kwargs)
+        )
         return (*self.leading, *args) if self.leading else args, kwargs
 
 
@@ -152,11 +181,16 @@ class Performer(Struct, eq=False):
             with self.setup.store.transaction() as transaction:
                 answer = self._run(op, transaction)
                 if not isinstance(answer, Ok):
-                    return _gone(answer) if transaction.broken and _is_failure(answer) else _rolled_back(answer)
+                    return (
+                        _gone(answer)
+                        if transaction.broken and _is_failure(answer)
+                        else _rolled_back(answer)
+                    )
                 try:
                     reply = transaction.complete(self.setup.completion(op, answer))
                 except ContractViolation as error:
-                    return Raised(error)  # what the tool did with its transaction cannot be recorded: it is rolled back
+                    # what the tool did with its transaction cannot be recorded: it is rolled back
+                    return Raised(error)
                 if not isinstance(reply, Applied):
                     return Refused(None)
                 try:
@@ -176,38 +210,49 @@ def _is_failure(answer: Answer) -> bool:
 
 
 def _rolled_back(answer: Answer) -> Answer:
-    """Of a tool that raises nothing stays. One that says that some of it does would have a person put right what never happened."""
+    """Of a tool that raises nothing stays. One that says that some of it does would have a
+    person put right what never happened.
+    """
     if not (isinstance(answer, Raised) and isinstance(answer.error, PartialSuccess)):
         return answer
     wrong = ContractViolation(
-        f"a tool raised PartialSuccess ({answer.error}) inside a transaction, which an error rolls back: nothing of it stays. "
-        f"Return what is done, or do the rest in another tool."
+        f"a tool raised PartialSuccess ({answer.error}) inside a transaction, which an error rolls"
+        " back: nothing of it stays. Return what is done, or do the rest in another tool."
     )
     wrong.__cause__ = answer.error
     return Raised(wrong)
 
 
 def _gone(answer: Answer) -> Unavailable:
-    """The tool failed because the store's own connection was lost: that is the store's failure, not the tool's."""
+    """The tool failed because the store's own connection was lost: that is the store's failure,
+    not the tool's.
+    """
     error = answer.error if isinstance(answer, Raised) else None
-    lost = StoreUnavailable(f"its connection was lost while the tool ran ({error}). Nothing of its transaction stays.")
+    lost = StoreUnavailable(
+        f"its connection was lost while the tool ran ({error}). Nothing of its transaction stays."
+    )
     lost.__cause__ = error
     return Unavailable(lost)
 
 
 def _place_inside(call: Prepared, outer: StepContext | None) -> StepContext | None:
-    """Where the tool's own guarded calls happen. A tool that may repeat after its window is no place: its next run is another one."""
+    """Where the tool's own guarded calls happen. A tool that may repeat after its window is no
+    place: its next run is another one.
+    """
     return inside(call.ref, outer) if call.ref.key and not call.request.terms.rerun else outer
 
 
 def _noticed_around(outer: Effect, effect: Effect) -> None:
-    """What a tool does through another tool is seen by that one's effect: nothing is inferred from the outer one's silence."""
+    """What a tool does through another tool is seen by that one's effect: nothing is inferred
+    from the outer one's silence.
+    """
     if effect.ref.key:
         outer.elsewhere.append("ran another tool")
 
 
 def _capture(function: Callable[..., Any], call: Prepared, effect: Effect) -> Answer:
-    # Not by tokens: a signal may strike between setting a variable and noting its token, and the thread would stay inside this effect.
+    # Not by tokens: a signal may strike between setting a variable and noting its token, and the
+    # thread would stay inside this effect.
     before, outside, started = running.get(), here.get(), time.monotonic()
     if before is not None:
         _noticed_around(before, effect)
@@ -217,7 +262,8 @@ def _capture(function: Callable[..., Any], call: Prepared, effect: Effect) -> An
             here.set(_place_inside(call, outside))
             args, kwargs = call.arguments
             return _ok(function(*args, **kwargs))
-        except BaseException as error:  # noqa: BLE001  # whatever the tool raises is its answer, KeyboardInterrupt included
+        except BaseException as error:  # noqa: BLE001
+            # whatever the tool raises is its answer, KeyboardInterrupt included
             return _raised(error, started)
         finally:
             here.set(outside)
@@ -232,7 +278,9 @@ def _ok(value: Any) -> Ok:
 
 
 def _raised(error: BaseException, started: float) -> Raised:
-    """An error that another effect ended with before this one began is the same one again (a constant, a mock's): it is this one's now."""
+    """An error that another effect ended with before this one began is the same one again (a
+    constant, a mock's): it is this one's now.
+    """
     match get(error, "effectonce_at"):
         case (float() as ended, clock) if clock is THIS_CLOCK and ended < started:
             attempt(delattr, error, "effectonce_of")
@@ -240,7 +288,9 @@ def _raised(error: BaseException, started: float) -> Raised:
 
 
 class Plain:
-    """Performs ops for one sync call that has no record. *store*, if there is one, keeps the budgets."""
+    """Performs ops for one sync call that has no record. *store*, if there is one, keeps the
+    budgets.
+    """
 
     __slots__ = ("call", "store")
 
@@ -286,7 +336,9 @@ class AsyncPerforming(Protocol):
 
 
 async def adrive_call(flow: Flow[T], perform: AsyncPerforming) -> T:
-    """Run *flow* to its end; if the caller was cancelled on the way, raise that when everything known is written down."""
+    """Run *flow* to its end; if the caller was cancelled on the way, raise that when everything
+    known is written down.
+    """
     ended = await adrive(flow, perform)
     if perform.cancelled is not None:
         raise perform.cancelled from None
@@ -319,7 +371,9 @@ class AsyncPerformer(Struct, eq=False):
                 raise TypeError(f"no performer for {op}")
 
     async def _undisturbed(self, op: Op[Any]) -> Any:
-        """A cancelled write is a write whose acknowledgement was lost: repeat it until it is known, and remember the cancellation."""
+        """A cancelled write is a write whose acknowledgement was lost: repeat it until it is
+        known, and remember the cancellation.
+        """
         try:
             return await self.setup.store.aapply(op)
         except StoreUnavailable as error:
@@ -351,8 +405,13 @@ class AsyncPerformer(Struct, eq=False):
                 self.cancelled = cancelled
         return None if self.cancelled is None else Interrupted(self.cancelled)
 
-    async def _run(self, op: Invoke | Ask | Transact, lent: AsyncTransaction | None = None) -> Answer:
-        setup, effect = self.setup, self.setup.effect(op, self.call, None if lent is None else lent.connection)
+    async def _run(
+        self, op: Invoke | Ask | Transact, lent: AsyncTransaction | None = None
+    ) -> Answer:
+        setup, effect = (
+            self.setup,
+            self.setup.effect(op, self.call, None if lent is None else lent.connection),
+        )
         if not op.key:
             return await self._capture(setup.called(op), effect)
         if lent is not None and lent.exclusive:
@@ -370,11 +429,16 @@ class AsyncPerformer(Struct, eq=False):
         call, before = self.call, running.get()
         if before is not None:
             _noticed_around(before, effect)
-        token, outside, started = running.set(effect), here.set(_place_inside(call, here.get())), time.monotonic()
+        token, outside, started = (
+            running.set(effect),
+            here.set(_place_inside(call, here.get())),
+            time.monotonic(),
+        )
         try:
             args, kwargs = call.arguments
             return _ok(await function(*args, **kwargs))
-        except BaseException as error:  # noqa: BLE001  # whatever the tool raises is its answer, cancellation included
+        except BaseException as error:  # noqa: BLE001
+            # whatever the tool raises is its answer, cancellation included
             if isinstance(error, asyncio.CancelledError):
                 self.cancelled = error
             return _raised(error, started)
@@ -389,7 +453,11 @@ class AsyncPerformer(Struct, eq=False):
             async with self.setup.store.atransaction() as transaction:
                 answer = await self._run(op, transaction)
                 if not isinstance(answer, Ok):
-                    return _gone(answer) if transaction.broken and _is_failure(answer) else _rolled_back(answer)
+                    return (
+                        _gone(answer)
+                        if transaction.broken and _is_failure(answer)
+                        else _rolled_back(answer)
+                    )
                 try:
                     reply = await transaction.complete(self.setup.completion(op, answer))
                 except ContractViolation as error:
@@ -412,12 +480,16 @@ class AsyncPerformer(Struct, eq=False):
 
 
 class AsyncPlain:
-    """The same for async tools. A cancellation goes through at once: there is nothing to write down."""
+    """The same for async tools. A cancellation goes through at once: there is nothing to write
+    down.
+    """
 
     __slots__ = ("call", "store")
     cancelled: ClassVar[None] = None
 
-    def __init__(self, store: Store | None, call: Callable[[], Awaitable[Any]] | None = None) -> None:
+    def __init__(
+        self, store: Store | None, call: Callable[[], Awaitable[Any]] | None = None
+    ) -> None:
         self.store, self.call = store, call
 
     async def __call__(self, op: Op[Any]) -> Any:
@@ -430,5 +502,6 @@ class AsyncPlain:
                     return await asyncio.sleep(seconds)
                 case _:
                     return _NO_STORE if self.store is None else await self.store.aapply(op)
-        except BaseException as error:  # noqa: BLE001  # whatever the function raises is its answer, cancellation included
+        except BaseException as error:  # noqa: BLE001
+            # whatever the function raises is its answer, cancellation included
             return _answered(op, error)

@@ -1,7 +1,8 @@
 """A bounded memory of outcomes, so that a repeated replay costs no I/O.
 
-Only terminal records go in, never an absence: a known outcome does not change, and an unknown one must be asked for. An entry ages from what
-the store returned when it was read, and it is dropped when its window ends, judged by the monotonic clock.
+Only terminal records go in, never an absence: a known outcome does not change, and an unknown
+one must be asked for. An entry ages from what the store returned when it was read, and it is
+dropped when its window ends, judged by the monotonic clock.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from effectonce._core.ops import Recorded
 from effectonce._core.record import State
 from effectonce._forks import anew_in_a_fork
 
-OUTCOME_BYTES_MAX = 16_384  # a larger one is asked for again: the memory is bounded by its size as well as by its number
+# a larger one is asked for again: the memory is bounded by its size as well as by its number
+OUTCOME_BYTES_MAX = 16_384
 
 
 class ReplayCache:

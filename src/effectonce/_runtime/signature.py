@@ -1,6 +1,8 @@
-"""A tool's parameters: how a call binds to them, whether it fits their types, and which of them identify the effect.
+"""A tool's parameters: how a call binds to them, whether it fits their types, and which of them
+identify the effect.
 
-`f(1)`, `f(x=1)` and `f(1, default)` are one call, so arguments are always bound to names, with defaults filled in, before anything is hashed.
+`f(1)`, `f(x=1)` and `f(1, default)` are one call, so arguments are always bound to names, with
+defaults filled in, before anything is hashed.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ _VARIABLE = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 _EXACT = (Parameter.POSITIONAL_ONLY, *_VARIABLE)
 _IN_ORDER = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
-SHAPES_MAX = 64  # ways to call a tool (how many arguments in order, and which by name) that are remembered
+# ways to call a tool (how many arguments in order, and which by name) that are remembered
+SHAPES_MAX = 64
 
 
 def _near(field: str, names: tuple[str, ...]) -> str:
@@ -43,11 +46,13 @@ def signature_of(function: Callable[..., Any], what: str) -> inspect.Signature:
         return inspect.signature(function)
     except (TypeError, ValueError):
         raise ContractViolation(
-            f"{what}: {function!r} does not tell its parameters. Nothing was sent. Call it in a function of your own."
+            f"{what}: {function!r} does not tell its parameters. Nothing was sent. Call it in a"
+            " function of your own."
         ) from None
 
 
-Recall: TypeAlias = Callable[[Mapping[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]  # stored arguments as a call again
+# stored arguments as a call again
+Recall: TypeAlias = Callable[[Mapping[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
 class ToolSignature:
@@ -69,29 +74,48 @@ class ToolSignature:
         self._signature = signature_of(function, tool)
         parameters = self._signature.parameters
         self.names = tuple(parameters)
-        self._defaults = {n: p.default for n, p in parameters.items() if p.default is not Parameter.empty}
-        self._positional = tuple(n for n, p in parameters.items() if p.kind is Parameter.POSITIONAL_OR_KEYWORD)
+        self._defaults = {
+            n: p.default for n, p in parameters.items() if p.default is not Parameter.empty
+        }
+        self._positional = tuple(
+            n for n, p in parameters.items() if p.kind is Parameter.POSITIONAL_OR_KEYWORD
+        )
         self._in_order = tuple(n for n, p in parameters.items() if p.kind in _IN_ORDER)
-        self._more = next((n for n, p in parameters.items() if p.kind is Parameter.VAR_POSITIONAL), "")
-        self._others = next((n for n, p in parameters.items() if p.kind is Parameter.VAR_KEYWORD), "")
+        self._more = next(
+            (n for n, p in parameters.items() if p.kind is Parameter.VAR_POSITIONAL), ""
+        )
+        self._others = next(
+            (n for n, p in parameters.items() if p.kind is Parameter.VAR_KEYWORD), ""
+        )
         # A default that a tool may change in place: what calls without it mean, and get.
-        self.changing = {n: own(d) for n, d in self._defaults.items() if own(d) is not d and parameters[n].kind in _NAMED}
+        self.changing = {
+            n: own(d)
+            for n, d in self._defaults.items()
+            if own(d) is not d and parameters[n].kind in _NAMED
+        }
         self._defaults |= self.changing
         self._simple = not any(p.kind in _EXACT for p in parameters.values())
         hints = hints_of(function)
         # Of what is stored by that name.
         self.types = {name: _whole(hint, parameters.get(name)) for name, hint in hints.items()}
         self.returns = hints.get("return", Any)
-        self._hints = {n: _checkable(hints.get(n, Any)) for n in self.names if parameters[n].kind not in _VARIABLE}
+        self._hints = {
+            n: _checkable(hints.get(n, Any))
+            for n in self.names
+            if parameters[n].kind not in _VARIABLE
+        }
         self._struct = msgspec.defstruct("Arguments", list(self._hints.items()))
         self.volatile, self.redact = volatile, redact
         self.matched = tuple(n for n in self.names if n not in volatile)
         self._added = {} if added is None else dict(added)
         self.identity = self._identity(identity)
         self._meant = self._before(self._added)
-        self.whole = self.identity == self.matched  # the key says everything that the fingerprint says
-        self._as_they_are = not (nfc or redact or self._meant)  # each argument counts, and is stored, as it is given
-        self._shapes: dict[tuple[Any, ...], dict[str, Any]] = {}  # of calls that fit: what is bound beside their arguments
+        # the key says everything that the fingerprint says
+        self.whole = self.identity == self.matched
+        # each argument counts, and is stored, as it is given
+        self._as_they_are = not (nfc or redact or self._meant)
+        # of calls that fit: what is bound beside their arguments
+        self._shapes: dict[tuple[Any, ...], dict[str, Any]] = {}
         self._recall = recall
 
     def _identity(self, declared: tuple[str | Stable, ...] | None) -> tuple[str, ...]:
@@ -99,27 +123,39 @@ class ToolSignature:
         if "idempotency_key" in self.names:
             raise ContractViolation(
                 f"{self.tool}: a key is never a parameter, because the model would see it. "
-                f"Read current_effect().downstream_key inside the tool instead."
+                "Read current_effect().downstream_key inside the tool instead."
             )
         first = self.names[0] if self.names else ""
         if first in ("self", "cls") and first not in (*(declared or ()), *self.volatile):
             raise ContractViolation(
-                f"{self.tool}: {first!r} would be part of the key, and changes with every field of the object. "
-                f"Decorate a function, or the bound method: guard.tool(...)(bank.{self.tool})."
+                f"{self.tool}: {first!r} would be part of the key, and changes with every field of"
+                " the object. Decorate a function, or the bound method:"
+                f" guard.tool(...)(bank.{self.tool})."
             )
-        sure = self._vouched = {str(field.value) for field in declared or () if isinstance(field, Stable)}
-        named = self.matched if declared is None else (str(f.value) if isinstance(f, Stable) else f for f in declared)
+        sure = self._vouched = {
+            str(field.value) for field in declared or () if isinstance(field, Stable)
+        }
+        named = (
+            self.matched
+            if declared is None
+            else (str(f.value) if isinstance(f, Stable) else f for f in declared)
+        )
         fields = tuple(dict.fromkeys(named))
         for field in (*fields, *self.volatile, *self.redact, *self._added):
             if field not in self.names:
                 has = ", ".join(self.names) or "none"
-                raise ContractViolation(f"{self.tool} has no parameter {field!r}; it has {has}.{_near(field, self.names)}")
+                raise ContractViolation(
+                    f"{self.tool} has no parameter {field!r}; it has"
+                    f" {has}.{_near(field, self.names)}"
+                )
         for field in fields:
             what = unstable_name(field)
             if what is not None and field not in sure:
                 raise ContractViolation(
-                    f"{self.tool}: the parameter {field!r} looks like {what}, which changes on every attempt, so a retry would not be "
-                    f"recognised. Declare volatile=[{field!r}], or identity=[Stable({field!r}), ...] if it never changes."
+                    f"{self.tool}: the parameter {field!r} looks like {what}, which changes on"
+                    " every attempt, so a retry would not be recognised. Declare"
+                    f" volatile=[{field!r}], or identity=[Stable({field!r}), ...] if it never"
+                    " changes."
                 )
         return fields
 
@@ -131,10 +167,16 @@ class ToolSignature:
             raise ContractViolation(f"{self.tool}: added={added!r}: {error}") from None
 
     def counted(self, names: tuple[str, ...], arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of *names* that count: an argument that says what calls meant before it could be given is left out."""
+        """Those of *names* that count: an argument that says what calls meant before it could be
+        given is left out.
+        """
         if not self._meant:
             return {name: arguments[name] for name in names}
-        counts = [name for name in names if name not in self._meant or self._canonical(arguments[name]) != self._meant[name]]
+        counts = [
+            name
+            for name in names
+            if name not in self._meant or self._canonical(arguments[name]) != self._meant[name]
+        ]
         return {name: arguments[name] for name in counts}
 
     def canonical(self, names: tuple[str, ...], arguments: Mapping[str, Any]) -> bytes:
@@ -166,13 +208,19 @@ class ToolSignature:
     def _beside(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
         """What is bound beside the arguments of a call like this. None: they do not simply fit."""
         given = self._positional[: len(args)]
-        if not self._simple or len(args) > len(given) or not kwargs.keys() <= self._hints.keys() - {*given}:
+        if (
+            not self._simple
+            or len(args) > len(given)
+            or not kwargs.keys() <= self._hints.keys() - {*given}
+        ):
             return None
         missing = {*self.names}.difference(kwargs, given)
         return None if not missing <= self._defaults.keys() else self._defaults if missing else {}
 
     def _bind_exactly(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Python's own binding: for unusual signatures, and for its words when the call does not fit."""
+        """Python's own binding: for unusual signatures, and for its words when the call does not
+        fit.
+        """
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -182,14 +230,23 @@ class ToolSignature:
 
     def unchanging(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Can nothing in this call be changed in place?"""
-        plain = UNCHANGING.issuperset(map(type, args)) and UNCHANGING.issuperset(map(type, kwargs.values()))
+        plain = UNCHANGING.issuperset(map(type, args)) and UNCHANGING.issuperset(
+            map(type, kwargs.values())
+        )
         return plain and not self.changing
 
-    def copied(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The same call with arguments of its own. Of a volatile one only plain data is copied: it may be a client, or hold one."""
+    def copied(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The same call with arguments of its own. Of a volatile one only plain data is copied:
+        it may be a client, or hold one.
+        """
         volatile, given = self.volatile, self._in_order[: len(args)]
         parameters = (*given, *[self._more] * (len(args) - len(given)))  # of each argument in order
-        ordered = [own(value, models=name not in volatile) for name, value in zip(parameters, args, strict=True)]
+        ordered = [
+            own(value, models=name not in volatile)
+            for name, value in zip(parameters, args, strict=True)
+        ]
         named = {
             name: own(value, models=(name if name in self.names else self._others) not in volatile)
             for name, value in kwargs.items()
@@ -200,7 +257,9 @@ class ToolSignature:
         return tuple(ordered), named
 
     def is_intent(self, arguments: Mapping[str, Any], intent: bytes) -> bool:
-        """Do these arguments, which the model gave before, identify this very call? An older version of the tool may have taken others."""
+        """Do these arguments, which the model gave before, identify this very call? An older
+        version of the tool may have taken others.
+        """
         try:
             bound = self.bind((), arguments)
         except ContractViolation:
@@ -244,7 +303,11 @@ class ToolSignature:
                 return plain
         try:
             intent = self.canonical(self.identity, arguments)
-            return intent, intent if self.whole else self.canonical(self.matched, arguments), self.encode(arguments)
+            return (
+                intent,
+                intent if self.whole else self.canonical(self.matched, arguments),
+                self.encode(arguments),
+            )
         except NotCanonical as error:
             raise ContractViolation(f"{self.tool}: {error}. Nothing was sent.") from None
 
@@ -253,13 +316,24 @@ class ToolSignature:
         return encode_arguments(arguments, self.redact, self.types)
 
     def decode(self, stored: bytes) -> Mapping[str, Any]:
-        """Stored arguments again, to ask the probe with; `NotReadable` if they were not stored, or cannot be read."""
+        """Stored arguments again, to ask the probe with; `NotReadable` if they were not stored,
+        or cannot be read.
+        """
         read = decode(stored, self.types)
         if not isinstance(read.content, Mapping):
-            raise NotReadable(f"what is stored as its arguments is no set of arguments, but a {type(read.content).__name__}")
+            raise NotReadable(
+                "what is stored as its arguments is no set of arguments, but a"
+                f" {type(read.content).__name__}"
+            )
         if read.status == "redacted":
-            lost = [name for name, value in read.content.items() if isinstance(value, str) and value.startswith(NOT_STORED)]
-            raise NotReadable(f"{', '.join(lost)} could not be stored" if lost else "its arguments were redacted")
+            lost = [
+                name
+                for name, value in read.content.items()
+                if isinstance(value, str) and value.startswith(NOT_STORED)
+            ]
+            raise NotReadable(
+                f"{', '.join(lost)} could not be stored" if lost else "its arguments were redacted"
+            )
         if read.status != "ok":
             raise NotReadable(f"its arguments cannot be read: {read.content['why']}")
         return {**self._added, **read.content}
@@ -268,7 +342,13 @@ class ToolSignature:
 def _whole(hint: Any, parameter: Parameter | None) -> Any:
     """`*lines: Line` are declared one by one, and stored together."""
     kind = None if parameter is None else parameter.kind
-    return tuple[hint, ...] if kind is Parameter.VAR_POSITIONAL else dict[str, hint] if kind is Parameter.VAR_KEYWORD else hint
+    return (
+        tuple[hint, ...]
+        if kind is Parameter.VAR_POSITIONAL
+        else dict[str, hint]
+        if kind is Parameter.VAR_KEYWORD
+        else hint
+    )
 
 
 def _suspect(path: str, hint: Any, found: dict[str, str], within: tuple[type, ...]) -> None:
@@ -304,13 +384,23 @@ def _checkable(hint: Any) -> Any:
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Is this an `async def`, also behind a partial or a callable object? Generators are neither sync nor async."""
+    """Is this an `async def`, also behind a partial or a callable object? Generators are neither
+    sync nor async.
+    """
     if isinstance(function, staticmethod):
         function = function.__func__
-    declared: bool | None = getattr(function, "__effectonce_async__", None)  # an object of ours that may be sync or async
+    # an object of ours that may be sync or async
+    declared: bool | None = getattr(function, "__effectonce_async__", None)
     if declared is not None:
         return declared
-    call = function if inspect.isroutine(function) else getattr(function, "func", None) or type(function).__call__
+    call = (
+        function
+        if inspect.isroutine(function)
+        else getattr(function, "func", None) or type(function).__call__
+    )
     if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
-        raise TypeError(f"{getattr(function, '__name__', function)!r} is a generator: what is guarded returns one result")
+        raise TypeError(
+            f"{getattr(function, '__name__', function)!r} is a generator: what is guarded returns"
+            " one result"
+        )
     return inspect.iscoroutinefunction(call)

@@ -1,7 +1,9 @@
-"""Steps: the outermost layer that can decide to retry, and so the layer that gives an effect its place.
+"""Steps: the outermost layer that can decide to retry, and so the layer that gives an effect its
+place.
 
-A boundary lives in a context variable. It reaches every tool that is called inside it, through threads that copy the context and tasks
-that inherit it, and it never passes through a tool's parameters, where a model could see it.
+A boundary lives in a context variable. It reaches every tool that is called inside it, through
+threads that copy the context and tasks that inherit it, and it never passes through a tool's
+parameters, where a model could see it.
 """
 
 from __future__ import annotations
@@ -27,13 +29,15 @@ from effectonce.errors import ContractViolation
 
 T = TypeVar("T")
 _AN_ID = (
-    'Say of what it is the id: f"chat-{id}". It has to be the same on every attempt: the id of a conversation or an order, '
-    "not one that is made for the call."
+    'Say of what it is the id: f"chat-{id}". It has to be the same on every attempt: the id of a'
+    " conversation or an order, not one that is made for the call."
 )
 
 
 class Delivered(Struct, frozen=True):
-    """A successful result that the model has already been shown: from the conversation's history."""
+    """A successful result that the model has already been shown: from the conversation's
+    history.
+    """
 
     tool: str
     arguments: Mapping[str, Any]
@@ -44,7 +48,9 @@ def deliveries(delivered: Iterable[Delivered]) -> tuple[Delivered, ...]:
     shown = several("delivered", delivered)
     for each in shown:
         if not isinstance(each, Delivered) or not isinstance(each.arguments, Mapping):
-            raise ContractViolation(f"delivered has {each!r}: give Delivered(tool, arguments). Nothing was sent.")
+            raise ContractViolation(
+                f"delivered has {each!r}: give Delivered(tool, arguments). Nothing was sent."
+            )
     return shown
 
 
@@ -58,22 +64,43 @@ class StepContext(Struct, frozen=True, kw_only=True, eq=False):
     latch: bool = True
     permissions: frozenset[str] = frozenset()
     delivered: tuple[Delivered, ...] = ()
-    counted: tuple[str, int] | None = None  # a tool, and how many results of the one call that is made here were shown
-    lasting: bool = False  # entered again, this place is the same object: what was derived in it may be remembered
+    # a tool, and how many results of the one call that is made here were shown
+    counted: tuple[str, int] | None = None
+    # entered again, this place is the same object: what was derived in it may be remembered
+    lasting: bool = False
 
     def ordinal(self, tool: str, is_same: Callable[[Mapping[str, Any]], bool]) -> int:
-        """How many results of a call of *tool* the model was shown; *is_same* knows which are of this very call."""
+        """How many results of a call of *tool* the model was shown; *is_same* knows which are of
+        this very call.
+        """
         if self.counted is not None and self.counted[0] == tool:
             return self.counted[1]
         return sum(is_same(shown.arguments) for shown in self.delivered if shown.tool == tool)
 
 
 @lru_cache(maxsize=1024)
-def place(tenant: str, scope: str, step: str | int | None, latch: bool, permissions: frozenset[str]) -> StepContext:  # noqa: FBT001
-    """A place in a conversation, remembered: every retry enters it again. The *tenant* was looked at before."""
-    if step is not None and not (type(step) is str and step.isascii() and step != "" and changes_in(step) == ""):
+def place(
+    tenant: str,
+    scope: str,
+    step: str | int | None,
+    latch: bool,  # noqa: FBT001
+    permissions: frozenset[str],  # noqa: FBT001, RUF100
+) -> StepContext:  # noqa: FBT001, RUF100
+    """A place in a conversation, remembered: every retry enters it again. The *tenant* was
+    looked at before.
+    """
+    if step is not None and not (
+        type(step) is str and step.isascii() and step != "" and changes_in(step) == ""
+    ):
         step = stable_part(step, "the step id")  # says what is wrong with it, if anything is
-    return StepContext(tenant=tenant, scope=_scope(scope), step=step, latch=latch, permissions=permissions, lasting=True)
+    return StepContext(
+        tenant=tenant,
+        scope=_scope(scope),
+        step=step,
+        latch=latch,
+        permissions=permissions,
+        lasting=True,
+    )
 
 
 @lru_cache(maxsize=1024)  # a conversation has many steps
@@ -85,7 +112,9 @@ here: ContextVar[StepContext | None] = ContextVar("effectonce_boundary", default
 
 
 def inside(effect: EffectRef, outer: StepContext | None) -> StepContext:
-    """Where a running tool's own guarded calls happen: a step of its effect, which is the same whenever the tool is run again."""
+    """Where a running tool's own guarded calls happen: a step of its effect, which is the same
+    whenever the tool is run again.
+    """
     return StepContext(
         tenant=effect.tenant,
         scope=effect.tool if outer is None else outer.scope,
@@ -107,11 +136,18 @@ class ContextScope(Generic[T]):
 
     def __enter__(self) -> Self:
         if self._token is not None:
-            raise RuntimeError(f"this {self.what} is already entered; make another with guard.{self.what}()")
+            raise RuntimeError(
+                f"this {self.what} is already entered; make another with guard.{self.what}()"
+            )
         self._token = self.variable.set(self._value)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         token, self._token = self._token, None
         if token is None:
             return
@@ -120,26 +156,33 @@ class ContextScope(Generic[T]):
             self.variable.reset(token)
         except ValueError:
             wrong = (
-                f"this {self.what} was entered in another task or thread, and is not left there. Enter and leave it in one function: "
-                f"a generator, such as a fixture or a dependency of a web framework, may be ended elsewhere than it was begun."
+                f"this {self.what} was entered in another task or thread, and is not left there."
+                " Enter and leave it in one function: a generator, such as a fixture or a"
+                " dependency of a web framework, may be ended elsewhere than it was begun."
             )
         else:
             if mixed_up:
-                self.variable.set(None)  # and not to what was before: it is not known whether that was left meanwhile
+                # and not to what was before: it is not known whether that was left meanwhile
+                self.variable.set(None)
                 wrong = (
-                    f"another {self.what} was entered in this one and not left, so calls may have been made in the place of the other. "
-                    f"Yield nothing inside a {self.what}: a generator goes on in the context of who asks it."
+                    f"another {self.what} was entered in this one and not left, so calls may have"
+                    f" been made in the place of the other. Yield nothing inside a {self.what}: a"
+                    " generator goes on in the context of who asks it."
                 )
         if wrong and error is None:  # else that one tells more
             raise RuntimeError(wrong)
         if WRAPPERS:
-            look(sys._getframe(1), error)  # noqa: SLF001  # there is no public way to ask who leaves it
+            # there is no public way to ask who leaves it
+            look(sys._getframe(1), error)  # noqa: SLF001
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.__exit__(kind, error, trace)
 
@@ -162,7 +205,9 @@ def at_ordinal(step: Step, tool: str, ordinal: int) -> Step:
 
 
 def stable(parts: Iterable[Part], where: str) -> tuple[str, ...]:
-    """Key parts as text; a part that changes on every attempt is a contract violation with its reason."""
+    """Key parts as text; a part that changes on every attempt is a contract violation with its
+    reason.
+    """
     checked = tuple(stable_part(part, where) for part in parts)
     if not checked:
         raise ContractViolation(f"{where} is empty. Nothing was sent.")
@@ -184,14 +229,22 @@ def _checked(part: Part, where: str, *, lasting: bool = False) -> str:
 
 
 def named(value: str | Stable, what: str) -> str:
-    """A tenant, a scope or a stream: a text that says something and stays. It may be random, as the ids of conversations are."""
+    """A tenant, a scope or a stream: a text that says something and stays. It may be random, as
+    the ids of conversations are.
+    """
     given = str(value.value) if isinstance(value, Stable) else value
-    if not isinstance(given, str) or len(given) == 0:  # type: ignore[redundant-expr]  # callers without a type checker
+    # callers without a type checker
+    if not isinstance(given, str) or len(given) == 0:  # type: ignore[redundant-expr]
         if what == "scope" and isinstance(given, int | UUID):
-            wrong = f"{what} is {given!r}, the id of something, and must be a text. Nothing was sent."
+            wrong = (
+                f"{what} is {given!r}, the id of something, and must be a text. Nothing was sent."
+            )
             raise ContractViolation(wrong, corrective_action=_AN_ID)
-        raise ContractViolation(f"{what} must be a text that says something, not {given!r}. Nothing was sent.")
-    text = str.__str__(given)  # what a subclass holds, not what it says or thinks that it is equal to
+        raise ContractViolation(
+            f"{what} must be a text that says something, not {given!r}. Nothing was sent."
+        )
+    # what a subclass holds, not what it says or thinks that it is equal to
+    text = str.__str__(given)
     if not isinstance(value, Stable):
         _checked(text, what, lasting=True)
     return writable(text, what)
@@ -200,16 +253,21 @@ def named(value: str | Stable, what: str) -> str:
 @lru_cache(maxsize=1024)  # one warning for each sort of value, and none for its repetition
 def _warn(what: str, found: str) -> None:
     LOG.warning(
-        "%s contains %s. It is taken as it is, because a refusal would stop the call. If it is made anew on every attempt, a retry is "
-        "another effect; and it is stored and shown in the clear. Use an id that stays, such as that of the account.",
+        "%s contains %s. It is taken as it is, because a refusal would stop the call. If it is made"
+        " anew on every attempt, a retry is another effect; and it is stored and shown in the"
+        " clear. Use an id that stays, such as that of the account.",
         what,
         found,
     )
 
 
 def flagged(value: str | Stable, what: str) -> str:
-    """The same for what a framework or an authentication hands over when it is too late to choose: taken, with a warning."""
-    text = named(value if isinstance(value, Stable) or not isinstance(value, str) else Stable(value), what)
+    """The same for what a framework or an authentication hands over when it is too late to
+    choose: taken, with a warning.
+    """
+    text = named(
+        value if isinstance(value, Stable) or not isinstance(value, str) else Stable(value), what
+    )
     found = "" if isinstance(value, Stable) else unstable_text(text)
     if found and found not in LASTING:
         _warn(what, found)
@@ -222,5 +280,7 @@ def writable(text: str, what: str) -> str:
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise ContractViolation(f"{what} is {text!r}, which cannot be written as UTF-8. Nothing was sent.") from None
+            raise ContractViolation(
+                f"{what} is {text!r}, which cannot be written as UTF-8. Nothing was sent."
+            ) from None
     return text

@@ -1,9 +1,11 @@
-"""What a tool does past its protected clients, as far as Python tells: sockets, threads, processes, tasks that outlive it.
+"""What a tool does past its protected clients, as far as Python tells: sockets, threads,
+processes, tasks that outlive it.
 
-A tool that declares `through=` sends only through protected clients. If it is seen to do anything else that could send, nothing is inferred
-from what those clients saw. Python reports it, in the thread and the context that act: by audit events, in 3.11 by functions of the standard
-library that are wrapped. Both are installed with the first such tool, and stay. Neither sees a connection that was open before, or a
-thread that was started before the tool.
+A tool that declares `through=` sends only through protected clients. If it is seen to do
+anything else that could send, nothing is inferred from what those clients saw. Python reports
+it, in the thread and the context that act: by audit events, in 3.11 by functions of the standard
+library that are wrapped. Both are installed with the first such tool, and stay. Neither sees a
+connection that was open before, or a thread that was started before the tool.
 """
 
 from __future__ import annotations
@@ -42,14 +44,19 @@ _ACTS: tuple[tuple[Any, str, str], ...] = (  # what raises these events
     (socket.socket, "connect_ex", "socket.connect"),
     (subprocess.Popen, "_execute_child", "subprocess.Popen"),
     (os, "system", "os.system"),
-    *((os, name, "os.posix_spawn") for name in ("posix_spawn", "posix_spawnp") if hasattr(os, name)),
+    *(
+        (os, name, "os.posix_spawn")
+        for name in ("posix_spawn", "posix_spawnp")
+        if hasattr(os, name)
+    ),
     *((os, name, "os.exec") for name in ("execv", "execve")),
     *((os, name, "os.fork") for name in ("fork", "forkpty") if hasattr(os, name)),
     (threading, "_start_new_thread", "_thread.start_new_thread"),
 )
 
 _PROTECTED: weakref.WeakSet[Any] = weakref.WeakSet()
-_KEYED: weakref.WeakSet[Any] = weakref.WeakSet()  # those of them that send the key of the running effect
+# those of them that send the key of the running effect
+_KEYED: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def note_protected(client: Any, *, keyed: bool) -> None:
@@ -65,17 +72,21 @@ def sends_the_key(client: Any) -> bool:
 
 
 def only_through(declared: Any) -> bool:
-    """Does a tool say that it sends only through protected clients? `"protected"`, or the clients, which are checked."""
+    """Does a tool say that it sends only through protected clients? `"protected"`, or the
+    clients, which are checked.
+    """
     if isinstance(declared, str):
         if declared != "protected":
-            raise ContractViolation(f"through={declared!r}: give 'protected', or a list of protected clients")
+            raise ContractViolation(
+                f"through={declared!r}: give 'protected', or a list of protected clients"
+            )
         return True
     clients = declared if isinstance(declared, list | tuple) else (declared,)
     for client in clients:
         if not isinstance(client, Hashable) or not attempt(_PROTECTED.__contains__, client):
             raise ContractViolation(
-                f"through={declared!r}: {type(client).__name__} is not protected, so what it sends is not seen. Give what "
-                f"effectonce.http.client.protect(client) returns."
+                f"through={declared!r}: {type(client).__name__} is not protected, so what it sends"
+                " is not seen. Give what effectonce.http.client.protect(client) returns."
             )
     return bool(clients)
 
@@ -86,7 +97,8 @@ def install() -> None:
     if sys.version_info >= (3, 12):
         sys.addaudithook(_heard)
         return
-    # In 3.11 a thread may be refused its tracer (coverage, a debugger) wherever any audit hook is installed, and ends.
+    # In 3.11 a thread may be refused its tracer (coverage, a debugger) wherever any audit hook
+    # is installed, and ends.
     for owner, name, event in _ACTS:
         setattr(owner, name, _reporting(event, getattr(owner, name)))
 

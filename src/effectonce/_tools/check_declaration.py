@@ -1,11 +1,13 @@
 """A declaration is checked, not believed: does a tool use the help that it declares?
 
-`downstream="key"` helps only if the key is sent, `"transaction"` only if the work is done on the lent connection. Both have to be read from
-`current_effect()` first, so it is noticed which attempts did. An attempt that did not is judged as `downstream="none"`: if it ends without
-an answer, it is in doubt, and is not sent again.
+`downstream="key"` helps only if the key is sent, `"transaction"` only if the work is done on the
+lent connection. Both have to be read from `current_effect()` first, so it is noticed which
+attempts did. An attempt that did not is judged as `downstream="none"`: if it ends without an
+answer, it is in doubt, and is not sent again.
 
-A tool that was seen to use it in this process, whose own code reads it, or names a protected client that sends it, keeps its word: an attempt
-of such a tool that ended before it read its key had not come to the request yet. Most tools look something up first.
+A tool that was seen to use it in this process, whose own code reads it, or names a protected
+client that sends it, keeps its word: an attempt of such a tool that ended before it read its key
+had not come to the request yet. Most tools look something up first.
 """
 
 from __future__ import annotations
@@ -29,13 +31,20 @@ from effectonce.effect import OVER, Effect
 from effectonce.policy import Contract
 
 _ADVICE = {
-    Capability.KEY: "never read its key, so the downstream cannot recognise a second request. Send current_effect().downstream_key "
-    "with the request, or send it through a client of effectonce.http.client.protect(); otherwise declare downstream='none'. "
-    "Until it reads its key, a call without an answer is in doubt and is not sent again",
-    Capability.TRANSACTION: "never used its connection, so what it did is not in the transaction of its record. Write through "
-    "current_effect().connection, or declare what the downstream really offers",
-    Capability.PROBE: "has no probe, so nothing can be asked and a call without an answer stays in doubt. Register one with "
-    "@{tool}.probe, or declare downstream='none'",
+    Capability.KEY: (
+        "never read its key, so the downstream cannot recognise a second request. Send"
+        " current_effect().downstream_key with the request, or send it through a client of"
+        " effectonce.http.client.protect(); otherwise declare downstream='none'. Until it reads its"
+        " key, a call without an answer is in doubt and is not sent again"
+    ),
+    Capability.TRANSACTION: (
+        "never used its connection, so what it did is not in the transaction of its record. Write"
+        " through current_effect().connection, or declare what the downstream really offers"
+    ),
+    Capability.PROBE: (
+        "has no probe, so nothing can be asked and a call without an answer stays in doubt."
+        " Register one with @{tool}.probe, or declare downstream='none'"
+    ),
 }
 _USED = {Capability.KEY: "key", Capability.TRANSACTION: "connection"}
 _READ_AS = {
@@ -47,21 +56,33 @@ _READ_AS = {
 class DeclarationCheck:
     """What was seen of one tool's declaration in this process."""
 
-    def __init__(self, contract: Contract, function: Callable[..., Any], *, has_probe: bool) -> None:
+    def __init__(
+        self, contract: Contract, function: Callable[..., Any], *, has_probe: bool
+    ) -> None:
         self._tool, self._capability = contract.name, contract.downstream.capability
         relies = GUARANTEES[contract.kind, self._capability].resend is Resend.WINDOW
         self._checks_key = self._capability is Capability.KEY and relies
-        self._needs = _USED.get(self._capability, "") if relies or self._capability is Capability.TRANSACTION else ""
+        self._needs = (
+            _USED.get(self._capability, "")
+            if relies or self._capability is Capability.TRANSACTION
+            else ""
+        )
         self._missing_probe = self._capability is Capability.PROBE and not has_probe
         self._through, self._inferred = contract.through, contract.inferred
         self.announces = announces(function)
         if self._through or self.announces:
             install()
-        self._seen, self._warned = bool(self._needs) and _keeps_its_word(function, self._needs), False
-        self._unaided: tuple[Terms, Terms] | None = None  # the declared terms, and the same without the help
+        self._seen, self._warned = (
+            bool(self._needs) and _keeps_its_word(function, self._needs),
+            False,
+        )
+        # the declared terms, and the same without the help
+        self._unaided: tuple[Terms, Terms] | None = None
 
     def __call__(self, effect: Effect, answer: Answer) -> Answer:
-        """The answer of an attempt; an error of one that did not use what its tool declares says so."""
+        """The answer of an attempt; an error of one that did not use what its tool declares says
+        so.
+        """
         if self._missing_probe and not self._warned:
             self._warn()
         if effect.used:
@@ -74,11 +95,17 @@ class DeclarationCheck:
                 self._warn()
         elif isinstance(answer, Raised):
             unaided = bool(self._needs) and not self._seen
-            return Raised(answer.error, unaided, self._witnessed(effect)) if self._inferred or unaided else answer
+            return (
+                Raised(answer.error, unaided, self._witnessed(effect))
+                if self._inferred or unaided
+                else answer
+            )
         return answer
 
     def _witnessed(self, effect: Effect) -> Seen | None:
-        """What left during an attempt that failed. It is all that did if its tool says so, and was not seen to do anything else."""
+        """What left during an attempt that failed. It is all that did if its tool says so, and
+        was not seen to do anything else.
+        """
         if not self._inferred:
             return None
         if not (self._through or self.announces):
@@ -103,29 +130,44 @@ class DeclarationCheck:
         if not (self._checks_key and self._warned and not self._seen):
             return declared
         if self._unaided is None or self._unaided[0] is not declared:
-            self._unaided = declared, structs.replace(declared, downstream=Capability.NONE, resend_s=0.0)
+            self._unaided = (
+                declared,
+                structs.replace(declared, downstream=Capability.NONE, resend_s=0.0),
+            )
         return self._unaided[1]
 
 
 def announces(function: Callable[..., Any]) -> bool:
-    """Does it say itself when it sends? Both names in one place: others have an attribute that is called so, too."""
+    """Does it say itself when it sends? Both names in one place: others have an attribute that
+    is called so, too.
+    """
     return _reads(function, frozenset({"sending"}), beside=frozenset({"current_effect"}))
 
 
 def names_of(function: Callable[..., Any], levels: int = 2) -> dict[tuple[str, str], Any]:
-    """What the code of a function, or of those of its module that it names, reads from its module: by module and name."""
+    """What the code of a function, or of those of its module that it names, reads from its
+    module: by module and name.
+    """
     inner = inspect.unwrap(function.func if isinstance(function, partial) else function)
     code, module = getattr(inner, "__code__", None), getattr(inner, "__globals__", {})
     if not isinstance(code, CodeType):
         return {}
-    here = {(inner.__module__, name): module[name] for name in sorted(_globals(code)) if name in module}
+    here = {
+        (inner.__module__, name): module[name] for name in sorted(_globals(code)) if name in module
+    }
     helpers = [each for each in here.values() if _helps(each, module)] if levels > 0 else []
-    return here | {place: thing for helper in helpers for place, thing in names_of(helper, levels - 1).items()}
+    return here | {
+        place: thing for helper in helpers for place, thing in names_of(helper, levels - 1).items()
+    }
 
 
 def _helps(thing: Any, module: Mapping[str, Any]) -> bool:
     """Is it a function of this module, and no tool with a declaration of its own?"""
-    return inspect.isfunction(thing) and thing.__globals__ is module and not hasattr(thing, "__effectonce_tool__")
+    return (
+        inspect.isfunction(thing)
+        and thing.__globals__ is module
+        and not hasattr(thing, "__effectonce_tool__")
+    )
 
 
 def _globals(code: CodeType) -> set[str]:
@@ -134,7 +176,9 @@ def _globals(code: CodeType) -> set[str]:
 
 
 def _keeps_its_word(function: Callable[..., Any], need: str) -> bool:
-    return _reads(function, _READ_AS[need]) or (need == "key" and any(sends_the_key(each) for each in _named_by(function)))
+    return _reads(function, _READ_AS[need]) or (
+        need == "key" and any(sends_the_key(each) for each in _named_by(function))
+    )
 
 
 def _named_by(function: Callable[..., Any]) -> list[Any]:
@@ -144,12 +188,22 @@ def _named_by(function: Callable[..., Any]) -> list[Any]:
     if not isinstance(code, CodeType):
         return []
     module = getattr(inner, "__globals__", {})
-    cells = [attempt(getattr, cell, "cell_contents") for cell in getattr(inner, "__closure__", None) or ()]
+    cells = [
+        attempt(getattr, cell, "cell_contents")
+        for cell in getattr(inner, "__closure__", None) or ()
+    ]
     return [*(module[name] for name in _names(code) if name in module), *cells]
 
 
-def _reads(function: Callable[..., Any], names: frozenset[str], levels: int = 2, beside: frozenset[str] = frozenset()) -> bool:
-    """Does the code of a function, or of those of its module that it names, read one of these attributes? And name what is *beside*?"""
+def _reads(
+    function: Callable[..., Any],
+    names: frozenset[str],
+    levels: int = 2,
+    beside: frozenset[str] = frozenset(),
+) -> bool:
+    """Does the code of a function, or of those of its module that it names, read one of these
+    attributes? And name what is *beside*?
+    """
     while isinstance(function, partial):
         function = function.func
     code = getattr(inspect.unwrap(function), "__code__", None)
@@ -159,7 +213,11 @@ def _reads(function: Callable[..., Any], names: frozenset[str], levels: int = 2,
     if named & names and named >= beside:
         return True
     module = getattr(inspect.unwrap(function), "__globals__", {})
-    helpers = [each for name in named if inspect.isfunction(each := module.get(name)) and each.__globals__ is module]
+    helpers = [
+        each
+        for name in named
+        if inspect.isfunction(each := module.get(name)) and each.__globals__ is module
+    ]
     return levels > 0 and any(_reads(helper, names, levels - 1, beside) for helper in helpers)
 
 

@@ -1,4 +1,6 @@
-"""Errors of ours as they leave the package: short enough for one screen, and with a command that runs as it is printed."""
+"""Errors of ours as they leave the package: short enough for one screen, and with a command that
+runs as it is printed.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,14 @@ from typing import TypeVar
 from effectonce.errors import EffectOnceError, InDoubt
 
 E = TypeVar("E", bound=EffectOnceError)
-_HERE = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120  # the package; pathlib takes long to import
+# the package; pathlib takes long to import
+_HERE = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120
 
 
 def brief(error: E, where: str) -> E:
-    """The same error without the frames of this package, which say nothing to who called it. *where* is its store, as a command has it."""
+    """The same error without the frames of this package, which say nothing to who called it.
+    *where* is its store, as a command has it.
+    """
     if isinstance(error, InDoubt):
         error.look_up(where)
     return error.with_traceback(_without_ours(error.__traceback__))
@@ -25,4 +30,8 @@ def _without_ours(trace: TracebackType | None) -> TracebackType | None:
     rest = _without_ours(trace.tb_next)
     if trace.tb_frame.f_code.co_filename.startswith(_HERE):
         return rest
-    return trace if rest is trace.tb_next else TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
+    return (
+        trace
+        if rest is trace.tb_next
+        else TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
+    )

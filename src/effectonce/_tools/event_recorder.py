@@ -1,7 +1,9 @@
-"""What the driver performs, reported as events: an op and its reply go in, events come out, for one call at a time.
+"""What the driver performs, reported as events: an op and its reply go in, events come out, for
+one call at a time.
 
-A watched tool drives the same flow by the same performer; `heard` stands between them, passes everything on, and is the same for sync and
-async. What an op means for the effect is reported when its reply is there, never before.
+A watched tool drives the same flow by the same performer; `heard` stands between them, passes
+everything on, and is the same for sync and async. What an op means for the effect is reported
+when its reply is there, never before.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ from effectonce._tools.observers import Observers
 from effectonce.observe.events import Event, ended, given_up, suppressed
 
 T = TypeVar("T")
-_ASIDE = frozenset({ReadCell, WriteCell, ListCells, Attest})  # these say nothing about how the call goes on
+# these say nothing about how the call goes on
+_ASIDE = frozenset({ReadCell, WriteCell, ListCells, Attest})
 _WAITS = (Unavailable, Busy, Latched)  # after one of these, a pause is not for another attempt
 
 
@@ -99,7 +102,16 @@ class EventRecorder:
     def tell(self, name: str, **data: Any) -> None:
         facts = self.facts
         if facts.watch.of(name):
-            facts.watch.emit(Event(name=name, at=facts.clock(), tool=facts.tool, kind=facts.kind, effect=self.ref, **data))
+            facts.watch.emit(
+                Event(
+                    name=name,
+                    at=facts.clock(),
+                    tool=facts.tool,
+                    kind=facts.kind,
+                    effect=self.ref,
+                    **data,
+                )
+            )
 
     # ------------------------------------------------------------ the call
 
@@ -117,15 +129,27 @@ class EventRecorder:
         self._call(end.outcome, end.error, end.age_s)
 
     def cut(self, error: BaseException) -> None:
-        """The call ended by an error that no flow knows: the caller was cancelled, or made a mistake, which is raised."""
+        """The call ended by an error that no flow knows: the caller was cancelled, or made a
+        mistake, which is raised.
+        """
         stopped = isinstance(error, GeneratorExit)  # from outside: why, only the caller knows
-        self._call("refused" if isinstance(error, Exception) else "cancelled", "" if stopped else type(error).__name__)
+        self._call(
+            "refused" if isinstance(error, Exception) else "cancelled",
+            "" if stopped else type(error).__name__,
+        )
 
     def _call(self, outcome: str, error: str, age_s: float | None = None) -> None:
         took_s = self.facts.now() - self._started
         if self.workflow:
             self.tell("workflow", outcome=outcome, error=error, duration_s=took_s)
-        self.tell("call", outcome=outcome, error=error, attempt=self.attempts, duration_s=took_s, age_s=age_s)
+        self.tell(
+            "call",
+            outcome=outcome,
+            error=error,
+            attempt=self.attempts,
+            duration_s=took_s,
+            age_s=age_s,
+        )
 
     # ------------------------------------------------------------ ops
 
@@ -158,13 +182,21 @@ class EventRecorder:
                 self.verdict, self.error = None, ""
             case Raised(error):
                 self._failing = True
-                self.verdict, self.error = self._judged(reply, in_transaction=in_transaction), type(error).__name__
+                self.verdict, self.error = (
+                    self._judged(reply, in_transaction=in_transaction),
+                    type(error).__name__,
+                )
             case NotStarted(error):
                 self.attempts -= 1
-                self.verdict, self.error = UNKNOWN.but(certainty=Certainty.NOT_SENT), type(error).__name__
+                self.verdict, self.error = (
+                    UNKNOWN.but(certainty=Certainty.NOT_SENT),
+                    type(error).__name__,
+                )
             case Unconfirmed(_, error) | Unavailable(error):
                 sure = isinstance(reply, Unavailable)
-                self.verdict = UNKNOWN.but(certainty=Certainty.NOT_SENT if sure else Certainty.AMBIGUOUS)
+                self.verdict = UNKNOWN.but(
+                    certainty=Certainty.NOT_SENT if sure else Certainty.AMBIGUOUS
+                )
                 self.error = type(error).__name__
             case _:
                 self.verdict, self.error = UNKNOWN.but(certainty=Certainty.NOT_SENT), "LeaseLost"
@@ -178,13 +210,24 @@ class EventRecorder:
         if key and not in_transaction and of_another(reply.error, key):
             return UNKNOWN
         repeatable = self.facts.resend_s > 0 and not reply.unaided
-        return of_attempt(self.facts.classify(reply.error), reply.seen, in_transaction=in_transaction, repeatable=repeatable)
+        return of_attempt(
+            self.facts.classify(reply.error),
+            reply.seen,
+            in_transaction=in_transaction,
+            repeatable=repeatable,
+        )
 
     def _emit_verdict(self, name: str, **data: Any) -> None:
         if self.verdict is None:
             self.tell(name, **data)
         else:
-            self.tell(name, error=self.error, bucket=self.verdict.bucket, certainty=self.verdict.certainty, **data)
+            self.tell(
+                name,
+                error=self.error,
+                bucket=self.verdict.bucket,
+                certainty=self.verdict.certainty,
+                **data,
+            )
 
     def _probed(self, reply: Any, took_s: float) -> None:
         match reply:
@@ -205,7 +248,9 @@ class EventRecorder:
     def _stored(self, op: Op[Any], reply: Any, took_s: float) -> None:
         name, lost = operation(op), isinstance(reply, Unavailable)
         error = trouble(reply.error) if lost else ""
-        self.tell("store", operation=name, duration_s=took_s, error=error, dependency=self.facts.system)
+        self.tell(
+            "store", operation=name, duration_s=took_s, error=error, dependency=self.facts.system
+        )
         if lost:
             self.tell("store_error", operation=name, duration_s=took_s, error=error)
         if isinstance(op, Together) and not lost:

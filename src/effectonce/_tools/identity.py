@@ -1,7 +1,9 @@
-"""Which effect a call is: the one place where a tenant, a scope, a place, a tool and its arguments become a key and a `Request`.
+"""Which effect a call is: the one place where a tenant, a scope, a place, a tool and its
+arguments become a key and a `Request`.
 
-Guarded tools, the tools of agents, MCP and HTTP find the place of a call in their own ways, and say what a repeat has to match. None of
-them makes a key: two calls are one effect by the rules of this file alone. `tests/integrations/golden_identities.txt` pins what it makes.
+Guarded tools, the tools of agents, MCP and HTTP find the place of a call in their own ways, and
+say what a repeat has to match. None of them makes a key: two calls are one effect by the rules
+of this file alone. `tests/integrations/golden_identities.txt` pins what it makes.
 """
 
 from __future__ import annotations
@@ -9,12 +11,23 @@ from __future__ import annotations
 from msgspec import Struct
 
 from effectonce._core.guarantees import Terms
-from effectonce._core.keys import AtOrdinal, AtStep, ByContent, ByName, InSequence, Place, effect_key, latch_key
+from effectonce._core.keys import (
+    AtOrdinal,
+    AtStep,
+    ByContent,
+    ByName,
+    InSequence,
+    Place,
+    effect_key,
+    latch_key,
+)
 from effectonce._core.record import Request
 
 
 class Identity(Struct, frozen=True):
-    """A call without its place: whose it is, in which conversation, of which tool, and what it asks for."""
+    """A call without its place: whose it is, in which conversation, of which tool, and what it
+    asks for.
+    """
 
     tenant: str
     scope: str
@@ -35,7 +48,9 @@ class Identity(Struct, frozen=True):
         latched: bool = False,
         shown: tuple[str, str] | None = None,
     ) -> Request:
-        """The request for the effect at *place*. A repeat has to match *fingerprint*; *shown* are the scope and step for people."""
+        """The request for the effect at *place*. A repeat has to match *fingerprint*; *shown*
+        are the scope and step for people.
+        """
         scope = step = latch = after = ""
         match place:
             case AtStep() | AtOrdinal():
@@ -53,4 +68,6 @@ class Identity(Struct, frozen=True):
                 pass
         if shown is not None:
             scope, step = shown
-        return Request(self.key(place), fingerprint, terms, self.tenant, scope, step, arguments, latch, after)
+        return Request(
+            self.key(place), fingerprint, terms, self.tenant, scope, step, arguments, latch, after
+        )

@@ -1,4 +1,6 @@
-"""The events of a tool's calls. Imported with the first observer: without one, a call pays for nothing of this."""
+"""The events of a tool's calls. Imported with the first observer: without one, a call pays for
+nothing of this.
+"""
 
 from __future__ import annotations
 
@@ -39,32 +41,42 @@ def facts_of(tool: Any) -> CallFacts:
 
 def _system(store: Any) -> str:
     """The kind of store, by the name that OpenTelemetry has for it."""
-    name = type(getattr(store, "_store", store)).__name__.removesuffix("Store").lower()  # below a seal
+    # below a seal
+    name = type(getattr(store, "_store", store)).__name__.removesuffix("Store").lower()
     return {"postgres": "postgresql"}.get(name, name)
 
 
 def _digests(tool: Any, call: Prepared) -> dict[str, str]:
-    """One for each argument that counts. Only under a secret: a bare digest of a card number tells as much as the number itself."""
+    """One for each argument that counts. Only under a secret: a bare digest of a card number
+    tells as much as the number itself.
+    """
     digests: dict[str, str] | None = attempt(_each, tool, call) if tool.house.secret else None
-    return digests or {}  # a request of HTTP or a step of a workflow has other arguments than its tool
+    # a request of HTTP or a step of a workflow has other arguments than its tool
+    return digests or {}
 
 
 def _each(tool: Any, call: Prepared) -> dict[str, str]:
     arguments, secret = tool.signature.bind(call.args, call.kwargs), tool.house.secret
     return {
-        name: derive("argument", tool.contract.name, name, canonical(arguments[name]), secret=secret)[:DIGEST_LENGTH]
+        name: derive(
+            "argument", tool.contract.name, name, canonical(arguments[name]), secret=secret
+        )[:DIGEST_LENGTH]
         for name in tool.signature.matched
     }
 
 
 class CallEvents:
-    """The events of the calls of one tool. Its flows are wrapped; what they ask for and what they return stays the same."""
+    """The events of the calls of one tool. Its flows are wrapped; what they ask for and what
+    they return stays the same.
+    """
 
     def __init__(self, tool: Any) -> None:
         self._facts, self._steps = facts_of(tool), tool.terms.steps
 
     def of_call(self, flow: Flow[Ending], prepared: Prepared) -> Flow[Ending]:
-        return heard_call(flow, EventRecorder(self._facts, prepared.ref, prepared, workflow=self._steps))
+        return heard_call(
+            flow, EventRecorder(self._facts, prepared.ref, prepared, workflow=self._steps)
+        )
 
     def of_refusal(self, error: ContractViolation) -> None:
         """A call that was refused before it had a key."""
@@ -108,7 +120,9 @@ def watched_aread(tool: Any, read: Retrier) -> Callable[..., Any]:
 
     async def call(*args: Any, **kwargs: Any) -> Any:
         flow, store = _reading(read, facts)
-        ended = await adrive_call(flow, AsyncPlain(store, functools.partial(tool.function, *args, **kwargs)))
+        ended = await adrive_call(
+            flow, AsyncPlain(store, functools.partial(tool.function, *args, **kwargs))
+        )
         try:
             return concluded(ended, name, read=True)
         except EffectOnceError as error:

@@ -1,4 +1,6 @@
-"""The observers of what happens to the effects of a guard. Mostly there are none: then nothing is reported, and no call pays for it."""
+"""The observers of what happens to the effects of a guard. Mostly there are none: then nothing
+is reported, and no call pays for it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ Observer: TypeAlias = "Callable[[Event], object]"
 class Observers:
     """The observers of one guard, and the dependencies that its tools call.
 
-    An observer may say what it wants to hear of: `events`, a set of names. And whether it wants digests of arguments: `digests`.
+    An observer may say what it wants to hear of: `events`, a set of names. And whether it wants
+    digests of arguments: `digests`.
     """
 
     def __init__(self) -> None:
@@ -41,11 +44,18 @@ class Observers:
 
     def add(self, observer: Observer) -> None:
         if isinstance(observer, type):  # it would be made anew for each event, and report nothing
-            raise ContractViolation(f"{observer!r} is a class: give an object of it, {observer.__name__}(...)")
+            raise ContractViolation(
+                f"{observer!r} is a class: give an object of it, {observer.__name__}(...)"
+            )
         if not callable(observer):
-            raise ContractViolation(f"{observer!r} cannot be called with events: give a function of one event")
+            raise ContractViolation(
+                f"{observer!r} cannot be called with events: give a function of one event"
+            )
         if is_async(observer):
-            raise ContractViolation(f"{observer!r} is async, and would not be awaited: give a def that hands the work over")
+            raise ContractViolation(
+                f"{observer!r} is async, and would not be awaited: give a def that hands the work"
+                " over"
+            )
         self.observers = (*self.observers, observer)
         self.digests = self.digests or getattr(observer, "digests", False)
         self._by_name = {}
@@ -72,11 +82,16 @@ class Observers:
 
     def of(self, name: str) -> tuple[Observer, ...]:
         """Who wants to hear of events of this name."""
-        by_name = self._by_name  # looked at once: an observer that comes meanwhile begins with another one
+        # looked at once: an observer that comes meanwhile begins with another one
+        by_name = self._by_name
         known = by_name.get(name)
         if known is None:
             wants = [getattr(observer, "events", None) for observer in self.observers]
-            known = tuple(o for o, names in zip(self.observers, wants, strict=True) if names is None or name in names)
+            known = tuple(
+                o
+                for o, names in zip(self.observers, wants, strict=True)
+                if names is None or name in names
+            )
             by_name[name] = known
         return known
 
@@ -95,14 +110,20 @@ class Observers:
     def _ask(self, observer: Observer, act: Callable[..., object], *args: object) -> None:
         try:
             act(*args)
-        except Exception as error:  # noqa: BLE001  # the observer's own; what was reported has still happened
+        except Exception as error:  # noqa: BLE001
+            # the observer's own; what was reported has still happened
             self._failed(observer, error)
 
     def _failed(self, observer: Observer, error: Exception) -> None:
         kind = getattr(observer, "__qualname__", type(observer).__qualname__)
         self.failures[kind] += 1
         if self.failures[kind] == 1:
-            LOG.warning("the observer %s failed, which is logged once and counted: %r", kind, error, exc_info=error)
+            LOG.warning(
+                "the observer %s failed, which is logged once and counted: %r",
+                kind,
+                error,
+                exc_info=error,
+            )
 
 
 def _moved(watch: Observers, dependency: str, _old: Any, new: Any, stats: Any) -> None:
@@ -115,7 +136,15 @@ _RESOLUTIONS = {Confirm: "happened", Refute: "not_happened", Rearm: "retried"}
 def settled(watch: Observers, op: Confirm | Refute | Rearm, before: Record) -> None:
     """A person has spoken."""
     age_s = max(0.0, time.time() - before.decided_at) if before.decided_at else None
-    notify_of(watch, "settled", before, outcome=_RESOLUTIONS[type(op)], by=op.by, reason=op.reason, age_s=age_s)
+    notify_of(
+        watch,
+        "settled",
+        before,
+        outcome=_RESOLUTIONS[type(op)],
+        by=op.by,
+        reason=op.reason,
+        age_s=age_s,
+    )
 
 
 def notify_of(watch: Observers, name: str, record: Record, **data: Any) -> None:
@@ -135,7 +164,9 @@ def tidied(watch: Observers, swept: Swept) -> None:
 
 
 def tell(watch: Observers, **data: Any) -> None:
-    """Report something that no flow knows of: the fields of an `Event`, but for the time. Without observers it does nothing."""
+    """Report something that no flow knows of: the fields of an `Event`, but for the time.
+    Without observers it does nothing.
+    """
     if watch.observers:
         from effectonce.observe.events import Event
 

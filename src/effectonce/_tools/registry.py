@@ -1,7 +1,8 @@
-"""Tools by their names. A name is part of every key, so two functions of one name would replay each other's results.
+"""Tools by their names. A name is part of every key, so two functions of one name would replay
+each other's results.
 
-A function takes the place of an older one of the same module and name, unless the source, as it is now, has them both: then the file was not
-edited and read again, and two tools share a name.
+A function takes the place of an older one of the same module and name, unless the source, as it
+is now, has them both: then the file was not edited and read again, and two tools share a name.
 """
 
 from __future__ import annotations
@@ -23,27 +24,33 @@ _elsewhere: WeakValueDictionary[tuple[Hashable, str], GuardedTool] = WeakValueDi
 
 
 def register(tools: dict[str, GuardedTool], tool: GuardedTool, keys: Hashable) -> None:
-    """Add a tool, or put it in the place of an older one that is the same function. *keys* are equal for guards that share keys."""
+    """Add a tool, or put it in the place of an older one that is the same function. *keys* are
+    equal for guards that share keys.
+    """
     name = tool.contract.name
     if name == "<lambda>":
-        raise ContractViolation("a lambda has no name that could be part of a key: give it name='...'")
+        raise ContractViolation(
+            "a lambda has no name that could be part of a key: give it name='...'"
+        )
     known = tools.get(name)
     if known is not None and _home(known.function) != _home(tool.function):
         raise ContractViolation(
             f"two tools are called {name!r}: {_home(known.function)} and {_home(tool.function)}. "
-            f"Give one of them name='...': the name is part of every key."
+            "Give one of them name='...': the name is part of every key."
         )
     lines = () if known is None else _both_written(known.function, tool.function)
     if lines:
         raise ContractViolation(
-            f"two tools are called {name!r}: {_home(tool.function)} is written twice, on lines {' and '.join(map(str, lines))}. In one step, "
-            f"with the same arguments, the second would not be run and get the result of the first. "
-            f"Give one of them name='...': the name is part of every key."
+            f"two tools are called {name!r}: {_home(tool.function)} is written twice, on lines"
+            f" {' and '.join(map(str, lines))}. In one step, with the same arguments, the second"
+            " would not be run and get the result of the first. Give one of them name='...': the"
+            " name is part of every key."
         )
     if known is not None and not _carry_the_same(known.function, tool.function):
         raise ContractViolation(
-            f"{name!r} was made before with other captured values: both would share keys and replay each other's results. "
-            f"Give each its own name='...', or pass what differs as an argument."
+            f"{name!r} was made before with other captured values: both would share keys and replay"
+            " each other's results. Give each its own name='...', or pass what differs as an"
+            " argument."
         )
     _warn_of_suspects(tool)
     _warn_of_another(tool, _elsewhere.get((keys, name), tool))
@@ -53,12 +60,18 @@ def register(tools: dict[str, GuardedTool], tool: GuardedTool, keys: Hashable) -
 def _warn_of_another(tool: GuardedTool, other: GuardedTool) -> None:
     """Two guards on one store are one, as far as names go."""
     mine, its = _home(tool.function), _home(other.function)
-    # What runs the tools of a framework is ours, whatever those are called, and has one home for sync and one for async.
+    # What runs the tools of a framework is ours, whatever those are called, and has one home for
+    # sync and one for async.
     ours = any(home.startswith("effectonce.") for home in (mine, its))
-    if other.house is not tool.house and (mine != its or _both_written(other.function, tool.function)) and not ours:
+    if (
+        other.house is not tool.house
+        and (mine != its or _both_written(other.function, tool.function))
+        and not ours
+    ):
         LOG.warning(
-            "two guards on one store have a tool called %r: %s and %s. In one step, with the same arguments, the second is not run and gets "
-            "the result of the first. Give one of them name='...': the name is part of every key.",
+            "two guards on one store have a tool called %r: %s and %s. In one step, with the same"
+            " arguments, the second is not run and gets the result of the first. Give one of them"
+            " name='...': the name is part of every key.",
             tool.contract.name,
             its,
             mine,
@@ -66,7 +79,9 @@ def _warn_of_another(tool: GuardedTool, other: GuardedTool) -> None:
 
 
 def tool_of(function: Any) -> GuardedTool | None:
-    """The tool that *function* is, None if it is none. A wrapper around one would be skipped, so that is refused."""
+    """The tool that *function* is, None if it is none. A wrapper around one would be skipped, so
+    that is refused.
+    """
     tool = getattr(function, "__effectonce_tool__", None)
     if not isinstance(tool, GuardedTool):
         return None
@@ -74,11 +89,14 @@ def tool_of(function: Any) -> GuardedTool | None:
     if inspect.ismethod(function):
         wrong = f"{name} is a method here, and its object would be left out"
     elif getattr(function, "__wrapped__", None) is not tool.function:
-        wrong = f"{name} is decorated once more above the guard, and that decorator would be skipped"
+        wrong = (
+            f"{name} is decorated once more above the guard, and that decorator would be skipped"
+        )
     else:
         return tool
     raise ContractViolation(
-        f"{wrong}. Nothing was sent. Put the guard's decorator on top, around a function, or call {name} in a function of your own."
+        f"{wrong}. Nothing was sent. Put the guard's decorator on top, around a function, or call"
+        f" {name} in a function of your own."
     )
 
 
@@ -86,8 +104,9 @@ def _warn_of_suspects(tool: GuardedTool) -> None:
     """Tell of fields that may make a retry another effect, when the tool is made."""
     for field, what in tool.signature.suspects().items():
         LOG.warning(
-            "%s: %s looks like %s and is in the key: a retry that makes it anew is another effect. Pass it as an argument of its own "
-            "that is volatile, or vouch for it with identity=[Stable(%r), ...].",
+            "%s: %s looks like %s and is in the key: a retry that makes it anew is another effect."
+            " Pass it as an argument of its own that is volatile, or vouch for it with"
+            " identity=[Stable(%r), ...].",
             tool.contract.name,
             field,
             what,
@@ -99,13 +118,25 @@ def _warn_of_suspects(tool: GuardedTool) -> None:
 
 
 def _both_written(one: Callable[..., Any], other: Callable[..., Any]) -> tuple[int, ...]:
-    """The lines of both, if the source, as it is now, has both. One that was edited and read again has the newer one only."""
+    """The lines of both, if the source, as it is now, has both. One that was edited and read
+    again has the newer one only.
+    """
     mine, its = _code(one), _code(other)
-    if mine is None or its is None or mine.co_filename != its.co_filename or mine.co_firstlineno == its.co_firstlineno:
+    if (
+        mine is None
+        or its is None
+        or mine.co_filename != its.co_filename
+        or mine.co_firstlineno == its.co_firstlineno
+    ):
         return ()
     linecache.checkcache(mine.co_filename)
     try:
-        source = compile("".join(linecache.getlines(mine.co_filename)), mine.co_filename, "exec", dont_inherit=True)
+        source = compile(
+            "".join(linecache.getlines(mine.co_filename)),
+            mine.co_filename,
+            "exec",
+            dont_inherit=True,
+        )
     except (SyntaxError, ValueError):
         return ()
     both = {_written(mine), _written(its)} <= {_written(code) for code in _codes(source)}
@@ -131,8 +162,14 @@ def _code(function: Callable[..., Any]) -> CodeType | None:
     return code if isinstance(code, CodeType) else None
 
 
-def _carry_the_same(one: Callable[..., Any], other: Callable[..., Any], seen: frozenset[tuple[int, int]] = frozenset()) -> bool:
-    """Do two functions carry the same values along? Tools from a factory, or methods of several objects, differ only in these."""
+def _carry_the_same(
+    one: Callable[..., Any],
+    other: Callable[..., Any],
+    seen: frozenset[tuple[int, int]] = frozenset(),
+) -> bool:
+    """Do two functions carry the same values along? Tools from a factory, or methods of several
+    objects, differ only in these.
+    """
     mine, its = _captured(one), _captured(other)
     return len(mine) == len(its) and all(
         _is_same(was, now, seen) or (now is _UNFILLED and getattr(was, "__wrapped__", None) is one)
@@ -162,7 +199,9 @@ def _content(cell: CellType) -> Any:
 
 
 def _is_same(mine: Any, its: Any, seen: frozenset[tuple[int, int]]) -> bool:
-    """One object; or equal and plain; or a function that is written once. Nothing else is compared: it might not want to be."""
+    """One object; or equal and plain; or a function that is written once. Nothing else is
+    compared: it might not want to be.
+    """
     if mine is its or (id(mine), id(its)) in seen:
         return True
     if type(mine) is not type(its):

@@ -1,11 +1,14 @@
-"""Tools that declare `separate_dispatch` and enter `sending()`: their record says *dispatched* when something is about to leave.
+"""Tools that declare `separate_dispatch` and enter `sending()`: their record says *dispatched*
+when something is about to leave.
 
-The flow asks for its dispatch before it runs the tool, as ever. For these tools the performer holds that write back. It is written when the
-tool enters `sending()`, or when a protected client is about to send what may change something. So a process that is killed before that leaves
-a record that was only claimed, and the next call runs the tool. If the tool ends without either, the write is made up for before its end is
-written down; an attempt that sent nothing needs none.
+The flow asks for its dispatch before it runs the tool, as ever. For these tools the performer
+holds that write back. It is written when the tool enters `sending()`, or when a protected client
+is about to send what may change something. So a process that is killed before that leaves a
+record that was only claimed, and the next call runs the tool. If the tool ends without either,
+the write is made up for before its end is written down; an attempt that sent nothing needs none.
 
-Only the first send of an effect is held back. Where an earlier one may have landed, the record says so already.
+Only the first send of an effect is held back. Where an earlier one may have landed, the record
+says so already.
 """
 
 from __future__ import annotations
@@ -37,8 +40,8 @@ from effectonce.errors import ContractViolation, NotSent
 
 ENV = Env(now=time.monotonic, new_token=str, rng=rng)
 WAITS = (
-    "an async tool with separate_dispatch=True waits for its record before it sends: write `async with current_effect().sending():`, "
-    "and send with an async client. Nothing was sent."
+    "an async tool with separate_dispatch=True waits for its record before it sends: write `async"
+    " with current_effect().sending():`, and send with an async client. Nothing was sent."
 )
 
 
@@ -56,7 +59,10 @@ class HeldBack:
             case Unavailable(error):
                 raise error
             case Refused():
-                raise NotSent("another caller has this effect by now, or another call of its step was sent first")
+                raise NotSent(
+                    "another caller has this effect by now, or another call of its step was sent"
+                    " first"
+                )
             case Applied():
                 pass
 

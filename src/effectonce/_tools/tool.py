@@ -1,7 +1,7 @@
 """A tool: a user's function with its contract, turned into flows.
 
-Sync or async is known when the function is decorated. A sync tool gets a sync wrapper and an async tool an async one; both prepare the same
-request and drive the same flow.
+Sync or async is known when the function is decorated. A sync tool gets a sync wrapper and an
+async tool an async one; both prepare the same request and drive the same flow.
 """
 
 from __future__ import annotations
@@ -41,7 +41,14 @@ from effectonce._drivers import drive
 from effectonce._log import LOG
 from effectonce._runtime.heartbeat import Heartbeat
 from effectonce._runtime.isolation import declared_lazy
-from effectonce._runtime.performers import AsyncPerformer, AsyncPerforming, Performer, Prepared, Setup, adrive_call
+from effectonce._runtime.performers import (
+    AsyncPerformer,
+    AsyncPerforming,
+    Performer,
+    Prepared,
+    Setup,
+    adrive_call,
+)
 from effectonce._runtime.replay_cache import ReplayCache
 from effectonce._runtime.signature import Recall, ToolSignature, is_async
 from effectonce._runtime.step import StepContext, here, stable
@@ -74,13 +81,18 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 _pack = msgspec.msgpack.Encoder().encode
 _PLAIN = frozenset({str, int, float, bool, type(None)})
-ASKED_MAX, ASKED_BYTES_MAX = 1024, 4096  # calls whose request is remembered, and how large they may be
+# calls whose request is remembered, and how large they may be
+ASKED_MAX, ASKED_BYTES_MAX = 1024, 4096
 
-IN_A_THREAD = " This thread was given no step by who started it: hand it on with contextvars.copy_context().run(function, ...)."
+IN_A_THREAD = (
+    " This thread was given no step by who started it: hand it on with"
+    " contextvars.copy_context().run(function, ...)."
+)
 R = TypeVar("R", covariant=True)
 F = TypeVar("F", bound=Callable[..., Any])
 
-# A fallback may speak for a tool that could not run or has no outcome to show; never for a caller's own mistake.
+# A fallback may speak for a tool that could not run or has no outcome to show; never for a
+# caller's own mistake.
 FALLBACK_FOR = (StoreUnavailable, CircuitOpen, InFlight, InDoubt, GaveUp, LeaseLost)
 
 
@@ -93,10 +105,14 @@ class Tool(Protocol, Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
 
     def probe(self, function: F) -> F:
-        """Register how to ask the downstream: called like the tool, answers Found, NotFound or CannotTell."""
+        """Register how to ask the downstream: called like the tool, answers Found, NotFound or
+        CannotTell.
+        """
 
     def fallback(self, function: F) -> F:
-        """Register what to answer when the tool cannot run: called with the error, then like the tool. Its answer is not stored."""
+        """Register what to answer when the tool cannot run: called with the error, then like the
+        tool. Its answer is not stored.
+        """
 
     def explain(self, *args: P.args, **kwargs: P.kwargs) -> Explanation:
         """Why this call has the key it has. Nothing is sent."""
@@ -118,7 +134,9 @@ class GuardContext(Struct, frozen=True):
 
 def not_kept(op: Complete | Fail) -> None:
     ended = EffectRef("", op.key).reference
-    LOG.warning("how %s ended was not written to the store, and there is no spool (Guard(spool=...))", ended)
+    LOG.warning(
+        "how %s ended was not written to the store, and there is no spool (Guard(spool=...))", ended
+    )
 
 
 class Hosting(Struct, frozen=True, kw_only=True):
@@ -128,7 +146,8 @@ class Hosting(Struct, frozen=True, kw_only=True):
     performing: Callable[[Setup, Prepared], Callable[[Op[Any]], Any]] | None = None
     aperforming: Callable[[Setup, Prepared], AsyncPerforming] | None = None
     encoder: Callable[[str, Any], Callable[[Any], bytes]] = encoder
-    recall: Recall | None = None  # stored arguments as a call again, where the function does not take them itself
+    # stored arguments as a call again, where the function does not take them itself
+    recall: Recall | None = None
     stays: str = ""  # why a call cannot be run here from its stored arguments
     steps: bool = False  # a workflow, whose record has records of steps
 
@@ -137,7 +156,9 @@ PLAIN = Hosting()  # a tool of a user
 
 
 class GuardedTool:
-    """Behind the wrapper: everything that is known when a tool is decorated. Nothing outside this file sets anything of it."""
+    """Behind the wrapper: everything that is known when a tool is decorated. Nothing outside
+    this file sets anything of it.
+    """
 
     def __init__(
         self,
@@ -151,19 +172,28 @@ class GuardedTool:
     ) -> None:
         self.house, self.contract, self.function, self.hosting = house, contract, function, hosting
         classify = classifier(
-            contract.not_sent, contract.rejected, rules=contract.rules, one_request=contract.one_request, wall_clock=time.time
+            contract.not_sent,
+            contract.rejected,
+            rules=contract.rules,
+            one_request=contract.one_request,
+            wall_clock=time.time,
         )
         self.retrying = retrying(contract.retry, classify, breaker, budget)
         self.is_async = is_async(function)
         declared = None if identity is None else tuple(identity)
         fields = contract.volatile, contract.redact, contract.added
-        self.signature = ToolSignature(function, contract.name, declared, *fields, nfc=contract.nfc, recall=hosting.recall)
+        self.signature = ToolSignature(
+            function, contract.name, declared, *fields, nfc=contract.nfc, recall=hosting.recall
+        )
         if contract.kind is not Kind.READ and declared_lazy(self.signature.returns):
             raise TypeError(
-                f"{contract.name} declares that it returns {self.signature.returns}, which happens after the tool has returned: its "
-                f"effect would be recorded before that. Finish it inside the tool and return the result"
+                f"{contract.name} declares that it returns {self.signature.returns}, which happens"
+                " after the tool has returned: its effect would be recorded before that. Finish it"
+                " inside the tool and return the result"
             )
-        self.terms = msgspec.structs.replace(contract.terms, steps=True) if hosting.steps else contract.terms
+        self.terms = (
+            msgspec.structs.replace(contract.terms, steps=True) if hosting.steps else contract.terms
+        )
         self._warned_of_loop = False
         self.probe_function: Callable[..., Any] | None = None
         self.fallback_function: Callable[..., Any] | None = None
@@ -182,7 +212,9 @@ class GuardedTool:
 
     def _plan_calls(self) -> None:
         contract, house = self.contract, self.house
-        self.check = DeclarationCheck(contract, self.function, has_probe=self.probe_function is not None)
+        self.check = DeclarationCheck(
+            contract, self.function, has_probe=self.probe_function is not None
+        )
         self.plan = Plan(
             lease_s=contract.lease_s,
             wait_s=contract.wait_s,
@@ -192,9 +224,17 @@ class GuardedTool:
             encode=self.hosting.encoder(contract.name, self.signature.returns),
             encode_partial=_partial,
         )
-        announced = contract.separate_dispatch and self.check.announces and self.terms.downstream is not Capability.TRANSACTION
-        self.performing = self.hosting.performing or (AnnouncedPerformer if announced else Performer)
-        self.aperforming = self.hosting.aperforming or (AsyncAnnouncedPerformer if announced else AsyncPerformer)
+        announced = (
+            contract.separate_dispatch
+            and self.check.announces
+            and self.terms.downstream is not Capability.TRANSACTION
+        )
+        self.performing = self.hosting.performing or (
+            AnnouncedPerformer if announced else Performer
+        )
+        self.aperforming = self.hosting.aperforming or (
+            AsyncAnnouncedPerformer if announced else AsyncPerformer
+        )
         self.setup = Setup(
             house.store,
             house.heart,
@@ -229,19 +269,24 @@ class GuardedTool:
             raise error
         return self.fallback_function(error, *args, **kwargs)
 
-    async def arescue(self, error: Exception, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    async def arescue(
+        self, error: Exception, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
         if self.fallback_function is None or not isinstance(error, FALLBACK_FOR):
             raise error
         return await self.fallback_function(error, *args, **kwargs)
 
     def warn_of_loop(self) -> None:
-        """A sync tool was called on a running event loop. Once; and not in a notebook, whose loop has nothing else to do."""
+        """A sync tool was called on a running event loop. Once; and not in a notebook, whose
+        loop has nothing else to do.
+        """
         if not self._warned_of_loop and not hasattr(builtins, "__IPYTHON__"):
             self._warned_of_loop = True
             name = self.contract.name
             LOG.warning(
-                "%s is a plain def and was called on a running event loop: every other task of the loop waits until it returns. "
-                "Make it async def, or call it with `await asyncio.to_thread(%s, ...)`, which stays in its step.",
+                "%s is a plain def and was called on a running event loop: every other task of the"
+                " loop waits until it returns. Make it async def, or call it with `await"
+                " asyncio.to_thread(%s, ...)`, which stays in its step.",
                 name,
                 name,
             )
@@ -249,12 +294,19 @@ class GuardedTool:
     def _require_same_mode(self, function: Callable[..., Any], what: str) -> None:
         if is_async(function) is not self.is_async:
             mine, its = ("async def", "def") if self.is_async else ("def", "async def")
-            raise TypeError(f"{self.contract.name} is {mine}, its {what} is {its}: both must be def, or both async def")
+            raise TypeError(
+                f"{self.contract.name} is {mine}, its {what} is {its}: both must be def, or both"
+                " async def"
+            )
 
     # ------------------------------------------------------------ preparing a call
 
-    def prepare(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], key: tuple[Part, ...] | None = None) -> Prepared:
-        """Check everything that can be checked, then say which effect this is. Nothing is claimed yet."""
+    def prepare(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], key: tuple[Part, ...] | None = None
+    ) -> Prepared:
+        """Check everything that can be checked, then say which effect this is. Nothing is
+        claimed yet.
+        """
         try:
             boundary, asked, outer, signature = here.get(), None, running.get(), self.signature
             if outer is not None:
@@ -271,7 +323,9 @@ class GuardedTool:
             if boundary is None or outer is not None or self.contract.permission is not None:
                 boundary = self._boundary(boundary, outer, key)
             request = self._request(arguments, boundary, key)
-            ref = EffectRef(self.contract.name, request.key, request.tenant, request.scope, request.step)
+            ref = EffectRef(
+                self.contract.name, request.key, request.tenant, request.scope, request.step
+            )
             if asked is None:
                 return self._prepared(request, ref, args, kwargs)
             if len(self._asked) >= ASKED_MAX:
@@ -283,15 +337,23 @@ class GuardedTool:
                 self._events.of_refusal(error)
             raise
 
-    def _prepared(self, request: Request, ref: EffectRef, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Prepared:
-        """With arguments as they are now: what the caller does with its own afterwards changes nothing of this call."""
+    def _prepared(
+        self, request: Request, ref: EffectRef, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Prepared:
+        """With arguments as they are now: what the caller does with its own afterwards changes
+        nothing of this call.
+        """
         if self.signature.unchanging(args, kwargs):
             return Prepared(request, ref, args, kwargs)
         copied = self.signature.copied
         return Prepared(request, ref, *copied(args, kwargs), copied=copied)
 
-    def prepare_step(self, place: EffectRef, terms: Terms, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Prepared:
-        """The same for a step whose place is known: its key does not depend on the arguments, its fingerprint does."""
+    def prepare_step(
+        self, place: EffectRef, terms: Terms, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Prepared:
+        """The same for a step whose place is known: its key does not depend on the arguments,
+        its fingerprint does.
+        """
         arguments = self.signature.bind(args, kwargs)
         self.signature.validate(arguments)
         self._refuse_inside_a_transaction(running.get())
@@ -300,20 +362,25 @@ class GuardedTool:
         request = Request(place.key, asked, terms, place.tenant, place.scope, place.step, stored)
         return self._prepared(request, place, args, kwargs)
 
-    def _boundary(self, boundary: StepContext | None, outer: Effect | None, key: tuple[Part, ...] | None) -> StepContext:
+    def _boundary(
+        self, boundary: StepContext | None, outer: Effect | None, key: tuple[Part, ...] | None
+    ) -> StepContext:
         """Where this call happens, if it may: *outer* is the effect that it is made in."""
         if boundary is None:
             if key is None and self.contract.dedup is None and not self.terms.steps:
                 raise ContractViolation(
-                    f"{self.contract.name} was called outside a step, so a retry could not be recognised. Nothing was sent. "
-                    f"Call it inside `with guard.step(conversation, step):`, or give it a business key with guard.call(..., key=...)."
+                    f"{self.contract.name} was called outside a step, so a retry could not be"
+                    " recognised. Nothing was sent. "
+                    "Call it inside `with guard.step(conversation, step):`, or give it a business"
+                    " key with guard.call(..., key=...)."
                     f"{IN_A_THREAD * (threading.current_thread() is not threading.main_thread())}"
                 )
             boundary = StepContext(tenant=self.house.tenant)
         permission = self.contract.permission
         if permission is not None and permission not in boundary.permissions:
             raise ContractViolation(
-                f"{self.contract.name} needs the permission {permission!r}, which this step does not have. Nothing was sent."
+                f"{self.contract.name} needs the permission {permission!r}, which this step does"
+                " not have. Nothing was sent."
             )
         self._refuse_inside_a_transaction(outer)
         return boundary
@@ -321,16 +388,23 @@ class GuardedTool:
     def _refuse_inside_a_transaction(self, outer: Effect | None) -> None:
         if outer is not None and outer.lent is not None:
             raise ContractViolation(
-                f"{self.contract.name} was called inside the transaction of {outer.ref.tool}, where it could not be recorded on its own. "
-                f"Nothing was sent. Call it before or after."
+                f"{self.contract.name} was called inside the transaction of {outer.ref.tool}, where"
+                " it could not be recorded on its own. Nothing was sent. Call it before or after."
             )
 
-    def _request(self, arguments: dict[str, Any], boundary: StepContext, key: tuple[Part, ...] | None) -> Request:
+    def _request(
+        self, arguments: dict[str, Any], boundary: StepContext, key: tuple[Part, ...] | None
+    ) -> Request:
         secret = self.house.secret
         intent, matched, stored = self.signature.forms(arguments)
         identity = Identity(boundary.tenant, boundary.scope, self.contract.name, intent, secret)
-        place, asked = self._place(boundary, intent, key), fingerprint(self._prefix + matched, secret)
-        return identity.at(place, asked, self.check.terms(self.terms), stored, latched=boundary.latch)
+        place, asked = (
+            self._place(boundary, intent, key),
+            fingerprint(self._prefix + matched, secret),
+        )
+        return identity.at(
+            place, asked, self.check.terms(self.terms), stored, latched=boundary.latch
+        )
 
     def _place(self, boundary: StepContext, intent: bytes, key: tuple[Part, ...] | None) -> Place:
         if key is not None:
@@ -341,7 +415,11 @@ class GuardedTool:
             return InSequence(*boundary.stream)
         if boundary.step is not None:
             return AtStep(boundary.step)
-        return AtOrdinal(boundary.ordinal(self.contract.name, lambda shown: self.signature.is_intent(shown, intent)))
+        return AtOrdinal(
+            boundary.ordinal(
+                self.contract.name, lambda shown: self.signature.is_intent(shown, intent)
+            )
+        )
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """Why this call has the key it has."""
@@ -364,7 +442,9 @@ class GuardedTool:
         )
 
     def _redacted(self, name: str, value: Any) -> str:
-        """What stands for a value that must not be seen: if it counts, with a few characters that tell two of them apart."""
+        """What stands for a value that must not be seen: if it counts, with a few characters
+        that tell two of them apart.
+        """
         if name not in self.signature.matched:
             return REDACTED
         return f"[redacted {derive('redacted', canonical(value), secret=self.house.secret)[:8]}]"
@@ -390,7 +470,11 @@ class GuardedTool:
 
     def run(self, prepared: Prepared) -> Ending:
         request, cache = prepared.request, self.house.cache
-        known = self.known(prepared) if cache.size or (prepared.again and self._look is not None) else None
+        known = (
+            self.known(prepared)
+            if cache.size or (prepared.again and self._look is not None)
+            else None
+        )
         if known is not None:
             return Replay(known, coalesced=False)
         ending = drive(self.flow(prepared), self.performing(self.setup, prepared))
@@ -400,7 +484,11 @@ class GuardedTool:
 
     async def arun(self, prepared: Prepared) -> Ending:
         request, cache = prepared.request, self.house.cache
-        known = self.known(prepared) if cache.size or (prepared.again and self._look is not None) else None
+        known = (
+            self.known(prepared)
+            if cache.size or (prepared.again and self._look is not None)
+            else None
+        )
         if known is not None:
             return Replay(known, coalesced=False)
         ending = await adrive_call(self.flow(prepared), self.aperforming(self.setup, prepared))
@@ -409,13 +497,17 @@ class GuardedTool:
         return ending
 
     def flow(self, prepared: Prepared, calling: type[GuardedCall] | None = None) -> Flow[Ending]:
-        """The call as a flow, to be driven by a performer; *calling*, if not in this tool's own way."""
+        """The call as a flow, to be driven by a performer; *calling*, if not in this tool's own
+        way.
+        """
         request, turn, calling = prepared.request, turn_here.get(), calling or self.hosting.calling
         if turn is None:
             flow = calling(request, self.plan, self.house.env, again=prepared.again).flow()
         else:
             step = step_of(prepared.ref)
-            flow = calling(request, self.plan, self.house.env, again=prepared.again, turn=turn.turn, step=step).flow()
+            flow = calling(
+                request, self.plan, self.house.env, again=prepared.again, turn=turn.turn, step=step
+            ).flow()
         return self.recorded(flow, prepared)
 
     def recorded(self, flow: Flow[Ending], prepared: Prepared) -> Flow[Ending]:
@@ -423,7 +515,9 @@ class GuardedTool:
         return flow if self._events is None else self._events.of_call(flow, prepared)
 
     def known(self, prepared: Prepared) -> Recorded | None:
-        """The outcome, if it costs no more than a look: in this process, or in a store that is read without a round trip."""
+        """The outcome, if it costs no more than a look: in this process, or in a store that is
+        read without a round trip.
+        """
         request, cache = prepared.request, self.house.cache
         known = cache.get(request.key, request.fingerprint) if cache.size else None
         if known is None and prepared.again and self._look is not None:
@@ -443,7 +537,9 @@ class GuardedTool:
     async def areconcile(self, record: Record) -> Outcome[Any]:
         prepared = self.recalled(record)
         flow = self.asking(record, prepared)
-        return self._settled(await adrive_call(flow, AsyncPerformer(self.setup, prepared)), prepared)
+        return self._settled(
+            await adrive_call(flow, AsyncPerformer(self.setup, prepared)), prepared
+        )
 
     def asking(self, record: Record, prepared: Prepared) -> Flow[Ending]:
         """To ask the probe, and do nothing else."""
@@ -458,7 +554,9 @@ class GuardedTool:
         """The call that a record is about, from what it stores."""
         request = record.request
         args, kwargs = self.signature.call_with(self.signature.decode(request.arguments))
-        ref = EffectRef(self.contract.name, request.key, request.tenant, request.scope, request.step)
+        ref = EffectRef(
+            self.contract.name, request.key, request.tenant, request.scope, request.step
+        )
         return Prepared(request, ref, args, kwargs)
 
     def _remember_outcome(self, request: Request, ending: Ending) -> None:
@@ -467,20 +565,28 @@ class GuardedTool:
             case Replay(recorded) if recorded.remaining_s > 0:
                 cache.put(request.key, request.fingerprint, recorded)
             case Fresh(recorded=True, outcome=outcome) if outcome:
-                remembered = Recorded(State.COMPLETED, outcome, 0.0, self.terms.window_s, ending.settled_by)
+                remembered = Recorded(
+                    State.COMPLETED, outcome, 0.0, self.terms.window_s, ending.settled_by
+                )
                 cache.put(request.key, request.fingerprint, remembered)
 
 
-def _asked(boundary: StepContext, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[StepContext, bytes] | None:
-    """This very call in this very place, if it is made of plain data: a retry has the same request, and need not derive it again.
+def _asked(
+    boundary: StepContext, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[StepContext, bytes] | None:
+    """This very call in this very place, if it is made of plain data: a retry has the same
+    request, and need not derive it again.
 
     Of plain data only: MessagePack tells 1, 1.0 and True apart, so equal bytes are equal arguments.
     """
-    if (args and not _PLAIN.issuperset(map(type, args))) or (kwargs and not _PLAIN.issuperset(map(type, kwargs.values()))):
+    if (args and not _PLAIN.issuperset(map(type, args))) or (
+        kwargs and not _PLAIN.issuperset(map(type, kwargs.values()))
+    ):
         return None
     try:
         data = _pack((args, kwargs))
-    except (OverflowError, UnicodeEncodeError, TypeError):  # an integer of more than 64 bits, half a surrogate pair, no dict
+    except (OverflowError, UnicodeEncodeError, TypeError):
+        # an integer of more than 64 bits, half a surrogate pair, no dict
         return None
     return (boundary, data) if len(data) <= ASKED_BYTES_MAX else None
 

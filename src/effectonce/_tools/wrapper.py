@@ -19,10 +19,21 @@ from effectonce.retries.retry import Retrier
 def wrap(tool: GuardedTool) -> Tool[..., Any]:
     """The function that the user gets back."""
     recorded = tool.contract.kind is not Kind.READ or tool.contract.dedup is not None
-    wrapper = _reader(tool) if not recorded else _async_wrapper(tool) if tool.is_async else _sync_wrapper(tool)
+    wrapper = (
+        _reader(tool)
+        if not recorded
+        else _async_wrapper(tool)
+        if tool.is_async
+        else _sync_wrapper(tool)
+    )
     functools.update_wrapper(wrapper, tool.function)
     named = cast(Any, wrapper)
-    named.contract, named.probe, named.fallback, named.explain = tool.contract, tool.probe, tool.fallback, tool.explain
+    named.contract, named.probe, named.fallback, named.explain = (
+        tool.contract,
+        tool.probe,
+        tool.fallback,
+        tool.explain,
+    )
     named.__effectonce_tool__ = tool
     return cast("Tool[..., Any]", wrapper)
 
@@ -58,9 +69,19 @@ def _async_wrapper(tool: GuardedTool) -> Callable[..., Awaitable[Any]]:
 
 def _reader(tool: GuardedTool) -> Callable[..., Any]:
     """A read has no record: it is the function itself, and the policy when it fails."""
-    read = Retrier(tool.retrying, repeatable=True, store=tool.house.store, name=tool.contract.name, env=tool.house.env)
+    read = Retrier(
+        tool.retrying,
+        repeatable=True,
+        store=tool.house.store,
+        name=tool.contract.name,
+        env=tool.house.env,
+    )
     if tool.house.watch.observers:
         from effectonce._tools.instrument import watched_aread, watched_read
 
         return (watched_aread if tool.is_async else watched_read)(tool, read)
-    return read.around_async(tool.function, tool.arescue) if tool.is_async else read.around(tool.function, tool.rescue)
+    return (
+        read.around_async(tool.function, tool.arescue)
+        if tool.is_async
+        else read.around(tool.function, tool.rescue)
+    )

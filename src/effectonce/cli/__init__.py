@@ -1,6 +1,8 @@
-"""The command `effectonce`. Commands are imported when they are first named, so that `--help` is quick.
+"""The command `effectonce`. Commands are imported when they are first named, so that `--help` is
+quick.
 
-Data goes to stdout, talk to stderr; how a command ends is in `_exits.py`, and what can be set in `_settings.py`.
+Data goes to stdout, talk to stderr; how a command ends is in `_exits.py`, and what can be set in
+`_settings.py`.
 """
 
 from __future__ import annotations
@@ -19,32 +21,77 @@ from effectonce.cli._options import takes
 # The name, where its command lives, and its line in --help: the module is not imported to list it.
 COMMANDS = {
     "demo": ("effectonce.cli.demo:demo", "See it hold: lost answers, killed agents, one refund."),
-    "doctor": ("effectonce.cli.doctor:doctor", "Is this store fit to hold effects? If not, what to change."),
+    "doctor": (
+        "effectonce.cli.doctor:doctor",
+        "Is this store fit to hold effects? If not, what to change.",
+    ),
     "status": ("effectonce.cli.status:status", "One screen: what is in doubt, what needs you."),
-    "effect": ("effectonce.cli.effect:effect", "Look at effects: lists, and the whole story of one."),
+    "effect": (
+        "effectonce.cli.effect:effect",
+        "Look at effects: lists, and the whole story of one.",
+    ),
     "indoubt": ("effectonce.cli.indoubt:indoubt", "Settle effects whose outcome is unknown."),
     "dlq": ("effectonce.cli.dlq:dlq", "Work off dead letters: what gave up, or cannot go on."),
-    "workflow": ("effectonce.cli.workflow:workflow", "See the runs of workflows, go on with them, or end them."),
+    "workflow": (
+        "effectonce.cli.workflow:workflow",
+        "See the runs of workflows, go on with them, or end them.",
+    ),
     "tail": ("effectonce.cli.tail:tail", "Follow effects as they are claimed, sent and decided."),
-    "key": ("effectonce.cli.key:key", "Why a call has its key, why two differ, which would not survive a retry."),
+    "key": (
+        "effectonce.cli.key:key",
+        "Why a call has its key, why two differ, which would not survive a retry.",
+    ),
     "tool": ("effectonce.cli.tool:tool", "See the contracts of your tools."),
-    "provider": ("effectonce.cli.provider:provider", "See what the APIs of others do with a repeated request."),
+    "provider": (
+        "effectonce.cli.provider:provider",
+        "See what the APIs of others do with a repeated request.",
+    ),
     "breaker": ("effectonce.cli.breaker:breaker", "See the circuit breakers that processes share."),
-    "audit": ("effectonce.cli.audit:audit", "Read and verify the audit; find calls that should have been one."),
-    "metrics": ("effectonce.cli.metrics:metrics", "What the store holds as Prometheus text; dashboard and alerts."),
-    "store": ("effectonce.cli.store:store", "Look after a store: fitness, schema, tidying, counts."),
-    "lint": ("effectonce.cli.lint:lint", "The checklist before a merge: what would a retry do twice?"),
-    "classify": ("effectonce.cli.classify:classify", "What does this error mean, and may it be tried again?"),
-    "simulate": ("effectonce.cli.simulate:simulate", "What retries do to a crowd, a storm, a day: in virtual time."),
-    "serve": ("effectonce.cli.serve:serve", "Look at effects in a browser, and settle what is in doubt."),
-    "gateway": ("effectonce.cli.gateway:gateway", "Put these guarantees in front of an API, for callers in any language."),
+    "audit": (
+        "effectonce.cli.audit:audit",
+        "Read and verify the audit; find calls that should have been one.",
+    ),
+    "metrics": (
+        "effectonce.cli.metrics:metrics",
+        "What the store holds as Prometheus text; dashboard and alerts.",
+    ),
+    "store": (
+        "effectonce.cli.store:store",
+        "Look after a store: fitness, schema, tidying, counts.",
+    ),
+    "lint": (
+        "effectonce.cli.lint:lint",
+        "The checklist before a merge: what would a retry do twice?",
+    ),
+    "classify": (
+        "effectonce.cli.classify:classify",
+        "What does this error mean, and may it be tried again?",
+    ),
+    "simulate": (
+        "effectonce.cli.simulate:simulate",
+        "What retries do to a crowd, a storm, a day: in virtual time.",
+    ),
+    "serve": (
+        "effectonce.cli.serve:serve",
+        "Look at effects in a browser, and settle what is in doubt.",
+    ),
+    "gateway": (
+        "effectonce.cli.gateway:gateway",
+        "Put these guarantees in front of an API, for callers in any language.",
+    ),
     "mcp": ("effectonce.cli.mcp:mcp", "Put these guarantees in front of an MCP server."),
-    "config": ("effectonce.cli.config:config", "See which settings are in force, and where they come from."),
-    "completion": ("effectonce.cli.completion:completion", "Print the completion script of a shell."),
+    "config": (
+        "effectonce.cli.config:config",
+        "See which settings are in force, and where they come from.",
+    ),
+    "completion": (
+        "effectonce.cli.completion:completion",
+        "Print the completion script of a shell.",
+    ),
 }
 EPILOG = (
-    "Exit codes: 0 done, 1 failed or declined, 2 wrong usage, 3 a person is needed, 4 not allowed, 5 not found, "
-    "6 changed meanwhile, 7 store unreachable, 130 interrupted."
+    "Exit codes: 0 done, 1 failed or declined, 2 wrong usage, 3 a person is needed, 4 not allowed,"
+    " 5 not found, 6 changed meanwhile, 7 store unreachable, 130 interrupted."
 )
 EXTRA = "pip install 'effectonce["  # in what we say where an optional package is missing
 UNREACHABLE = "Is the URL right, is the store running, and may you use it?"
@@ -64,7 +111,9 @@ class CommandLine(click.Group):
         assert isinstance(command, click.Command)
         return _readable(command)
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         names = self.list_commands(ctx)
         if args[0] not in names and not ctx.resilient_parsing:
             near = difflib.get_close_matches(args[0], names, 1)
@@ -82,20 +131,26 @@ class CommandLine(click.Group):
         """Names and their lines, without importing what they name."""
         from click.shell_completion import CompletionItem
 
-        names = [CompletionItem(name, help=line) for name, (_, line) in COMMANDS.items() if name.startswith(incomplete)]
+        names = [
+            CompletionItem(name, help=line)
+            for name, (_, line) in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
         return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except (KeyboardInterrupt, click.Abort) as ended:
-            echo("\nInterrupted." if isinstance(ended, click.Abort) else "Interrupted.", err=True)  # in the line of a question
+            # in the line of a question
+            echo("\nInterrupted." if isinstance(ended, click.Abort) else "Interrupted.", err=True)
             ctx.exit(INTERRUPTED)
         except click.exceptions.Exit:
             raise
         except click.ClickException as error:
             raise fitted(error) from None
-        except Exception as error:  # only our errors are reported; asking which they are imports the engine, and only now
+        except Exception as error:
+            # only our errors are reported; asking which they are imports the engine, and only now
             from effectonce import EffectOnceError, StoreUnavailable
 
             if isinstance(error, StoreUnavailable):
@@ -109,22 +164,30 @@ class CommandLine(click.Group):
 
 
 def _readable(command: click.Command) -> click.Command:
-    """Docstrings are raw, and click wants the character itself before lines that it must not wrap."""
+    """Docstrings are raw, and click wants the character itself before lines that it must not
+    wrap.
+    """
     command.help = (command.help or "").replace("\\b\n", "\b\n")
     for inner in getattr(command, "commands", {}).values():
         _readable(inner)
-        inner.short_help = inner.help.partition("\n")[0]  # the whole sentence, where click would cut it
+        # the whole sentence, where click would cut it
+        inner.short_help = inner.help.partition("\n")[0]
     return command
 
 
-@click.group(cls=CommandLine, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=CommandLine,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(__version__, "--version", prog_name="effectonce")
 @takes("store", "app", "tenant", "config", "output", "color", "no_input")
 def main() -> None:
     r"""Your agent retried. Your customer was charged once.
 
-    Start with `effectonce demo`: ten seconds, offline, and every count is read from the bank's ledger. `effectonce status` shows what is in
-    your own store; name it with --store, EFFECTONCE_STORE or effectonce.toml.
+    Start with `effectonce demo`: ten seconds, offline, and every count is read from the bank's
+    ledger. `effectonce status` shows what is in your own store; name it with --store,
+    EFFECTONCE_STORE or effectonce.toml.
 
     \b
     Examples:

@@ -34,7 +34,9 @@ _MADE_HERE: weakref.WeakSet[Guard] = weakref.WeakSet()
 def guard_here(*, create: bool = False) -> Iterator[Guard]:
     """The guard in force. A file that is not there is not made by looking, unless *create*."""
     guard = the_guard()
-    path = getattr(guard.store, "path", None) or getattr(getattr(guard.store, "_store", None), "path", None)
+    path = getattr(guard.store, "path", None) or getattr(
+        getattr(guard.store, "_store", None), "path", None
+    )
     if not create and isinstance(path, Path):
         _refuse_missing(path)
     try:
@@ -50,7 +52,9 @@ def _refuse_missing(path: Path) -> None:
         raise Stop(f"{path} cannot be looked at: {error.strerror}.", STORE_UNREACHABLE) from None
     if not there:
         raise Stop(
-            f"there is no file {path}.", STORE_UNREACHABLE, "The first guarded call makes it; there is nothing to look at yet."
+            f"there is no file {path}.",
+            STORE_UNREACHABLE,
+            "The first guarded call makes it; there is nothing to look at yet.",
         )
 
 
@@ -102,7 +106,9 @@ def load_app(app: str) -> Guard:
 
 
 def imported(option: str, named: str, usual: str) -> Any:
-    """What a MODULE:NAME of an option is, from the folder where the command was given. *usual* is the name if there is none."""
+    """What a MODULE:NAME of an option is, from the folder where the command was given. *usual*
+    is the name if there is none.
+    """
     module, _, name = named.partition(":")
     sys.path.insert(0, str(here()))
     try:
@@ -114,22 +120,30 @@ def imported(option: str, named: str, usual: str) -> Any:
 
 
 def health_of(guard: Guard) -> Health:
-    """How its store is. A guard that was made here has no spool, and so nothing to say about one."""
+    """How its store is. A guard that was made here has no spool, and so nothing to say about
+    one.
+    """
     from msgspec.structs import replace
 
     health = guard.health()
     if guard.spool is not None:
         return health
-    return replace(health, findings=tuple(finding for finding in health.findings if finding.subject != "spool"))
+    return replace(
+        health, findings=tuple(finding for finding in health.findings if finding.subject != "spool")
+    )
 
 
 def _guard_of_store(url: str) -> Guard:
-    """Without a spool: outcomes that wait on this machine belong to the process that put them there."""
+    """Without a spool: outcomes that wait on this machine belong to the process that put them
+    there.
+    """
     from effectonce import Guard, Keyring
     from effectonce.stores import open_store
 
     if url.startswith("memory:"):
-        raise click.UsageError("A memory store lives in its own process: there is nothing to see from here.")
+        raise click.UsageError(
+            "A memory store lives in its own process: there is nothing to see from here."
+        )
     if setting("keys_file"):
         os.environ["EFFECTONCE_KEYS"] = ",".join(_read(setting("keys_file"), "keys_file").split())
     with opening():

@@ -1,6 +1,7 @@
 """Clients that the tools of an app send through, and that are not protected.
 
-Quiet on purpose: only what the code of a tool names is looked at, and only where the tool says nothing about what it sends.
+Quiet on purpose: only what the code of a tool names is looked at, and only where the tool says
+nothing about what it sends.
 """
 
 from __future__ import annotations
@@ -24,15 +25,24 @@ def bare_clients(guard: Guard) -> Iterator[Finding]:
                     used.setdefault(place, []).append(name)
     for (module, variable), tools in used.items():
         many = "s" if len(tools) == 1 else ""
-        found = f"{', '.join(tools)} send{many} through it, and what leaves is not seen: more errors end in doubt than have to"
-        advice = f"{variable} = protect({variable}), of effectonce.http.client, and @guard.tool(through=[{variable}])."
+        found = (
+            f"{', '.join(tools)} send{many} through it, and what leaves is not seen: more errors"
+            " end in doubt than have to"
+        )
+        advice = (
+            f"{variable} = protect({variable}), of effectonce.http.client, and"
+            f" @guard.tool(through=[{variable}])."
+        )
         yield Finding(f"client {module}:{variable}", found, advice)
 
 
 def _says_nothing(tool: GuardedTool) -> bool:
     """Is an error of it in doubt, although a protected client would have seen what left?"""
     contract = tool.contract
-    unaided = contract.kind in (Kind.WRITE, Kind.IRREVERSIBLE) and contract.downstream.capability in (
+    unaided = contract.kind in (
+        Kind.WRITE,
+        Kind.IRREVERSIBLE,
+    ) and contract.downstream.capability in (
         Capability.PROBE,
         Capability.NONE,
     )

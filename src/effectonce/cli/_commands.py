@@ -12,7 +12,8 @@ _ANY_APP = "--app MODULE:GUARD"
 def runnable(command: str) -> str:
     """*command* with the store, the app and the settings file that were given as options here.
 
-    What comes from the environment or from a settings file need not be given again. A command that needs an app gets the one in force.
+    What comes from the environment or from a settings file need not be given again. A command
+    that needs an app gets the one in force.
     """
     options, app = given(), settings()["app"]
     if _ANY_APP in command and app.value:
@@ -20,4 +21,6 @@ def runnable(command: str) -> str:
         options.pop("store", None)  # it takes none: an app has its own
     elif _ANY_APP in command:
         options.clear()
-    return " ".join([command, *(f"--{name} {shlex.quote(str(value))}" for name, value in options.items())])
+    return " ".join(
+        [command, *(f"--{name} {shlex.quote(str(value))}" for name, value in options.items())]
+    )

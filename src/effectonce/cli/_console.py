@@ -1,4 +1,6 @@
-"""One place decides about colour: --color, then NO_COLOR, then FORCE_COLOR, then whether it is a terminal that can."""
+"""One place decides about colour: --color, then NO_COLOR, then FORCE_COLOR, then whether it is a
+terminal that can.
+"""
 
 from __future__ import annotations
 
@@ -47,12 +49,19 @@ def console(stream: TextIO | None = None, *, width_max: int = WIDTH_MAX) -> Cons
 
     stream = sys.stdout if stream is None else stream
     if hasattr(stream, "reconfigure"):
-        stream.reconfigure(errors="replace")  # a terminal without the rupee sign is no reason to fail
+        # a terminal without the rupee sign is no reason to fail
+        stream.reconfigure(errors="replace")
     colored = wants_color(setting("color"), os.environ, is_tty=stream.isatty())
     # Without a colour system rich writes no escape codes at all, not even for bold.
-    made = Console(file=stream, color_system="standard" if colored else None, no_color=not colored, highlight=False)
+    made = Console(
+        file=stream,
+        color_system="standard" if colored else None,
+        no_color=not colored,
+        highlight=False,
+    )
     made.width = min(made.width, width_max)
-    made.push_render_hook(_Harmless())  # type: ignore[arg-type]  # by its shape: rich is imported late
+    # by its shape: rich is imported late
+    made.push_render_hook(_Harmless())  # type: ignore[arg-type]
     return made
 
 
@@ -74,7 +83,9 @@ class _ShownLine:
 
 @contextlib.contextmanager
 def busy(doing: str) -> Iterator[Callable[[str], None]]:
-    """Say on a terminal's stderr what takes longer than a second. Call what it gives with how far it is."""
+    """Say on a terminal's stderr what takes longer than a second. Call what it gives with how
+    far it is.
+    """
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -93,12 +104,16 @@ def busy(doing: str) -> Iterator[Callable[[str], None]]:
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
-    """Print lines. The only way to stdout beside `console()`: what others wrote commands no terminal through it."""
+    """Print lines. The only way to stdout beside `console()`: what others wrote commands no
+    terminal through it.
+    """
     click.echo(harmless(text), err=err, nl=nl)
 
 
 def in_markup(text: str) -> str:
-    """What others wrote as a part of a line of markup: it styles nothing, and begins no line of its own."""
+    """What others wrote as a part of a line of markup: it styles nothing, and begins no line of
+    its own.
+    """
     from rich.markup import escape
 
     return escape(on_one_line(text))

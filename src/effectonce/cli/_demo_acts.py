@@ -1,4 +1,6 @@
-"""The demo's three acts. What they return was read from the bank's ledger, from the store, or from the agents' results."""
+"""The demo's three acts. What they return was read from the bank's ledger, from the store, or
+from the agents' results.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,10 @@ class Unprotected:
 
     def broken_promises(self) -> Iterator[str]:
         if len(self.ledger) < 2:
-            yield f"act 1: the faults should cause duplicates without effectonce, but refunds = {len(self.ledger)}"
+            yield (
+                "act 1: the faults should cause duplicates without effectonce, but refunds ="
+                f" {len(self.ledger)}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +54,10 @@ class ProtectedAgent:
         if self.state != State.COMPLETED:
             yield f"act 2: the record should be completed, but it is {self.state}"
         if self.replayed < 1 or self.coalesced < 1:
-            yield f"act 2: a call should be replayed and one coalesced, but replayed = {self.replayed}, coalesced = {self.coalesced}"
+            yield (
+                "act 2: a call should be replayed and one coalesced, but replayed ="
+                f" {self.replayed}, coalesced = {self.coalesced}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +72,20 @@ class DemoDoubt:
 
     def broken_promises(self) -> Iterator[str]:
         if len(self.ledger) != 1 or self.attempts != 1:
-            yield f"act 3: it should be sent once and land once, but sent = {self.attempts}, refunds = {len(self.ledger)}"
+            yield (
+                f"act 3: it should be sent once and land once, but sent = {self.attempts}, refunds"
+                f" = {len(self.ledger)}"
+            )
         if self.state != State.IN_DOUBT or self.refused != 1:
-            yield f"act 3: it should be in doubt and refused, but it is {self.state}, and refused = {self.refused}"
+            yield (
+                f"act 3: it should be in doubt and refused, but it is {self.state}, and refused ="
+                f" {self.refused}"
+            )
         if self.settled_by != "probe" or self.replayed != 1:
-            yield f"act 3: the probe should settle it for the next call, but settled by {self.settled_by!r}, replayed = {self.replayed}"
+            yield (
+                "act 3: the probe should settle it for the next call, but settled by"
+                f" {self.settled_by!r}, replayed = {self.replayed}"
+            )
 
 
 class Theatre:
@@ -76,19 +93,26 @@ class Theatre:
 
     def __init__(self, folder: Path, seed: int, show: Show) -> None:
         self._folder, self._seed, self._show = folder, seed, show
-        # The seed decides how late the bank answers: always too late for the first send, always in time for the last.
+        # The seed decides how late the bank answers: always too late for the first send, always
+        # in time for the last.
         rng = random.Random(seed)  # noqa: S311  # not a secret
         self.too_late = f"answer-late:{TIMEOUT_S + rng.uniform(1, 3):.3f}"
         self.slowly = f"answer-late:{rng.uniform(0.3, 0.5):.3f}"
 
     def without(self) -> Unprotected:
-        """Act 1: every attempt makes a key of its own, so a bank that honours keys does not help."""
+        """Act 1: every attempt makes a key of its own, so a bank that honours keys does not
+        help.
+        """
         with self._stage("act-1", honours_keys=True) as (stage, bank):
             self._same_faults(stage, self._job(bank))
-            return Unprotected(ledger=bank.ledger(), calls=stage.calls, attempts=_count(stage, "sends"))
+            return Unprotected(
+                ledger=bank.ledger(), calls=stage.calls, attempts=_count(stage, "sends")
+            )
 
     def protected(self) -> ProtectedAgent:
-        """Act 2: the same faults and the same kill; then the model asks once more, in other words."""
+        """Act 2: the same faults and the same kill; then the model asks once more, in other
+        words.
+        """
         with self._stage("act-2", honours_keys=True) as (stage, bank):
             job = self._job(bank, protection="key", store=self._store("act-2"))
             self._same_faults(stage, job)
@@ -106,16 +130,25 @@ class Theatre:
             )
 
     def doubt(self) -> DemoDoubt:
-        """Act 3: nobody can know, so no success is reported and nothing is sent again, until the bank can be asked."""
+        """Act 3: nobody can know, so no success is reported and nothing is sent again, until the
+        bank can be asked.
+        """
         with self._stage("act-3", honours_keys=False) as (stage, bank):
-            job = self._job(bank, protection="probe", store=self._store("act-3"), payment_id=OTHER_PAYMENT, enquiries=False)
+            job = self._job(
+                bank,
+                protection="probe",
+                store=self._store("act-3"),
+                payment_id=OTHER_PAYMENT,
+                enquiries=False,
+            )
             first, second, third = stage.start(FIRST, SECOND, THIRD)
             stage.perform((first, _with(job, FIRST, faults=("lose-answer",))))
             stage.note(SECOND, "asks", why="wants to refund it as well")
             stage.perform((second, _with(job, SECOND)))
             state, senders = _only_state(job.store), _who(stage, "sends")
             refused = sum(
-                e.what == "outcome" and e.details["status"] == "in_doubt" and e.who not in senders for e in stage.events
+                e.what == "outcome" and e.details["status"] == "in_doubt" and e.who not in senders
+                for e in stage.events
             )
             stage.note("store", "state", state=state)
             settled_by = self._settle(stage, _with(job, "probe", enquiries=True))
@@ -132,7 +165,9 @@ class Theatre:
             )
 
     def _same_faults(self, stage: Stage, job: DemoJob) -> None:
-        """A late answer, a retry, a kill after the bank said yes, a restart, and a second agent at the same moment."""
+        """A late answer, a retry, a kill after the bank said yes, a restart, and a second agent
+        at the same moment.
+        """
         (victim,) = stage.start(FIRST)
         stage.perform_and_kill(victim, _with(job, FIRST, faults=(self.too_late, DIE)))
         if job.store:
@@ -149,18 +184,24 @@ class Theatre:
         try:
             guarded_refund(guard, job)
             keys = [record.request.key for record in guard.in_doubt()]
-            stage.note("probe", "asks", why=f"the enquiry desk has opened: was {job.payment_id} paid?")
+            stage.note(
+                "probe", "asks", why=f"the enquiry desk has opened: was {job.payment_id} paid?"
+            )
             guard.reconcile()
             records = [guard.find(key) for key in keys]
         finally:
             guard.close()
-        settled = [record for record in records if record is not None and record.state is State.COMPLETED]
+        settled = [
+            record for record in records if record is not None and record.state is State.COMPLETED
+        ]
         if len(settled) != 1:
             raise DemoFailed(f"the probe settled {len(settled)} effects instead of 1")
         stage.note("store", "settled", state=str(settled[0].state), by=settled[0].settled_by)
         return settled[0].settled_by
 
-    def _job(self, bank: Bank, *, protection: Literal["none", "key", "probe"] = "none", **changes: Any) -> DemoJob:
+    def _job(
+        self, bank: Bank, *, protection: Literal["none", "key", "probe"] = "none", **changes: Any
+    ) -> DemoJob:
         job: dict[str, Any] = {
             "who": "",
             "port": bank.port,
@@ -176,7 +217,10 @@ class Theatre:
 
     @contextmanager
     def _stage(self, act: str, *, honours_keys: bool) -> Iterator[tuple[Stage, Bank]]:
-        with Bank(self._folder / f"{act}.ledger", honours_keys=honours_keys) as bank, Stage(self._show) as stage:
+        with (
+            Bank(self._folder / f"{act}.ledger", honours_keys=honours_keys) as bank,
+            Stage(self._show) as stage,
+        ):
             yield stage, bank
 
     def _store(self, act: str) -> str:

@@ -1,7 +1,8 @@
-"""An agent of the demo: a process that pays once, as its job says, and reports every move as a JSON line.
+"""An agent of the demo: a process that pays once, as its job says, and reports every move as a
+JSON line.
 
-It reports that it is ready, and reads what to do from stdin, so that two agents can be sent off at the same moment. It is killed from
-outside; it never ends itself early.
+It reports that it is ready, and reads what to do from stdin, so that two agents can be sent off
+at the same moment. It is killed from outside; it never ends itself early.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import msgspec
 from effectonce import CannotTell, Found, Guard, NotFound, Outcome, Retry, Tool, current_effect
 from effectonce.testing.bank import find, pay
 
-DIE = "die"  # a fault of ours, not the bank's: hang right after the bank said yes, to be killed there
+# a fault of ours, not the bank's: hang right after the bank said yes, to be killed there
+DIE = "die"
 TICKET = "chat-42"
 ATTEMPTS = 5
 
@@ -28,7 +30,8 @@ class DemoJob(msgspec.Struct, kw_only=True, frozen=True):
     payment_id: str
     amount_minor: int
     reason: str
-    faults: tuple[str, ...]  # of the first send, the second, …; the last one goes for all that follow
+    # of the first send, the second, …; the last one goes for all that follow
+    faults: tuple[str, ...]
     timeout_s: float
     seed: str
     protection: Literal["none", "key", "probe"] = "none"
@@ -49,7 +52,14 @@ def send(job: DemoJob, attempt: int, key: str) -> dict[str, Any]:
     asked = None if fault == DIE else fault
     say("sends", attempt=attempt, key=key)
     try:
-        answer = pay(job.port, job.payment_id, job.amount_minor, key=key, fault=asked, timeout_s=job.timeout_s)
+        answer = pay(
+            job.port,
+            job.payment_id,
+            job.amount_minor,
+            key=key,
+            fault=asked,
+            timeout_s=job.timeout_s,
+        )
     except TimeoutError:
         say("timed_out", after_s=job.timeout_s)
         raise
@@ -93,11 +103,17 @@ def guarded_refund(guard: Guard, job: DemoJob) -> Tool[[str, int, str], dict[str
     if job.protection == "probe":
 
         @refund.probe
-        def look_up(payment_id: str, amount_minor: int, reason: str) -> Found | NotFound | CannotTell:
+        def look_up(
+            payment_id: str, amount_minor: int, reason: str
+        ) -> Found | NotFound | CannotTell:
             if not job.enquiries:
                 return CannotTell("the enquiry desk is closed")
             found = find(job.port, payment_id)
-            return NotFound() if found is None else Found({"payment_id": payment_id, "receipt": found["receipt"]})
+            return (
+                NotFound()
+                if found is None
+                else Found({"payment_id": payment_id, "receipt": found["receipt"]})
+            )
 
     return refund
 
@@ -106,7 +122,11 @@ def pay_protected(job: DemoJob) -> None:
     """The way it should be: one step, one effect."""
     guard = Guard(job.store)
     refund = guarded_refund(guard, job)
-    arguments = {"payment_id": job.payment_id, "amount_minor": job.amount_minor, "reason": job.reason}
+    arguments = {
+        "payment_id": job.payment_id,
+        "amount_minor": job.amount_minor,
+        "reason": job.reason,
+    }
     with guard.step(TICKET, "refund"):
         outcome: Outcome[dict[str, Any]] = guard.call(refund, arguments)
     say(

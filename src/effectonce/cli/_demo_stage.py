@@ -1,4 +1,6 @@
-"""The demo's stage: agents are processes; what they report is heard in the order in which it arrives."""
+"""The demo's stage: agents are processes; what they report is heard in the order in which it
+arrives.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ class Agent:
         command = [sys.executable, "-m", "effectonce.cli._demo_agent"]
         pipe = subprocess.PIPE
         # In a session of its own: Ctrl-C is for the director, who then clears the stage.
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)  # noqa: S603  # our own module
+        # our own module
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)  # noqa: S603
         self._ears = threading.Thread(target=self._listen, args=(tell,), daemon=True)
         self._ears.start()
 

@@ -1,4 +1,6 @@
-"""The demo as people see it: a timeline while it happens, the bank's ledger, and a verdict. Everything shown was measured."""
+"""The demo as people see it: a timeline while it happens, the bank's ledger, and a verdict.
+Everything shown was measured.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from effectonce.cli._demo_acts import AMOUNT_MINOR, LEASE_S, PAYMENT, DemoDoubt, ProtectedAgent, Theatre, Unprotected
+from effectonce.cli._demo_acts import (
+    AMOUNT_MINOR,
+    LEASE_S,
+    PAYMENT,
+    DemoDoubt,
+    ProtectedAgent,
+    Theatre,
+    Unprotected,
+)
 from effectonce.cli._demo_stage import StageEvent
 
 GOOD, BAD, UNSURE, QUIET = "green", "red", "yellow", "dim"
@@ -46,29 +56,39 @@ class Story:
     def opening(self, seed: int) -> None:
         self._console.print()
         self._console.print(
-            Text("effectonce demo", style="bold"), Text(f"seed {seed} · offline · SQLite in a temporary folder", QUIET)
+            Text("effectonce demo", style="bold"),
+            Text(f"seed {seed} · offline · SQLite in a temporary folder", QUIET),
         )
         self._console.print(
-            f"\nAn agent is to refund {PAYMENT}: {money(AMOUNT_MINOR)}, once. The bank is a process of its own; a "
-            "payment is a line in its ledger, on the disk before it answers. Agents are processes too, and they "
-            "are really killed.\n"
+            f"\nAn agent is to refund {PAYMENT}: {money(AMOUNT_MINOR)}, once. The bank is a process"
+            " of its own; a payment is a line in its ledger, on the disk before it answers. Agents"
+            " are processes too, and they are really killed.\n"
         )
 
     def without(self, theatre: Theatre) -> Unprotected:
         self._curtain(
-            "Act 1: without effectonce", "The agent tries again after a time-out, and every attempt makes a fresh key."
+            "Act 1: without effectonce",
+            "The agent tries again after a time-out, and every attempt makes a fresh key.",
         )
         act = theatre.without()
         too_much = money(AMOUNT_MINOR * (len(act.ledger) - 1))
-        self._end(act.ledger, f"{_refunds(act)} instead of 1: {too_much} too much.", good=len(act.ledger) == 1)
+        self._end(
+            act.ledger,
+            f"{_refunds(act)} instead of 1: {too_much} too much.",
+            good=len(act.ledger) == 1,
+        )
         return act
 
     def protected(self, theatre: Theatre) -> ProtectedAgent:
         self._curtain(
-            "Act 2: the same faults, with effectonce", 'The tool has one decorator: kind="irreversible", downstream="key".'
+            "Act 2: the same faults, with effectonce",
+            'The tool has one decorator: kind="irreversible", downstream="key".',
         )
         act = theatre.protected()
-        verdict = f"{_refunds(act)} for {act.calls} calls: {act.coalesced} coalesced, {act.replayed} replayed."
+        verdict = (
+            f"{_refunds(act)} for {act.calls} calls: {act.coalesced} coalesced, {act.replayed}"
+            " replayed."
+        )
         self._end(act.ledger, verdict, good=not list(act.broken_promises()))
         return act
 
@@ -79,7 +99,8 @@ class Story:
         )
         act = theatre.doubt()
         verdict = (
-            f"{_refunds(act)} for {act.calls} calls: {act.refused} refused in doubt, {act.replayed} replayed once settled."
+            f"{_refunds(act)} for {act.calls} calls: {act.refused} refused in doubt, {act.replayed}"
+            " replayed once settled."
         )
         self._end(act.ledger, verdict, good=not list(act.broken_promises()))
         return act
@@ -94,12 +115,17 @@ class Story:
         self._console.print(f"\n  The bank's ledger, {lines}:")
         for entry in entries:
             line = (
-                f"    {entry['receipt']}   {entry['payment_id']}   {money(entry['amount_minor'])}   key {_short(entry['key'])}"
+                f"    {entry['receipt']}   {entry['payment_id']}   {money(entry['amount_minor'])}  "
+                f" key {_short(entry['key'])}"
             )
             self._console.print(Text(line))
         symbol, word, style = ("✓", "RIGHT", GOOD) if good else ("✗", "WRONG", BAD)
         self._console.print()
-        self._console.print(Text(f"  {symbol} {word}", style=f"bold {style}"), Text(f" {verdict}", style="bold"), end="\n\n\n")
+        self._console.print(
+            Text(f"  {symbol} {word}", style=f"bold {style}"),
+            Text(f" {verdict}", style="bold"),
+            end="\n\n\n",
+        )
 
     # ------------------------------------------------------------ the timeline
 
@@ -113,7 +139,9 @@ class Story:
         row.add_column(width=7, no_wrap=True)
         row.add_column(width=12, no_wrap=True)
         row.add_column()
-        row.add_row(f"{event.at_s:.2f} s", event.who, Text(f"{symbol} {word}", style=style), Text(text))
+        row.add_row(
+            f"{event.at_s:.2f} s", event.who, Text(f"{symbol} {word}", style=style), Text(text)
+        )
         self._console.print(row)
 
     def _tell(self, event: StageEvent) -> tuple[str, str, str, str] | None:
@@ -123,7 +151,12 @@ class Story:
             case "sends":
                 return "→", "pays", "bold", self._key_of(event)
             case "timed_out":
-                return "?", "no answer", UNSURE, f"after {details['after_s']:.1f} s; it may have been paid"
+                return (
+                    "?",
+                    "no answer",
+                    UNSURE,
+                    f"after {details['after_s']:.1f} s; it may have been paid",
+                )
             case "answer_lost":
                 return "?", "no answer", UNSURE, "the connection broke; it may have been paid"
             case "bank_said_yes":
@@ -155,7 +188,12 @@ class Story:
             case {"status": "in_doubt"}:
                 return "!", "refused", UNSURE, "InDoubt: nothing was sent"
             case {"coalesced": True}:
-                return "=", "coalesced", GOOD, f"waited for the other's result: {details['receipt']}"
+                return (
+                    "=",
+                    "coalesced",
+                    GOOD,
+                    f"waited for the other's result: {details['receipt']}",
+                )
             case {"replayed": True}:
                 return "=", "replayed", GOOD, f"the recorded result: {details['receipt']}"
             case _:
@@ -169,13 +207,17 @@ class Story:
         for heading in ("calls", "requests", "refunds in the ledger"):
             table.add_column(heading, justify="right")
         for name, act in zip(_ROWS, acts, strict=True):
-            refunds = Text(str(len(act.ledger)), style=f"bold {GOOD if len(act.ledger) == 1 else BAD}")
+            refunds = Text(
+                str(len(act.ledger)), style=f"bold {GOOD if len(act.ledger) == 1 else BAD}"
+            )
             table.add_row(name, str(act.calls), str(act.attempts), refunds)
         self._console.print(table)
         self._console.print("Your own tool takes one decorator and one step:\n")
         for line in SNIPPET.splitlines():
             self._console.print(Text(f"    {line}"))
-        self._console.print("\nNext: guard a tool of your own. `effectonce --help` shows what else there is.\n")
+        self._console.print(
+            "\nNext: guard a tool of your own. `effectonce --help` shows what else there is.\n"
+        )
 
 
 _ROWS = ("without effectonce", "with effectonce", "with, and a bank that ignores keys")

@@ -38,15 +38,21 @@ def _own_steps(record: Record, ref: str, now: float) -> list[tuple[str, str]]:
     if record.state is State.IN_DOUBT:
         steps = []
         if record.request.terms.downstream is Capability.PROBE:
-            steps.append(("ask the downstream", f"effectonce indoubt reconcile {ref} --app MODULE:GUARD"))
-        steps.append(("it happened", f"effectonce indoubt confirm {ref} --result JSON --reason TEXT"))
+            steps.append(
+                ("ask the downstream", f"effectonce indoubt reconcile {ref} --app MODULE:GUARD")
+            )
+        steps.append(
+            ("it happened", f"effectonce indoubt confirm {ref} --result JSON --reason TEXT")
+        )
         steps.append(("it did not", f"effectonce indoubt refute {ref} --reason TEXT"))
         if may_resend(record, now):
             steps.append(("send it again", f"effectonce indoubt retry {ref} --reason TEXT"))
         return steps
     if abandoned(record, now) and not may_resend(record, now):
         return [("put it in doubt", "effectonce store gc")]
-    return letter_steps(record, ref, now) if record.state in (State.CLAIMED, State.DISPATCHED) else []
+    return (
+        letter_steps(record, ref, now) if record.state in (State.CLAIMED, State.DISPATCHED) else []
+    )
 
 
 def letter_steps(record: Record, ref: str, now: float) -> list[tuple[str, str]]:
@@ -74,10 +80,22 @@ def columns(now: float) -> list[Column]:
     return [
         Column("EFFECT", lambda item: item["reference"], whole=True),
         Column("TOOL", lambda item: item["tool"]),
-        Column("STATE", _state, plain=lambda item: item["state"], style=lambda item: STYLES[item["state"]], whole=True),
+        Column(
+            "STATE",
+            _state,
+            plain=lambda item: item["state"],
+            style=lambda item: STYLES[item["state"]],
+            whole=True,
+        ),
         Column("WHERE", _where),
         Column("SENDS", lambda item: str(item["sends"]), right=True, whole=True),
-        Column("AGE", lambda item: span(now - item["_at"]), plain=lambda item: item["claimed_at"], right=True, whole=True),
+        Column(
+            "AGE",
+            lambda item: span(now - item["_at"]),
+            plain=lambda item: item["claimed_at"],
+            right=True,
+            whole=True,
+        ),
     ]
 
 

@@ -1,7 +1,8 @@
 """What the engines of an app do to the identity of effects, as far as its modules show it.
 
-Only what the app has imported already is looked at: no engine is imported to find out. Whatever is found here, effects land once; it costs a
-model that is asked again, a run that cannot be resumed, or a message that two workers have at the same time.
+Only what the app has imported already is looked at: no engine is imported to find out. Whatever
+is found here, effects land once; it costs a model that is asked again, a run that cannot be
+resumed, or a message that two workers have at the same time.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from effectonce import Finding, Guard, Kind
 from effectonce.policy import span
 from effectonce.views.tools import tools_of
 
-VISIBLE_S = {"redis": 3600.0, "rediss": 3600.0, "sentinel": 3600.0, "sqs": 1800.0}  # what Celery's transports do by default
+# what Celery's transports do by default
+VISIBLE_S = {"redis": 3600.0, "rediss": 3600.0, "sentinel": 3600.0, "sqs": 1800.0}
 
 
 def engines(guard: Guard, module: str) -> tuple[Finding, ...]:
@@ -38,7 +40,9 @@ def _things(package: str) -> Iterator[tuple[str, Any]]:
 def _all_of(things: list[tuple[str, Any]], module: str, cls: str) -> list[tuple[str, Any]]:
     """Those of a class, if it was imported."""
     kind = getattr(sys.modules.get(module), cls, None)
-    return [] if kind is None else [(name, thing) for name, thing in things if isinstance(thing, kind)]
+    return (
+        [] if kind is None else [(name, thing) for name, thing in things if isinstance(thing, kind)]
+    )
 
 
 # ---------------------------------------------------------------- LangGraph
@@ -46,7 +50,8 @@ def _all_of(things: list[tuple[str, Any]], module: str, cls: str) -> list[tuple[
 
 def _langgraph(things: list[tuple[str, Any]]) -> Iterator[Finding]:
     graphs = _all_of(things, "langgraph.pregel", "Pregel")
-    inner = {id(graph) for _, outer in graphs for _, graph in outer.get_subgraphs()}  # they are saved by the graph around them
+    # they are saved by the graph around them
+    inner = {id(graph) for _, outer in graphs for _, graph in outer.get_subgraphs()}
     for name, graph in graphs:
         if id(graph) not in inner:
             yield _saved(f"graph {name}", graph)
@@ -55,15 +60,28 @@ def _langgraph(things: list[tuple[str, Any]]) -> Iterator[Finding]:
 def _saved(subject: str, graph: Any) -> Finding:
     saver = graph.checkpointer
     if not saver:
-        advice = "compile(checkpointer=...), and invoke it with a thread_id. A graph that is only used inside another one needs none."
+        advice = (
+            "compile(checkpointer=...), and invoke it with a thread_id. A graph that is only used"
+            " inside another one needs none."
+        )
         return Finding(subject, "no checkpointer: a run that crashed cannot be resumed", advice)
     if type(saver).__name__ == "InMemorySaver":
-        return Finding(subject, "checkpoints are in the memory of one process", "Take the SQLite or PostgreSQL checkpointer.")
+        return Finding(
+            subject,
+            "checkpoints are in the memory of one process",
+            "Take the SQLite or PostgreSQL checkpointer.",
+        )
     mode = (graph.config or {}).get("configurable", {}).get("__pregel_durability")
     if mode == "sync":
         return Finding(subject, "each step is saved before the next one begins")
-    found = f'durability="{mode or "async"}"{"" if mode else ", unless an invocation says otherwise"}: a crash may lose the last steps'
-    advice = "After one, the model is asked again, and may decide otherwise. graph = durable(graph), of effectonce.integrations.langchain."
+    found = (
+        f'durability="{mode or "async"}"{"" if mode else ", unless an invocation says otherwise"}:'
+        " a crash may lose the last steps"
+    )
+    advice = (
+        "After one, the model is asked again, and may decide otherwise. graph = durable(graph), of"
+        " effectonce.integrations.langchain."
+    )
     return Finding(subject, found, advice)
 
 
@@ -74,32 +92,54 @@ def _celery(guard: Guard, things: list[tuple[str, Any]]) -> Iterator[Finding]:
     apps = _all_of(things, "celery", "Celery")
     for name, app in apps:
         yield from _visible(guard, f"Celery {name}", app)
-    tasks = (task for _, app in apps for task in app.tasks.values() if getattr(task, "effectonce_guard", None) is guard)
+    tasks = (
+        task
+        for _, app in apps
+        for task in app.tasks.values()
+        if getattr(task, "effectonce_guard", None) is guard
+    )
     for task in {task.name: task for task in tasks}.values():  # apps share them
         yield from _acknowledged(task)
 
 
 def _visible(guard: Guard, subject: str, app: Any) -> Iterator[Finding]:
-    """After the visibility time-out, a message that one worker works on is given to another worker as well."""
+    """After the visibility time-out, a message that one worker works on is given to another
+    worker as well.
+    """
     transport = str(app.conf.broker_url or "").partition("://")[0].partition("+")[0]
-    visible_s = (app.conf.broker_transport_options or {}).get("visibility_timeout", VISIBLE_S.get(transport))
-    contracts = [tool.contract for tool in tools_of(guard).values() if tool.contract.kind is not Kind.READ]
-    longest_s, slowest = max(((max(c.lease_s, c.retry.deadline_s), c.name) for c in contracts), default=(0.0, ""))
+    visible_s = (app.conf.broker_transport_options or {}).get(
+        "visibility_timeout", VISIBLE_S.get(transport)
+    )
+    contracts = [
+        tool.contract for tool in tools_of(guard).values() if tool.contract.kind is not Kind.READ
+    ]
+    longest_s, slowest = max(
+        ((max(c.lease_s, c.retry.deadline_s), c.name) for c in contracts), default=(0.0, "")
+    )
     if visible_s is None or not contracts:
         return
     found = f"a message comes again after {span(visible_s)}"
     if visible_s > longest_s:
         yield Finding(subject, f"{found}; a tool takes {span(longest_s)} at most")
     else:
-        advice = f"Two workers have it at the same time then. Let visibility_timeout be more than {longest_s:g} s."
+        advice = (
+            "Two workers have it at the same time then. Let visibility_timeout be more than"
+            f" {longest_s:g} s."
+        )
         yield Finding(subject, f"{found}, but {slowest} may take {span(longest_s)}", advice)
 
 
 def _acknowledged(task: Any) -> Iterator[Finding]:
     off = [name for name in ("acks_late", "reject_on_worker_lost") if not getattr(task, name)]
     if off:
-        found = f"{' and '.join(off)} {'is' if len(off) == 1 else 'are'} off: a worker that is killed loses the task"
-        advice = "Its effect is known, but no worker goes on from there. Leave them as EffectOnce(guard) has them."
+        found = (
+            f"{' and '.join(off)} {'is' if len(off) == 1 else 'are'} off: a worker that is killed"
+            " loses the task"
+        )
+        advice = (
+            "Its effect is known, but no worker goes on from there. Leave them as EffectOnce(guard)"
+            " has them."
+        )
         yield Finding(f"task {task.name}", found, advice)
 
 
@@ -110,5 +150,13 @@ def _dbos() -> Iterator[Finding]:
     launched = getattr(sys.modules.get("dbos._dbos"), "_dbos_global_instance", None)
     params = getattr(sys.modules.get("dbos._utils"), "GlobalParams", None)
     if launched is not None and getattr(params, "executor_id", None) == "local":
-        found = 'executor_id is "local", the default: a process that starts takes over what others are doing'
-        yield Finding("DBOS", found, "Where several run at the same time, give each its own, in the config or in DBOS__VMID.")
+        found = (
+            'executor_id is "local", the default: a process that starts takes over what others are'
+            " doing"
+        )
+        yield Finding(
+            "DBOS",
+            found,
+            "Where several run at the same time, give each its own, in the config or in"
+            " DBOS__VMID.",
+        )

@@ -9,7 +9,17 @@ import click
 
 from effectonce._text import harmless
 
-DONE, FAILED, USAGE, NEEDS_YOU, NOT_ALLOWED, NOT_FOUND, CHANGED, STORE_UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 7, 130
+DONE, FAILED, USAGE, NEEDS_YOU, NOT_ALLOWED, NOT_FOUND, CHANGED, STORE_UNREACHABLE, INTERRUPTED = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    130,
+)
 
 EXITS = {
     DONE: "done",
@@ -29,19 +39,24 @@ class Stop(click.ClickException):
 
     def __init__(self, message: str, code: int, advice: str = "") -> None:
         super().__init__(f"{message}\n{advice}" if advice else message)
-        self.exit_code = code  # type: ignore[misc]  # click declares it for classes, and reads it from the error
+        # click declares it for classes, and reads it from the error
+        self.exit_code = code  # type: ignore[misc]
 
 
 def fitted(error: click.ClickException) -> click.ClickException:
-    """The same, in lines that end with a word: a terminal breaks them anywhere, and a pipe wants them as they are.
+    """The same, in lines that end with a word: a terminal breaks them anywhere, and a pipe wants
+    them as they are.
 
     What others wrote may be in it, and does not command a terminal.
     """
-    error.message = harmless(error.message)  # type: ignore[misc]  # click calls it final, and reads it when it shows the error
+    # click calls it final, and reads it when it shows the error
+    error.message = harmless(error.message)  # type: ignore[misc]
     if not sys.stderr.isatty():
         return error
     width = shutil.get_terminal_size().columns
     before = f"Error: {error.format_message()}".removesuffix(error.message)
-    wrapped = "\n".join(click.wrap_text(line, width) for line in f"{before}{error.message}".split("\n"))
+    wrapped = "\n".join(
+        click.wrap_text(line, width) for line in f"{before}{error.message}".split("\n")
+    )
     error.message = wrapped[len(before) :]  # type: ignore[misc]
     return error

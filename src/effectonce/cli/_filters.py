@@ -23,8 +23,21 @@ STATES = ("claimed", "dispatched", "completed", "failed", "in_doubt", "tombstone
 class Filters:
     """What was asked for."""
 
-    def __init__(self, tool: str | None, state: str | None, scope: str | None, since: float | None, cursor: str | None) -> None:
-        self.tool, self.state, self.scope, self.since, self.cursor = tool, state, scope, since, cursor
+    def __init__(
+        self,
+        tool: str | None,
+        state: str | None,
+        scope: str | None,
+        since: float | None,
+        cursor: str | None,
+    ) -> None:
+        self.tool, self.state, self.scope, self.since, self.cursor = (
+            tool,
+            state,
+            scope,
+            since,
+            cursor,
+        )
 
     def recent(self, guard: Guard, now: float) -> Recent:
         """As an op that looks at a bounded part of the store."""
@@ -33,7 +46,9 @@ class Filters:
 
         search = self._search(now, None)
         last = None if self.cursor is None else find_one(guard, self.cursor)
-        return Recent(search.tool, search.state, search.tenant, search.scope, search.since, last, search.limit)
+        return Recent(
+            search.tool, search.state, search.tenant, search.scope, search.since, last, search.limit
+        )
 
     def search(self, guard: Guard, now: float, limit: int | None = None) -> Search:
         """As an op that finds all of them."""
@@ -72,16 +87,31 @@ def filters(command: F) -> F:
 
     @functools.wraps(command)
     def with_filters(
-        *, tool: str | None, state: str | None, scope: str | None, since: float | None, cursor: str | None, **others: Any
+        *,
+        tool: str | None,
+        state: str | None,
+        scope: str | None,
+        since: float | None,
+        cursor: str | None,
+        **others: Any,
     ) -> Any:
         return command(filters=Filters(tool, state, scope, since, cursor), **others)
 
     for option in (
-        click.option("--cursor", metavar="EFFECT", help="Go on after this effect, the last one of the page before."),
         click.option(
-            "--since", type=since_when, metavar="WHEN", help="Only what was claimed since: 30m, 2h, 7d, or a date in UTC."
+            "--cursor",
+            metavar="EFFECT",
+            help="Go on after this effect, the last one of the page before.",
         ),
-        click.option("--scope", metavar="NAME", help="Only effects of this conversation, workflow or stream."),
+        click.option(
+            "--since",
+            type=since_when,
+            metavar="WHEN",
+            help="Only what was claimed since: 30m, 2h, 7d, or a date in UTC.",
+        ),
+        click.option(
+            "--scope", metavar="NAME", help="Only effects of this conversation, workflow or stream."
+        ),
         click.option("--state", type=_StateChoice(STATES), help="Only effects in this state."),
         click.option("--tool", metavar="NAME", help="Only effects of this tool."),
     ):
@@ -105,4 +135,6 @@ def limit_option(command: F) -> F:
 
     text = "How many at most.  [default: 50]"
     kind = click.IntRange(1, 100_000)
-    return click.option("--limit", type=kind, metavar="N", expose_value=False, callback=callback, help=text)(command)
+    return click.option(
+        "--limit", type=kind, metavar="N", expose_value=False, callback=callback, help=text
+    )(command)

@@ -33,26 +33,37 @@ def find_one(guard: Guard, named: str) -> Record:
         return record
     digits = named.removeprefix(PREFIX).rstrip("…").lower()
     if re.fullmatch(rf"[0-9a-f]{{{SHORTEST},{REFERENCE_LENGTH}}}", digits) is None:
-        raise click.UsageError(f"{named!r} is no reference: give {PREFIX} and its 12 digits, or at least the first {SHORTEST}.")
+        raise click.UsageError(
+            f"{named!r} is no reference: give {PREFIX} and its 12 digits, or at least the first"
+            f" {SHORTEST}."
+        )
     found = _search(guard, digits)
     if not found:
         raise Stop(f"there is no effect {PREFIX}{digits}.", NOT_FOUND, _nearest(guard, digits))
     if len(found) > 1:
         listed = "\n".join(f"  {headline(record)}" for record in found[:SHOWN])
-        raise click.UsageError(f"{PREFIX}{digits} fits {len(found)} effects or more. Give more of it:\n{listed}")
+        raise click.UsageError(
+            f"{PREFIX}{digits} fits {len(found)} effects or more. Give more of it:\n{listed}"
+        )
     return found[0]
 
 
 def find_all(guard: Guard, names: tuple[str, ...]) -> list[Record]:
     """Each of them once, in the order in which they were named."""
-    return list({record.request.key: record for record in (find_one(guard, name) for name in names)}.values())
+    return list(
+        {
+            record.request.key: record for record in (find_one(guard, name) for name in names)
+        }.values()
+    )
 
 
 def _search(guard: Guard, digits: str) -> tuple[Record, ...]:
     tenant = setting("tenant") or None
     whole = len(digits) == REFERENCE_LENGTH
     with busy(f"Looking for {PREFIX}{digits}"):
-        return guard.store.apply(Refer(digits, tenant, SHOWN) if whole else Search(digits, tenant=tenant, limit=SHOWN))
+        return guard.store.apply(
+            Refer(digits, tenant, SHOWN) if whole else Search(digits, tenant=tenant, limit=SHOWN)
+        )
 
 
 def _nearest(guard: Guard, digits: str) -> str:
@@ -60,4 +71,7 @@ def _nearest(guard: Guard, digits: str) -> str:
     alike = _search(guard, digits[:SHORTEST]) if len(digits) > SHORTEST else ()
     if alike:
         return f"Did you mean {' or '.join(reference(record) for record in alike[:3])}?"
-    return f"Is it in another store, or was it forgotten? `{runnable('effectonce effect list')}` shows what is here."
+    return (
+        f"Is it in another store, or was it forgotten? `{runnable('effectonce effect list')}` shows"
+        " what is here."
+    )

@@ -43,16 +43,43 @@ def letter_filters(command: F) -> F:
         failed: bool,
         **others: Any,
     ) -> Any:
-        given = {"tool": tool, "error": error, "bucket": bucket, "state": state, "older_than_s": older_than}
+        given = {
+            "tool": tool,
+            "error": error,
+            "bucket": bucket,
+            "state": state,
+            "older_than_s": older_than,
+        }
         chosen = {name: value for name, value in given.items() if value is not None}
         return command(wanted=_checked({**chosen, "failed": failed}), **others)
 
     for option in (
-        click.option("--failed", is_flag=True, help="Definite failures as well: they have an outcome, and are not redriven."),
-        click.option("--older-than", type=span_s, metavar="SPAN", help="Only what was given up that long ago: 30m, 2h, 7d."),
-        click.option("--state", type=_State(STATES), help="Only effects that never started, or are in doubt, or failed."),
-        click.option("--bucket", metavar="NAME", help="Only what the last error was taken for, such as transient."),
-        click.option("--error", metavar="TYPE", help="Only this type of the last error, such as TimeoutError."),
+        click.option(
+            "--failed",
+            is_flag=True,
+            help="Definite failures as well: they have an outcome, and are not redriven.",
+        ),
+        click.option(
+            "--older-than",
+            type=span_s,
+            metavar="SPAN",
+            help="Only what was given up that long ago: 30m, 2h, 7d.",
+        ),
+        click.option(
+            "--state",
+            type=_State(STATES),
+            help="Only effects that never started, or are in doubt, or failed.",
+        ),
+        click.option(
+            "--bucket",
+            metavar="NAME",
+            help="Only what the last error was taken for, such as transient.",
+        ),
+        click.option(
+            "--error",
+            metavar="TYPE",
+            help="Only this type of the last error, such as TimeoutError.",
+        ),
         click.option("--tool", metavar="NAME", help="Only letters of this tool."),
     ):
         with_filters = option(with_filters)
@@ -109,7 +136,11 @@ def as_data(letter: Letter, *, reveal: bool = False) -> dict[str, Any]:
         "run": run_of(letter.record),
     }
     if reveal:
-        data |= {"key": letter.key, "arguments": letter.arguments, "unreadable": letter.unreadable or None}
+        data |= {
+            "key": letter.key,
+            "arguments": letter.arguments,
+            "unreadable": letter.unreadable or None,
+        }
     return data
 
 
@@ -123,7 +154,11 @@ def _where(item: dict[str, Any]) -> str:
 
 def _effect_is(item: dict[str, Any]) -> str:
     """Nothing of a run itself is ever sent: its steps are."""
-    return "a waiting run" if item["is_run"] and item["state"] == "claimed" else _words("effect_state")(item)
+    return (
+        "a waiting run"
+        if item["is_run"] and item["state"] == "claimed"
+        else _words("effect_state")(item)
+    )
 
 
 LETTERS = [
@@ -131,9 +166,22 @@ LETTERS = [
     Column("TOOL", lambda item: item["tool"]),
     Column("EFFECT IS", _effect_is, plain=lambda item: item["effect_state"], whole=True),
     Column("WHERE", _where),
-    Column("TRIED", lambda item: str(sum(a["number"] > 0 for a in item["attempts"])), right=True, whole=True),
-    Column("ERROR", lambda item: item["error"] or "no error recorded", plain=lambda item: item["error"]),
-    Column("FOR", lambda item: span(item["age_s"]), plain=lambda item: item["given_up_at"], right=True, whole=True),
+    Column(
+        "TRIED",
+        lambda item: str(sum(a["number"] > 0 for a in item["attempts"])),
+        right=True,
+        whole=True,
+    ),
+    Column(
+        "ERROR", lambda item: item["error"] or "no error recorded", plain=lambda item: item["error"]
+    ),
+    Column(
+        "FOR",
+        lambda item: span(item["age_s"]),
+        plain=lambda item: item["given_up_at"],
+        right=True,
+        whole=True,
+    ),
 ]
 
 
@@ -152,10 +200,24 @@ def group_data(group: Group, now: float) -> dict[str, Any]:
 
 
 GROUPS = [
-    Column("LETTERS", lambda item: f"{item['count']:,}", plain=lambda item: item["count"], right=True, whole=True),
+    Column(
+        "LETTERS",
+        lambda item: f"{item['count']:,}",
+        plain=lambda item: item["count"],
+        right=True,
+        whole=True,
+    ),
     Column("TOOL", lambda item: item["tool"]),
-    Column("ERROR", lambda item: item["error"] or "no error recorded", plain=lambda item: item["error"]),
+    Column(
+        "ERROR", lambda item: item["error"] or "no error recorded", plain=lambda item: item["error"]
+    ),
     Column("TAKEN FOR", _words("bucket"), plain=lambda item: item["bucket"], whole=True),
-    Column("OLDEST", lambda item: span(item["_oldest_s"]), plain=lambda item: item["oldest_at"], right=True, whole=True),
+    Column(
+        "OLDEST",
+        lambda item: span(item["_oldest_s"]),
+        plain=lambda item: item["oldest_at"],
+        right=True,
+        whole=True,
+    ),
     Column("ONE OF THEM", lambda item: item["sample"], whole=True),
 ]

@@ -1,4 +1,6 @@
-"""Options that many commands share. Each is remembered as a setting, so that the strongest one wins wherever it was given."""
+"""Options that many commands share. Each is remembered as a setting, so that the strongest one
+wins wherever it was given.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,27 @@ from effectonce.cli._settings import BY_NAME, remember
 F = TypeVar("F", bound=Callable[..., Any])
 
 _WORDS: dict[str, tuple[str, dict[str, Any]]] = {
-    "store": ("--store", {"metavar": "URL", "help": "The store to look at, such as sqlite:///effects.db."}),
-    "app": ("--app", {"metavar": "MODULE:GUARD", "help": "A guard of yours: its store, its tools, its probes."}),
+    "store": (
+        "--store",
+        {"metavar": "URL", "help": "The store to look at, such as sqlite:///effects.db."},
+    ),
+    "app": (
+        "--app",
+        {"metavar": "MODULE:GUARD", "help": "A guard of yours: its store, its tools, its probes."},
+    ),
     "tenant": ("--tenant", {"metavar": "NAME", "help": "Only this tenant's effects."}),
-    "config": ("--config", {"metavar": "FILE", "help": "Settings, instead of those found from here upward."}),
+    "config": (
+        "--config",
+        {"metavar": "FILE", "help": "Settings, instead of those found from here upward."},
+    ),
     "color": ("--color", {"help": "Colour the output.  [default: auto]"}),
-    "by": ("--by", {"metavar": "NAME", "help": "Who says so.  [default: the user of this machine, unless that is root]"}),
+    "by": (
+        "--by",
+        {
+            "metavar": "NAME",
+            "help": "Who says so.  [default: the user of this machine, unless that is root]",
+        },
+    ),
     "no_input": ("--no-input", {"is_flag": True, "default": None, "help": "Never ask."}),
 }
 
@@ -46,14 +63,26 @@ def app_options(command: F) -> F:
 def output_option(command: F) -> F:
     """`-o FORMAT`, and `--json` for the one that scripts want."""
 
-    def as_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001  # click's
+    # click's
+    def as_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001
         if value:
             remember(ctx, "output", "json")
 
     choices = click.Choice(BY_NAME["output"].choices)
-    help_text = "How to print the data: auto is a table on a terminal and tab-separated lines elsewhere."
-    command = click.option("--json", is_flag=True, expose_value=False, callback=as_json, help="The same as -o json.")(command)
-    option = click.option("-o", "--output", type=choices, expose_value=False, callback=_remembering("output"), help=help_text)
+    help_text = (
+        "How to print the data: auto is a table on a terminal and tab-separated lines elsewhere."
+    )
+    command = click.option(
+        "--json", is_flag=True, expose_value=False, callback=as_json, help="The same as -o json."
+    )(command)
+    option = click.option(
+        "-o",
+        "--output",
+        type=choices,
+        expose_value=False,
+        callback=_remembering("output"),
+        help=help_text,
+    )
     return option(command)
 
 
@@ -61,7 +90,9 @@ def _option(name: str) -> Callable[[F], F]:
     flag, words = _WORDS[name]
     choices = BY_NAME[name].choices if name in BY_NAME else ()
     kind: dict[str, Any] = {"type": click.Choice(choices)} if choices else {}
-    return click.option(flag, name, expose_value=False, callback=_remembering(name), **kind, **words)
+    return click.option(
+        flag, name, expose_value=False, callback=_remembering(name), **kind, **words
+    )
 
 
 def _remembering(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
@@ -81,5 +112,9 @@ class Number(click.FloatRange):
 
 
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
-reason_option = click.option("--reason", metavar="TEXT", help="Why: it stays on the record.  [asked for on a terminal]")
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Say what would be done, and do nothing."
+)
+reason_option = click.option(
+    "--reason", metavar="TEXT", help="Why: it stays on the record.  [asked for on a terminal]"
+)

@@ -1,6 +1,8 @@
-"""What a command prints: data on stdout, as a table for people, as tab-separated lines for pipes, as JSON for programs.
+"""What a command prints: data on stdout, as a table for people, as tab-separated lines for
+pipes, as JSON for programs.
 
-Every JSON document names its schema and version. Integers are exact; a decimal number is a text, a moment ISO 8601 in UTC.
+Every JSON document names its schema and version. Integers are exact; a decimal number is a text,
+a moment ISO 8601 in UTC.
 """
 
 from __future__ import annotations
@@ -53,13 +55,27 @@ def for_machines() -> bool:
 
 
 def print_rows(
-    items: Sequence[Item], columns: Sequence[Column], *, schema: str, empty: str, plural: str = "", **beside: Any
+    items: Sequence[Item],
+    columns: Sequence[Column],
+    *,
+    schema: str,
+    empty: str,
+    plural: str = "",
+    **beside: Any,
 ) -> None:
-    """A list of things. *schema* is the singular; *beside* stands beside the list in one JSON document."""
+    """A list of things. *schema* is the singular; *beside* stands beside the list in one JSON
+    document.
+    """
     plural = plural or f"{schema}s"
     match shape():
         case "json":
-            print_json({"schema": f"effectonce.{plural}/1", plural: [_public(item) for item in items], **beside})
+            print_json(
+                {
+                    "schema": f"effectonce.{plural}/1",
+                    plural: [_public(item) for item in items],
+                    **beside,
+                }
+            )
         case "jsonl":
             for item in items:
                 print_line(item, schema)
@@ -133,13 +149,18 @@ def print_pairs(rows: Sequence[Sequence[str]], *, style: str = "", last: str = "
 
     screen = console()
     rows = [[on_a_line(part) for part in row] for row in rows]
-    widths = [max(cell_len(row[n]) for row in rows) for n in range(len(rows[0]) - 1)] if rows else []
+    widths = (
+        [max(cell_len(row[n]) for row in rows) for n in range(len(rows[0]) - 1)] if rows else []
+    )
     fixed = screen.width - GAP * len(widths)
-    while fixed - sum(widths) < LAST < max(widths, default=0):  # a long name must not leave a column of single syllables
+    # a long name must not leave a column of single syllables
+    while fixed - sum(widths) < LAST < max(widths, default=0):
         widths[widths.index(max(widths))] -= 1
     room = max(NARROWEST, fixed - sum(widths))
     for row in rows:
-        first = "".join(to_width(part, width) + " " * GAP for part, width in zip(row, widths, strict=False))
+        first = "".join(
+            to_width(part, width) + " " * GAP for part, width in zip(row, widths, strict=False)
+        )
         for number, line in enumerate(_wrapped(row[-1], screen, room)):
             text = Text(first if number == 0 else " " * cell_len(first), style)
             text.append_text(Text(line, last))
@@ -163,7 +184,9 @@ def _wrapped(text: str, screen: Console, room: int) -> list[str]:
 def _squeeze(widths: list[int], columns: Sequence[Column], room: int) -> None:
     """Take from the widest column that may be cut, until all of them fit or none can give more."""
     while sum(widths) > room:
-        flexible = [n for n, column in enumerate(columns) if not column.whole and widths[n] > NARROWEST]
+        flexible = [
+            n for n, column in enumerate(columns) if not column.whole and widths[n] > NARROWEST
+        ]
         if not flexible:
             return
         widths[max(flexible, key=widths.__getitem__)] -= 1

@@ -1,4 +1,6 @@
-"""The providers as a page: `python -m effectonce.cli._provider_page`, between the marks of docs/reference/providers.md."""
+"""The providers as a page: `python -m effectonce.cli._provider_page`, between the marks of
+docs/reference/providers.md.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from effectonce.views.providers import answers, overview, remark
 def markdown() -> str:
     """One table of all, then one of each."""
     found = [provider(name) for name in providers()]
-    return "\n".join([*_overview(found), "", *(line for each in found for line in _section(each))]).rstrip()
+    return "\n".join(
+        [*_overview(found), "", *(line for each in found for line in _section(each))]
+    ).rstrip()
 
 
 def _overview(found: list[Provider]) -> Iterator[str]:

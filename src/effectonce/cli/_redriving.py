@@ -1,4 +1,6 @@
-"""Redriving many letters from a terminal: first what would be done, then one after the other, until you stop it."""
+"""Redriving many letters from a terminal: first what would be done, then one after the other,
+until you stop it.
+"""
 
 from __future__ import annotations
 
@@ -53,9 +55,12 @@ class Redriving:
 
     def __init__(self, guard: Guard, *, early: bool) -> None:
         self._guard, self._early = guard, early
-        self.stopped = False  # by a signal handler, in which an event's lock may already be held by this very thread
+        # by a signal handler, in which an event's lock may already be held by this very thread
+        self.stopped = False
 
-    def plan(self, references: tuple[str, ...], wanted: Wanted, limit: int | None) -> list[dict[str, Any]]:
+    def plan(
+        self, references: tuple[str, ...], wanted: Wanted, limit: int | None
+    ) -> list[dict[str, Any]]:
         """What would be done, with nothing sent. *limit* counts what would be redriven."""
         letters = self._guard.dead_letters
         items: list[dict[str, Any]] = []
@@ -84,8 +89,12 @@ class Redriving:
         """Is something left that was redriven, or named?"""
         return any(item["what"] not in DONE and (named or item["ran"]) for item in items)
 
-    def go(self, items: Sequence[dict[str, Any]], *, by: str, reason: str, rps: float) -> list[dict[str, Any]]:
-        """Redrive what is due, one after the other. What was not tried when you stopped it is reported as well."""
+    def go(
+        self, items: Sequence[dict[str, Any]], *, by: str, reason: str, rps: float
+    ) -> list[dict[str, Any]]:
+        """Redrive what is due, one after the other. What was not tried when you stopped it is
+        reported as well.
+        """
         import asyncio
 
         pace, total, number = Pace(rps), len(self.due(items)), 0
@@ -110,7 +119,9 @@ class Redriving:
             time.sleep(min(left_s, SLICE_S))
 
     def _one(self, item: dict[str, Any], by: str, reason: str, runner: Runner) -> Redriven:
-        """One loop for all async ones: a client that was opened in another could not be used any more."""
+        """One loop for all async ones: a client that was opened in another could not be used any
+        more.
+        """
         letters, key = self._guard.dead_letters, item["_key"]
         if tools_of(self._guard)[item["tool"]].is_async:
             return runner.run(letters.aredrive(key, by=by, reason=reason, early=self._early))

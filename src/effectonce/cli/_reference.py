@@ -1,4 +1,6 @@
-"""The command line as a page of the reference: `python -m effectonce.cli._reference`, between the marks of docs/reference/cli.md."""
+"""The command line as a page of the reference: `python -m effectonce.cli._reference`, between
+the marks of docs/reference/cli.md.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from effectonce.cli._exits import EXITS
 
 def markdown() -> str:
     """The exit codes, and every command with its options."""
-    return "\n".join([*_exits(), *(line for ctx, command in walk() for line in _page(ctx, command))]).rstrip()
+    return "\n".join(
+        [*_exits(), *(line for ctx, command in walk() for line in _page(ctx, command))]
+    ).rstrip()
 
 
 def _exits() -> Iterator[str]:
@@ -44,7 +48,12 @@ def _below(ctx: click.Context, group: click.Group) -> Iterator[tuple[click.Conte
 
 
 def _page(ctx: click.Context, command: click.Command) -> Iterator[str]:
-    name = " ".join([ctx.command_path, *(piece for piece in command.collect_usage_pieces(ctx) if piece != "[OPTIONS]")])
+    name = " ".join(
+        [
+            ctx.command_path,
+            *(piece for piece in command.collect_usage_pieces(ctx) if piece != "[OPTIONS]"),
+        ]
+    )
     depth = ctx.command_path.count(" ")
     yield f"{'#' * min(2 + depth // 2, 3)} `{name}`"
     yield ""

@@ -11,7 +11,16 @@ from effectonce.cli._console import console, in_markup
 from effectonce.cli._effects import STYLES
 from effectonce.cli._exits import NOT_FOUND, Stop
 from effectonce.cli._find import find_one
-from effectonce.cli._output import LAST, NARROWEST, REVEAL, Column, on_a_line, print_pairs, shortened, to_width
+from effectonce.cli._output import (
+    LAST,
+    NARROWEST,
+    REVEAL,
+    Column,
+    on_a_line,
+    print_pairs,
+    shortened,
+    to_width,
+)
 from effectonce.views.effects import arguments_of, reference
 from effectonce.views.history import is_run, run_of, run_state, run_steps, run_verdict
 from effectonce.views.runs import as_data, error_of, position, why_of
@@ -21,7 +30,13 @@ from effectonce.views.times import moment, span
 if TYPE_CHECKING:
     from effectonce import Guard
 
-RUN_STYLES = {"running": "cyan", "waiting": "bold yellow", "completed": "green", "failed": "red", "tombstone": "dim"}
+RUN_STYLES = {
+    "running": "cyan",
+    "waiting": "bold yellow",
+    "completed": "green",
+    "failed": "red",
+    "tombstone": "dim",
+}
 MARK = {"running": "…", "waiting": "?", "completed": "✓", "failed": "✗", "tombstone": "·"}
 
 
@@ -30,7 +45,11 @@ def find_run(guard: Guard, named: str) -> Record:
     record = find_one(guard, named)
     if not is_run(record):
         run = run_of(record)
-        advice = f"It is a step of {run}." if run else f"See it: {runnable(f'effectonce effect show {reference(record)}')}"
+        advice = (
+            f"It is a step of {run}."
+            if run
+            else f"See it: {runnable(f'effectonce effect show {reference(record)}')}"
+        )
         raise Stop(f"{reference(record)} is no run of a workflow.", NOT_FOUND, advice)
     return record
 
@@ -38,9 +57,20 @@ def find_run(guard: Guard, named: str) -> Record:
 RUNS = [
     Column("RUN", lambda item: item["reference"], whole=True),
     Column("WORKFLOW", lambda item: item["workflow"]),
-    Column("STATE", lambda item: item["state"], style=lambda item: RUN_STYLES[item["state"]], whole=True),
+    Column(
+        "STATE",
+        lambda item: item["state"],
+        style=lambda item: RUN_STYLES[item["state"]],
+        whole=True,
+    ),
     Column("BEGUN", lambda item: str(item["runs"]), right=True, whole=True),
-    Column("AGE", lambda item: span(item["_age_s"]), plain=lambda item: item["began_at"], right=True, whole=True),
+    Column(
+        "AGE",
+        lambda item: span(item["_age_s"]),
+        plain=lambda item: item["began_at"],
+        right=True,
+        whole=True,
+    ),
     Column(
         "WHY",
         lambda item: "cancelled" if item["cancelled"] is not None else why_of(item),
@@ -55,15 +85,27 @@ RUNS = [
 def tell(record: Record, steps: list[Record], now: float, *, reveal: bool) -> None:
     """Everything about a run: what it is, its steps and compensations, and what to do next."""
     screen, state, ref = console(), run_state(record, now), reference(record)
-    screen.print(f"[{RUN_STYLES[state]}]{MARK[state]} {state}[/]  [bold]{in_markup(record.request.terms.tool)}[/]  {ref}")
+    screen.print(
+        f"[{RUN_STYLES[state]}]{MARK[state]} {state}[/] "
+        f" [bold]{in_markup(record.request.terms.tool)}[/]  {ref}"
+    )
     screen.print(in_markup(run_verdict(record, now)))
     screen.print()
     arguments = arguments_of(record, reveal=reveal)
     data = as_data(record, now)
     ended = f", ended {moment(record.decided_at)}" if data["ended_at"] else ""
     facts = [
-        ("begun", f"{record.epoch} time{'s' * (record.epoch != 1)}, first {moment(record.created_at)}{ended}"),
-        ("stopped by" if state == "waiting" else "error", shortened(data["error"] or "", SHOWN_MAX)),
+        (
+            "begun",
+            (
+                f"{record.epoch} time{'s' * (record.epoch != 1)}, first"
+                f" {moment(record.created_at)}{ended}"
+            ),
+        ),
+        (
+            "stopped by" if state == "waiting" else "error",
+            shortened(data["error"] or "", SHOWN_MAX),
+        ),
         ("stopped", "" if data["error"] or data["cancelled"] else why_of(data)),
         ("arguments", arguments.words(Screen(reveal=reveal, reveal_with=REVEAL))),
         ("key", record.request.key if reveal else ""),
@@ -86,7 +128,16 @@ def _tell_steps(steps: list[Record]) -> None:
     from rich.text import Text
 
     screen = console(width_max=sys.maxsize)
-    cells = [(f"{position(s)[1]}", position(s)[2], str(s.state).replace("_", " "), reference(s), error_of(s)) for s in steps]
+    cells = [
+        (
+            f"{position(s)[1]}",
+            position(s)[2],
+            str(s.state).replace("_", " "),
+            reference(s),
+            error_of(s),
+        )
+        for s in steps
+    ]
     rows = [[on_a_line(part) for part in row] for row in cells]
     widths = [max(cell_len(row[n]) for row in rows) for n in range(5)]
     room = (
@@ -94,7 +145,13 @@ def _tell_steps(steps: list[Record]) -> None:
     )  # a long name must not hide what became of it
     widths[1] = min(widths[1], max(room, NARROWEST))
     for row, step in zip(rows, steps, strict=True):
-        parts = [row[0].rjust(widths[0] + 2), to_width(row[1], widths[1]), to_width(row[2], widths[2]), row[3], row[4]]
+        parts = [
+            row[0].rjust(widths[0] + 2),
+            to_width(row[1], widths[1]),
+            to_width(row[2], widths[2]),
+            row[3],
+            row[4],
+        ]
         line = Text("  ").join(
             Text(part, STYLES[step.state] if number == 2 else "")
             for number, part in enumerate(parts)  # the state

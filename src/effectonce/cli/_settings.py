@@ -1,9 +1,11 @@
 """Settings, and where each came from.
 
-The stronger wins: an option, `EFFECTONCE_*` in the environment, the nearest `effectonce.toml` upward, `[tool.effectonce]` in the nearest
-`pyproject.toml` upward, the user's own file, the default. A secret that grants access is never an option and never in a settings file: it
-is in the environment, or in a file of its own that a setting names. A file that only lies on the way upward is not trusted: it is not read
-if it belongs to another user, and code that it names is not run.
+The stronger wins: an option, `EFFECTONCE_*` in the environment, the nearest `effectonce.toml`
+upward, `[tool.effectonce]` in the nearest `pyproject.toml` upward, the user's own file, the
+default. A secret that grants access is never an option and never in a settings file: it is in
+the environment, or in a file of its own that a setting names. A file that only lies on the way
+upward is not trusted: it is not read if it belongs to another user, and code that it names is
+not run.
 """
 
 from __future__ import annotations
@@ -105,7 +107,8 @@ def settings() -> dict[str, Value]:
         for path in () if config else _found_upward(folder):
             if not _is_trusted(path):
                 warning = (
-                    f"{path} is not read: it belongs to another user, or its folder does. Name it with --config to use it."
+                    f"{path} is not read: it belongs to another user, or its folder does. Name it"
+                    " with --config to use it."
                 )
                 echo(on_one_line(warning), err=True)
     resolved: dict[str, Value] = meta[_RESOLVED]
@@ -114,14 +117,18 @@ def settings() -> dict[str, Value]:
 
 def named_file() -> Path | None:
     """The settings file that was named, if one was."""
-    given = click.get_current_context().meta.get(_FLAGS, {}).get("config") or os.environ.get(PREFIX + "CONFIG")
+    given = click.get_current_context().meta.get(_FLAGS, {}).get("config") or os.environ.get(
+        PREFIX + "CONFIG"
+    )
     return None if given is None else Path(given)
 
 
 # ---------------------------------------------------------------- resolving
 
 
-def resolve(flags: Mapping[str, Any], environ: Mapping[str, str], folder: Path, config: Path | None = None) -> dict[str, Value]:
+def resolve(
+    flags: Mapping[str, Any], environ: Mapping[str, str], folder: Path, config: Path | None = None
+) -> dict[str, Value]:
     """Every setting with its value and origin."""
     layers: list[Iterator[tuple[str, Value]]] = [
         ((name, Value(value, BY_NAME[name].option, 0)) for name, value in flags.items()),
@@ -138,10 +145,16 @@ def resolve(flags: Mapping[str, Any], environ: Mapping[str, str], folder: Path, 
 
 
 def files(folder: Path, config: Path | None = None) -> list[Path]:
-    """The settings files that count, the strongest first. They need not hold anything; a file that was named has to be there."""
+    """The settings files that count, the strongest first. They need not hold anything; a file
+    that was named has to be there.
+    """
     if config is not None and not _is_file(config):
         raise BadSettings(f"there is no settings file {config}")
-    project = [path for path in _found_upward(folder) if _is_trusted(path)] if config is None else [config]
+    project = (
+        [path for path in _found_upward(folder) if _is_trusted(path)]
+        if config is None
+        else [config]
+    )
     return [path for path in (*project, user_file()) if _is_file(path)]
 
 
@@ -159,7 +172,9 @@ def _is_trusted(path: Path) -> bool:
 
 
 def here() -> Path:
-    """The folder where the command was given, even if it was removed meanwhile: then there is nothing in it, nor above."""
+    """The folder where the command was given, even if it was removed meanwhile: then there is
+    nothing in it, nor above.
+    """
     try:
         return Path.cwd()
     except OSError:
@@ -167,7 +182,9 @@ def here() -> Path:
 
 
 def _is_file(path: Path) -> bool:
-    """A file that may not be looked at is not there: a person who helps out as another user may be in a folder that is closed to them."""
+    """A file that may not be looked at is not there: a person who helps out as another user may
+    be in a folder that is closed to them.
+    """
     try:
         return path.is_file()
     except OSError:
@@ -204,7 +221,10 @@ def _from_file(path: Path, rank: int, config: Path | None) -> Iterator[tuple[str
         tools = document.get("tool", {})
         document = tools.get("effectonce", {}) if isinstance(tools, dict) else {}
         if not isinstance(document, dict):
-            raise BadSettings(f"{path}, line {_line(text, 'effectonce')}: [tool.effectonce] is a table, not {document!r}")
+            raise BadSettings(
+                f"{path}, line {_line(text, 'effectonce')}: [tool.effectonce] is a table, not"
+                f" {document!r}"
+            )
     for name, value in document.items():
         where = f"{path}, line {_line(text, name)}"
         if name not in BY_NAME:
@@ -213,7 +233,14 @@ def _from_file(path: Path, rank: int, config: Path | None) -> Iterator[tuple[str
         if name.endswith("_file"):
             checked = str(path.parent / checked)  # beside the file that names it
         if name == "app" and path not in (config, user_file()):
-            yield name, Value("", f"{path} names one that is run when you ask for it: --app {checked}", _UNASKED)
+            yield (
+                name,
+                Value(
+                    "",
+                    f"{path} names one that is run when you ask for it: --app {checked}",
+                    _UNASKED,
+                ),
+            )
             continue
         yield name, Value(checked, str(path), rank)
 
@@ -221,12 +248,16 @@ def _from_file(path: Path, rank: int, config: Path | None) -> Iterator[tuple[str
 def _line(text: str, name: str) -> int:
     """Where a name stands. TOML's reader does not say, and a person wants to know."""
     names = re.compile(rf"\s*[\"']?{re.escape(name)}[\"']?\s*[=.]|\s*\[[\w.]*\b{re.escape(name)}\]")
-    return next((number for number, line in enumerate(text.splitlines(), 1) if names.match(line)), 1)
+    return next(
+        (number for number, line in enumerate(text.splitlines(), 1) if names.match(line)), 1
+    )
 
 
 def _refuse_unknown(name: str, where: str) -> NoReturn:
     near = difflib.get_close_matches(name, BY_NAME, 1)
-    raise BadSettings(f"{where}: there is no setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    raise BadSettings(
+        f"{where}: there is no setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+    )
 
 
 def _checked(known: Setting, value: Any, where: str) -> Any:
@@ -242,7 +273,9 @@ def _checked(known: Setting, value: Any, where: str) -> Any:
     if not isinstance(value, str):
         raise BadSettings(f"{where}: {known.name} is a text, not {value!r}")
     if known.choices and value not in known.choices:
-        raise BadSettings(f"{where}: {known.name} is one of {', '.join(known.choices)}, not {value!r}")
+        raise BadSettings(
+            f"{where}: {known.name} is one of {', '.join(known.choices)}, not {value!r}"
+        )
     return value
 
 
@@ -252,10 +285,15 @@ def _refuse_passwords(found: Mapping[str, Value]) -> None:
         refuse_password(store.value, store.origin)
 
 
-def refuse_password(url: str, origin: str, or_into: str = "a file of its own that the setting store_file names") -> None:
-    """Options and arguments are seen by all users of this machine, and settings files are checked in."""
+def refuse_password(
+    url: str, origin: str, or_into: str = "a file of its own that the setting store_file names"
+) -> None:
+    """Options and arguments are seen by all users of this machine, and settings files are
+    checked in.
+    """
     userinfo = url.partition("://")[2].rpartition("@")[0]
     if ":" in userinfo or re.search(r"(?i)[?&][^=&]*pass[^=&]*=", url):
         raise BadSettings(
-            f"{origin} holds a password. Put the URL into the environment, {BY_NAME['store'].variable}, or into {or_into}."
+            f"{origin} holds a password. Put the URL into the environment,"
+            f" {BY_NAME['store'].variable}, or into {or_into}."
         )

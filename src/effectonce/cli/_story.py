@@ -30,7 +30,10 @@ def tell(record: Record, now: float, audit: Sequence[Entry] = (), *, reveal: boo
     mark, state = MARK.get(record.state, "…"), str(record.state).replace("_", " ")
     if partial_of(record) is not None:
         mark, style, state = "!", STYLES[State.IN_DOUBT], "completed in part"
-    screen.print(f"[{style}]{mark} {state}[/]  [bold]{in_markup(record.request.terms.tool)}[/]  {reference(record)}")
+    screen.print(
+        f"[{style}]{mark} {state}[/]  [bold]{in_markup(record.request.terms.tool)}[/] "
+        f" {reference(record)}"
+    )
     screen.print(in_markup(verdict(record, now)))
     screen.print()
     here = Screen(reveal=reveal, more=MORE, reveal_with=REVEAL, keys=KEYS)
@@ -53,7 +56,9 @@ def _tell_audit(screen: Console, audit: Sequence[Entry]) -> None:
     rest = runnable(f"effectonce audit list --effect {audit[0].effect}")
     more = f"  the first {left:,} are not shown: {rest}" if left > 0 else ""
     screen.print(Text.assemble("in the audit", (more, "dim")), soft_wrap=True)
-    print_pairs([(moment(e.at), e.event.replace("_", " "), describe(e)) for e in audit[-AUDIT_SHOWN:]])
+    print_pairs(
+        [(moment(e.at), e.event.replace("_", " "), describe(e)) for e in audit[-AUDIT_SHOWN:]]
+    )
     screen.print()
 
 
@@ -65,4 +70,6 @@ def _tell_next(screen: Console, record: Record, now: float) -> None:
     if steps:
         print_pairs(steps, style="dim", last="bold")
     else:
-        screen.print("Nothing to do." if record.state in TERMINAL else "Nothing to settle.", style="dim")
+        screen.print(
+            "Nothing to do." if record.state in TERMINAL else "Nothing to settle.", style="dim"
+        )

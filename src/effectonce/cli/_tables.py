@@ -1,4 +1,6 @@
-"""The tables as pages: what `effectonce classify --tables` and `--gate` print and the reference shows."""
+"""The tables as pages: what `effectonce classify --tables` and `--gate` print and the reference
+shows.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +22,38 @@ CERTAINTY = {
 
 def markdown() -> str:
     """All tables, in the order in which they are asked."""
-    return "\n".join([f"Tables of {VERSION}.", "", *_buckets(), "", *(line for table in TABLES for line in _table(table))])
+    return "\n".join(
+        [
+            f"Tables of {VERSION}.",
+            "",
+            *_buckets(),
+            "",
+            *(line for table in TABLES for line in _table(table)),
+        ]
+    )
 
 
 def gate_markdown() -> str:
     """The gate, row by row: the first that fits decides."""
     lines = ["| | error | effect | the call | then | because |", "|---|---|---|---|---|---|"]
     for number, row in enumerate(GATE, 1):
-        buckets = "any" if row.buckets is None else ", ".join(f"`{bucket}`" for bucket in Bucket if bucket in row.buckets)
+        buckets = (
+            "any"
+            if row.buckets is None
+            else ", ".join(f"`{bucket}`" for bucket in Bucket if bucket in row.buckets)
+        )
         error = "; ".join(
-            [buckets, *_condition(row.worthwhile, "worth another attempt"), *_condition(row.delay, "a delay is named")]
+            [
+                buckets,
+                *_condition(row.worthwhile, "worth another attempt"),
+                *_condition(row.delay, "a delay is named"),
+            ]
         )
         effect = {None: "", True: "certainly none", False: "perhaps"}[row.certain]
-        lines.append(f"| {number} | {error} | {effect} | {_call(row)} | **{row.action.replace('_', ' ')}** | {row.why} |")
+        lines.append(
+            f"| {number} | {error} | {effect} | {_call(row)} | **{row.action.replace('_', ' ')}** |"
+            f" {row.why} |"
+        )
     return "\n".join(lines)
 
 
@@ -51,7 +72,10 @@ def _buckets() -> Iterator[str]:
     yield "|---|---|---|---|"
     for bucket in Bucket:
         again = "yes" if bucket in RETRYABLE else "no"
-        yield f"| `{bucket}` | {WHY.get(bucket, 'not known what it means')} | {again} | {SCOPES.get(bucket, Scope.REQUEST)} |"
+        yield (
+            f"| `{bucket}` | {WHY.get(bucket, 'not known what it means')} | {again} |"
+            f" {SCOPES.get(bucket, Scope.REQUEST)} |"
+        )
 
 
 def _table(table: Table) -> Iterator[str]:
@@ -62,7 +86,10 @@ def _table(table: Table) -> Iterator[str]:
     yield "| signal | | bucket | certainty | |"
     yield "|---|---|---|---|---|"
     for row in table.rows:
-        yield f"| {row.signal} | {_names(row)} | `{row.verdict.bucket}` | {row.verdict.certainty} | {_notes(row)} |"
+        yield (
+            f"| {row.signal} | {_names(row)} | `{row.verdict.bucket}` | {row.verdict.certainty} |"
+            f" {_notes(row)} |"
+        )
     yield ""
 
 
@@ -82,5 +109,7 @@ def _notes(row: TableRow) -> str:
     if row.settled:
         notes.append("whatever the message says")
     if row.weak:
-        notes.append("if no delay is named" if row.signal == "text" else "unless something better is known")
+        notes.append(
+            "if no delay is named" if row.signal == "text" else "unless something better is known"
+        )
     return "; ".join(notes)

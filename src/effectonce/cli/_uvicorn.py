@@ -1,7 +1,9 @@
-"""How the servers of the command line are started: one way, with one set of limits, for `gateway`, `serve` and `mcp http`.
+"""How the servers of the command line are started: one way, with one set of limits, for
+`gateway`, `serve` and `mcp http`.
 
-A client that is not known yet can cost no more than this: a connection with headers that are short, few and soon complete. What passes
-these limits is judged by the app itself: who asks, and how large the body is.
+A client that is not known yet can cost no more than this: a connection with headers that are
+short, few and soon complete. What passes these limits is judged by the app itself: who asks, and
+how large the body is.
 """
 
 from __future__ import annotations
@@ -20,14 +22,20 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEADERS_MAX = 32 << 10  # bytes, of all headers of a request and its first line
 HEADERS_COUNT_MAX = 100
-HEADERS_S = 5.0  # from the connection, or the first byte of the next request, to the end of its headers
+# from the connection, or the first byte of the next request, to the end of its headers
+HEADERS_S = 5.0
 KEEP_ALIVE_S = 5  # between two requests
 CONNECTIONS_MAX = 1000  # and requests under way. Others get 503
 STARTUP_FAILURE = 3
 
 Message = MutableMapping[str, Any]
 App = Callable[
-    [MutableMapping[str, Any], Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]
+    [
+        MutableMapping[str, Any],
+        Callable[[], Awaitable[Message]],
+        Callable[[Message], Awaitable[None]],
+    ],
+    Awaitable[None],
 ]
 
 
@@ -42,7 +50,9 @@ def run_server(
     certfile: str | None = None,
     keyfile: str | None = None,
 ) -> None:
-    """Serve *app* on *listener*, on the socket file *uds*, or on *host* and *port*, until a signal ends it."""
+    """Serve *app* on *listener*, on the socket file *uds*, or on *host* and *port*, until a
+    signal ends it.
+    """
     config = uvicorn.Config(
         _with_few_headers(app),
         host=host,
@@ -73,7 +83,9 @@ def run_server(
 
 
 class _PromptHeaders(H11Protocol):
-    """A connection is closed if the headers of a request are not complete in time. h11 shows the target as it was sent."""
+    """A connection is closed if the headers of a request are not complete in time. h11 shows the
+    target as it was sent.
+    """
 
     _too_late: asyncio.TimerHandle | None = None
 
@@ -103,7 +115,9 @@ class _PromptHeaders(H11Protocol):
 
 
 def _with_few_headers(app: App) -> App:
-    """431 for a request with too many headers. h11 sees to their size only while they are incomplete."""
+    """431 for a request with too many headers. h11 sees to their size only while they are
+    incomplete.
+    """
 
     async def bounded(
         scope: MutableMapping[str, Any],
@@ -111,7 +125,9 @@ def _with_few_headers(app: App) -> App:
         send: Callable[[Message], Awaitable[None]],
     ) -> None:
         headers = scope.get("headers", ())
-        size = sum(len(name) + len(value) for name, value in headers) + len(scope.get("query_string", b""))
+        size = sum(len(name) + len(value) for name, value in headers) + len(
+            scope.get("query_string", b"")
+        )
         if len(headers) <= HEADERS_COUNT_MAX and size <= HEADERS_MAX:
             await app(scope, receive, send)
             return

@@ -1,4 +1,6 @@
-"""`effectonce audit`: what happened and who decided it, whether that was changed, and calls that should have been one."""
+"""`effectonce audit`: what happened and who decided it, whether that was changed, and calls that
+should have been one.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +24,26 @@ from effectonce.views.times import iso, moment, span
 if TYPE_CHECKING:
     from effectonce.observe import Verified
 
-EMPTY = "The audit has no such entry. A guard writes one once it has it: guard.observe(Audit(guard))."
+EMPTY = (
+    "The audit has no such entry. A guard writes one once it has it: guard.observe(Audit(guard))."
+)
 SHOWN = 20
 UNSIGNED = "If your guard has a secret, give --app: without it every mark looks wrong."
-NOT_CHECKED = "Whether an entry was changed can only be checked with the secret: give --app MODULE:GUARD."
+NOT_CHECKED = (
+    "Whether an entry was changed can only be checked with the secret: give --app MODULE:GUARD."
+)
 REWRITABLE = (
-    "These marks are made without a secret: any process that can write to this store can write another audit that fits. "
-    "Give your guard a secret, or keep an anchor elsewhere: effectonce audit anchor FILE"
+    "These marks are made without a secret: any process that can write to this store can write"
+    " another audit that fits. Give your guard a secret, or keep an anchor elsewhere: effectonce"
+    " audit anchor FILE"
 )
 _Anchors = click.Path(exists=True, dir_okay=False, path_type=Path)
 _Written = click.Path(dir_okay=False, allow_dash=True, path_type=Path)
 _since_option = click.option(
-    "--since", type=since_when, metavar="WHEN", help="Only what happened since: 30m, 2h, 7d, or a date in UTC."
+    "--since",
+    type=since_when,
+    metavar="WHEN",
+    help="Only what happened since: 30m, 2h, 7d, or a date in UTC.",
 )
 
 
@@ -50,14 +60,25 @@ def audit() -> None:
 
 @audit.command("list")
 @click.option("--effect", metavar="EFFECT", help="Only about this effect.")
-@click.option("--event", metavar="NAME", help="Only events of this name, such as completed, settled or conflict.")
+@click.option(
+    "--event",
+    metavar="NAME",
+    help="Only events of this name, such as completed, settled or conflict.",
+)
 @click.option("--actor", metavar="NAME", help="Only what this person, or `probe`, decided.")
 @click.option("--tool", metavar="NAME", help="Only effects of this tool.")
 @_since_option
 @limit_option
 @takes("tenant")
 @store_options
-def list_entries(*, effect: str | None, event: str | None, actor: str | None, tool: str | None, since: float | None) -> None:
+def list_entries(
+    *,
+    effect: str | None,
+    event: str | None,
+    actor: str | None,
+    tool: str | None,
+    since: float | None,
+) -> None:
     r"""List the newest entries of the audit, oldest first.
 
     In a pipe each entry is a line: when, event, tool, effect, what it says.
@@ -79,7 +100,13 @@ def list_entries(*, effect: str | None, event: str | None, actor: str | None, to
         about = None if effect is None else find_one(guard, effect).request.key
         with busy("Reading the audit"):
             found = entries(
-                guard, limit=setting("limit"), effect=about, event=event, actor=actor, tool=tool, since=_when(since)
+                guard,
+                limit=setting("limit"),
+                effect=about,
+                event=event,
+                actor=actor,
+                tool=tool,
+                since=_when(since),
             )
     items = [{**as_data(entry), "_at": entry.at, "_text": describe(entry)} for entry in found]
     print_rows(items, _ENTRIES, schema="entry", plural="entries", empty=EMPTY)
@@ -87,7 +114,12 @@ def list_entries(*, effect: str | None, event: str | None, actor: str | None, to
 
 _ENTRIES = [
     Column("WHEN", lambda item: moment(item["_at"]), plain=lambda item: item["at"], whole=True),
-    Column("EVENT", lambda item: item["event"].replace("_", " "), plain=lambda item: item["event"], whole=True),
+    Column(
+        "EVENT",
+        lambda item: item["event"].replace("_", " "),
+        plain=lambda item: item["event"],
+        whole=True,
+    ),
     Column("TOOL", lambda item: item.get("tool", "")),
     Column("EFFECT", lambda item: item.get("effect", ""), whole=True),
     Column("WHAT", lambda item: item["_text"]),
@@ -114,18 +146,25 @@ def _refuse_unknown(event: str, known: dict[str, str]) -> None:
 
 @audit.command()
 @click.option(
-    "--expect", metavar="LINE", help="What `audit.head()` gave at some time, and was kept elsewhere: does it still hold?"
+    "--expect",
+    metavar="LINE",
+    help="What `audit.head()` gave at some time, and was kept elsewhere: does it still hold?",
 )
 @click.option(
-    "--anchor", type=_Anchors, metavar="FILE", help="What `audit anchor` wrote, and was kept elsewhere: does it still hold?"
+    "--anchor",
+    type=_Anchors,
+    metavar="FILE",
+    help="What `audit anchor` wrote, and was kept elsewhere: does it still hold?",
 )
 @store_options
 def verify(*, expect: str | None, anchor: Path | None) -> None:
     r"""Find out whether an entry of the audit was changed or removed.
 
-    Give --app if your guard has a secret, because the marks are made with it: without it they are not checked. Marks without a secret can be
-    made by any process that can write to the store; then only --anchor or --expect shows a change. Nothing is written. The exit code is 0
-    if everything was checked and fits, 1 if not. A process that was killed leaves a stream without an end; that is no flaw.
+    Give --app if your guard has a secret, because the marks are made with it: without it they
+    are not checked. Marks without a secret can be made by any process that can write to the
+    store; then only --anchor or --expect shows a change. Nothing is written. The exit code is 0
+    if everything was checked and fits, 1 if not. A process that was killed leaves a stream
+    without an end; that is no flaw.
 
     \b
     Examples:
@@ -138,7 +177,9 @@ def verify(*, expect: str | None, anchor: Path | None) -> None:
     with guard_here() as guard, busy("Verifying the audit"):
         unsigned = made_here(guard)
         try:
-            verified = audit_of(guard).verify(expect=expect, anchors=() if anchor is None else anchors_in(anchor))
+            verified = audit_of(guard).verify(
+                expect=expect, anchors=() if anchor is None else anchors_in(anchor)
+            )
         except ContractViolation as error:
             raise click.UsageError(str(error)) from None
     data = {
@@ -164,16 +205,28 @@ def _tell(verified: Verified, *, known: bool) -> None:
     screen, count = console(), len(verified.streams)
     among = f"{verified.entries:,} entries in {_streams(count)}"
     if not verified.streams and verified.ok:
-        screen.print("There is no audit in this store. A guard writes one once it has it: guard.observe(Audit(guard)).")
+        screen.print(
+            "There is no audit in this store. A guard writes one once it has it:"
+            " guard.observe(Audit(guard))."
+        )
     elif verified.flaws:
         _tell_flaws(verified, among)
     elif verified.unchecked:
-        screen.print(f"[bold yellow]! not checked[/]  {among}: {_streams(len(verified.unchecked))} marked with a secret.")
-        screen.print(f"The numbers fit together{' and what was kept elsewhere is there' * known}. {NOT_CHECKED}")
+        screen.print(
+            f"[bold yellow]! not checked[/]  {among}: {_streams(len(verified.unchecked))} marked"
+            " with a secret."
+        )
+        screen.print(
+            f"The numbers fit together{' and what was kept elsewhere is there' * known}."
+            f" {NOT_CHECKED}"
+        )
     elif verified.keyed:
         screen.print(f"[green]✓ all fits[/]  {among}; nothing was changed or removed.")
     elif known:
-        screen.print(f"[green]✓ all fits[/]  {among}; nothing that was kept elsewhere was changed or removed.")
+        screen.print(
+            f"[green]✓ all fits[/]  {among}; nothing that was kept elsewhere was changed or"
+            " removed."
+        )
     else:
         screen.print(f"[green]✓ all fits[/]  {among}.")
         screen.print(REWRITABLE)
@@ -196,10 +249,12 @@ def _tell_flaws(verified: Verified, among: str) -> None:
 @click.argument("file", type=_Written, default="-")
 @store_options
 def anchor(*, file: Path) -> None:
-    r"""Write down how far the audit has come: a line of JSON at the end of FILE, or on standard output.
+    r"""Write down how far the audit has come: a line of JSON at the end of FILE, or on standard
+    output.
 
-    Keep FILE where those who can write to the store cannot write. `effectonce audit verify --anchor FILE` then finds an audit that was
-    rewritten or cut since. Nothing is written to the store, and no secret is needed to write an anchor.
+    Keep FILE where those who can write to the store cannot write. `effectonce audit verify
+    --anchor FILE` then finds an audit that was rewritten or cut since. Nothing is written to the
+    store, and no secret is needed to write an anchor.
 
     \b
     Examples:
@@ -215,24 +270,46 @@ def anchor(*, file: Path) -> None:
     else:
         append_line(file, line)
         streams = [each["entries"] for each in json.loads(line)["streams"].values()]
-        words = f"Anchored {sum(streams):,} entries in {_streams(len(streams))}. Keep {file} where writers of the store cannot write."
-        print_one({"file": str(file), "entries": sum(streams), "streams": len(streams)}, lambda: say(words), schema="anchored")
+        words = (
+            f"Anchored {sum(streams):,} entries in {_streams(len(streams))}. Keep {file} where"
+            " writers of the store cannot write."
+        )
+        print_one(
+            {"file": str(file), "entries": sum(streams), "streams": len(streams)},
+            lambda: say(words),
+            schema="anchored",
+        )
 
 
 # ---------------------------------------------------------------- symptoms
 
 
 @audit.command()
-@click.option("--within", default=10.0, show_default=True, type=Number(0.0), metavar="SECONDS", help="How close two calls are.")
-@click.option("--deploy", default=120.0, show_default=True, type=Number(0.0), metavar="SECONDS", help="The same after a start.")
+@click.option(
+    "--within",
+    default=10.0,
+    show_default=True,
+    type=Number(0.0),
+    metavar="SECONDS",
+    help="How close two calls are.",
+)
+@click.option(
+    "--deploy",
+    default=120.0,
+    show_default=True,
+    type=Number(0.0),
+    metavar="SECONDS",
+    help="The same after a start.",
+)
 @click.option("--check", is_flag=True, help="Exit with 3 if something was found.")
 @_since_option
 @store_options
 def scan(*, within: float, deploy: float, check: bool, since: float | None) -> None:
     r"""Look for calls that were probably one, and got two keys.
 
-    Same tool and same arguments within seconds under different keys, or around a deploy: most often something is in the key that changes
-    from one attempt to the next. Each line says what, and what to do about it.
+    Same tool and same arguments within seconds under different keys, or around a deploy: most
+    often something is in the key that changes from one attempt to the next. Each line says what,
+    and what to do about it.
 
     \b
     Examples:
@@ -244,13 +321,23 @@ def scan(*, within: float, deploy: float, check: bool, since: float | None) -> N
     with guard_here() as guard, busy("Reading the audit"):
         entries(guard, limit=1)  # one that is sealed is not free of symptoms
         found = audit_of(guard).scan(within_s=within, deploy_s=deploy, since=_when(since))
-    items = [_symptom(s.what, s.tool, s.effects, s.at, s.apart_s, s.differs, s.likely) for s in found]
+    items = [
+        _symptom(s.what, s.tool, s.effects, s.at, s.apart_s, s.differs, s.likely) for s in found
+    ]
     if items and shape() == "table":
         _tell_symptoms(items)
     else:
-        print_rows(items, _SYMPTOMS, schema="symptom", empty="No two calls look as if they should have been one.")
+        print_rows(
+            items,
+            _SYMPTOMS,
+            schema="symptom",
+            empty="No two calls look as if they should have been one.",
+        )
     if items and not for_machines():
-        say(f"{len(items):,} found. Compare two: " + runnable(f"effectonce effect show {items[0]['effects'][0]}"))
+        say(
+            f"{len(items):,} found. Compare two: "
+            + runnable(f"effectonce effect show {items[0]['effects'][0]}")
+        )
     if check and items:
         raise SystemExit(NEEDS_YOU)
 
@@ -260,12 +347,21 @@ def _tell_symptoms(items: list[dict[str, Any]]) -> None:
     screen = console()
     for item in items:
         first, second = item["effects"]
-        screen.print(f"[bold]{in_markup(item['tool'])}[/]  {first} and {second}, {span(item['apart_s'])} apart")
+        screen.print(
+            f"[bold]{in_markup(item['tool'])}[/]  {first} and {second}, {span(item['apart_s'])}"
+            " apart"
+        )
         print_pairs([("", item["likely"])])
 
 
 def _symptom(
-    what: str, tool: str, effects: tuple[str, str], at: float, apart_s: float, differs: str, likely: str
+    what: str,
+    tool: str,
+    effects: tuple[str, str],
+    at: float,
+    apart_s: float,
+    differs: str,
+    likely: str,
 ) -> dict[str, Any]:
     return {
         "what": what,
@@ -281,7 +377,13 @@ def _symptom(
 _SYMPTOMS = [
     Column("TOOL", lambda item: item["tool"]),
     Column("EFFECTS", lambda item: " ".join(item["effects"]), whole=True),
-    Column("APART", lambda item: span(item["apart_s"]), plain=lambda item: item["apart_s"], right=True, whole=True),
+    Column(
+        "APART",
+        lambda item: span(item["apart_s"]),
+        plain=lambda item: item["apart_s"],
+        right=True,
+        whole=True,
+    ),
     Column("DIFFERS", lambda item: item["differs"]),
     Column("LIKELY", lambda item: item["likely"]),
 ]

@@ -31,7 +31,8 @@ def breaker() -> None:
 def list_breakers() -> None:
     r"""List the breakers of your tools, and what the processes that share them say.
 
-    A breaker lives in each process. Those with `shared=` put their votes into the store, and these can be read from here.
+    A breaker lives in each process. Those with `shared=` put their votes into the store, and
+    these can be read from here.
 
     \b
     Examples:
@@ -45,19 +46,32 @@ def list_breakers() -> None:
     try:
         for name, (circuit, tools) in sorted(circuits_of(guard).items()):
             shared = circuit.shared
-            items.append({"name": name, "tools": tools, **(standing(shared, name) if shared is not None else NOT_SHARED)})
+            items.append(
+                {
+                    "name": name,
+                    "tools": tools,
+                    **(standing(shared, name) if shared is not None else NOT_SHARED),
+                }
+            )
     finally:
         guard.close()
     columns = [
         Column("BREAKER", lambda item: item["name"], whole=True),
         Column(
-            "STATE", lambda item: item["state"].replace("_", " "), plain=lambda item: item["state"], style=_style, whole=True
+            "STATE",
+            lambda item: item["state"].replace("_", " "),
+            plain=lambda item: item["state"],
+            style=_style,
+            whole=True,
         ),
         Column("TOOLS", lambda item: ", ".join(item["tools"])),
         Column("WHY", lambda item: item["why"]),
     ]
     print_rows(
-        items, columns, schema="breaker", empty="No tool has a breaker: @guard.tool(breaker=breaker('stripe', shared=store))."
+        items,
+        columns,
+        schema="breaker",
+        empty="No tool has a breaker: @guard.tool(breaker=breaker('stripe', shared=store)).",
     )
 
 
@@ -81,7 +95,9 @@ def show(*, name: str) -> None:
     if not found["processes"] and name not in known:
         named = f" This app has: {', '.join(known)}." if known else ""
         advice = (
-            f"A breaker that is not shared lives in its process alone.{named}" if setting("app") else "Is it in another store?"
+            f"A breaker that is not shared lives in its process alone.{named}"
+            if setting("app")
+            else "Is it in another store?"
         )
         raise Stop(f"no process has reported anything about {name!r} lately.", NOT_FOUND, advice)
     if name in known and shared is None:
@@ -98,8 +114,11 @@ def _tell(data: dict[str, Any]) -> None:
 
     screen = console()
     screen.print(
-        f"[{_style(data)}]{data['state'].replace('_', ' ')}[/]  [bold]{in_markup(data['name'])}[/]  {in_markup(data['why'])}"
+        f"[{_style(data)}]{data['state'].replace('_', ' ')}[/]  [bold]{in_markup(data['name'])}[/] "
+        f" {in_markup(data['why'])}"
     )
     if data["tools"]:
         screen.print(f"[dim]tools[/]  {in_markup(', '.join(data['tools']))}")
-    print_pairs([(p["process"], p["state"], f"seen {span(p['seen_s'])} ago") for p in data["processes"]])
+    print_pairs(
+        [(p["process"], p["state"], f"seen {span(p['seen_s'])} ago") for p in data["processes"]]
+    )

@@ -17,20 +17,34 @@ from effectonce.cli._console import color_option, console, echo, in_markup
 from effectonce.cli._output import for_machines
 
 NAMED = re.compile(r"([A-Za-z_][\w.]*)(?:: (.*))?")
-OTHERS = "A tool may have sent other requests before this answer came. One that sends no other says so: one_request=True."
+OTHERS = (
+    "A tool may have sent other requests before this answer came. One that sends no other says so:"
+    " one_request=True."
+)
 UNSURE = (Certainty.AMBIGUOUS, Certainty.ACTED)
 
 
 @click.command()
 @click.argument("name", required=False)
 @click.option("--status", type=click.IntRange(100, 599), help="The HTTP status.")
-@click.option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="A header of the response. May be repeated.")
+@click.option(
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="'NAME: VALUE'",
+    help="A header of the response. May be repeated.",
+)
 @click.option("--body", help="The body of the response; - reads it from standard input.")
 @click.option("--code", help="The error code, as the service or the exception has it.")
 @click.option("--type", "kind", help="The error type, where there is one beside the code.")
 @click.option("--message", default="", help="What the error says.")
 @click.option("--tables", is_flag=True, help="Print all tables as Markdown and nothing else.")
-@click.option("--gate", "as_gate", is_flag=True, help="Print as Markdown what is done about which error, and nothing else.")
+@click.option(
+    "--gate",
+    "as_gate",
+    is_flag=True,
+    help="Print as Markdown what is done about which error, and nothing else.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON and nothing else.")
 @color_option
 def classify(
@@ -48,8 +62,9 @@ def classify(
 ) -> None:
     r"""What does this error mean, and may it be tried again?
 
-    NAME is an exception class with its package, as a traceback shows it; nothing of it needs to be installed. With no arguments, standard
-    input is read: a response with its headers, a JSON body, or a traceback.
+    NAME is an exception class with its package, as a traceback shows it; nothing of it needs to
+    be installed. With no arguments, standard input is read: a response with its headers, a JSON
+    body, or a traceback.
 
     \b
     Examples:
@@ -67,7 +82,13 @@ def classify(
 
         echo(markdown())
         return
-    given = {"status_code": status, "code": code, "type": kind, "headers": _headers(headers), "body": _body(body)}
+    given = {
+        "status_code": status,
+        "code": code,
+        "type": kind,
+        "headers": _headers(headers),
+        "body": _body(body),
+    }
     given = {field: value for field, value in given.items() if value is not None and value != {}}
     if name is None and not given and not message:
         thing = _read(_stdin())
@@ -86,7 +107,9 @@ def _headers(given: tuple[str, ...]) -> dict[str, str]:
     pairs = [line.partition(":") for line in given]
     wrong = [line for line, (_, colon, _) in zip(given, pairs, strict=True) if not colon]
     if wrong:
-        raise click.BadParameter(f"{wrong[0]!r} is no header: write 'name: value'", param_hint="--header")
+        raise click.BadParameter(
+            f"{wrong[0]!r} is no header: write 'name: value'", param_hint="--header"
+        )
     return {name.strip().lower(): value.strip() for name, _, value in pairs}
 
 
@@ -97,7 +120,10 @@ def _body(given: str | None) -> str | None:
 def _stdin() -> str:
     text = "" if sys.stdin.isatty() else sys.stdin.read()
     if not text.strip():
-        raise click.UsageError("there is nothing to classify: give a NAME or --status, or pipe a response or a traceback in")
+        raise click.UsageError(
+            "there is nothing to classify: give a NAME or --status, or pipe a response or a"
+            " traceback in"
+        )
     return text
 
 
@@ -107,7 +133,11 @@ def _read(text: str) -> Any:
         head, _, body = text.replace("\r\n", "\n").partition("\n\n")
         first, *lines = head.split("\n")
         status = first.split(" ")[1] if " " in first else ""
-        return {"status": int(status) if status.isdigit() else None, "headers": _headers(tuple(lines)), "body": body}
+        return {
+            "status": int(status) if status.isdigit() else None,
+            "headers": _headers(tuple(lines)),
+            "body": body,
+        }
     if text.lstrip()[:1] in ("{", "["):
         return {"body": text}
     last = next((line for line in reversed(text.splitlines()) if line.strip()), "")
@@ -116,9 +146,13 @@ def _read(text: str) -> Any:
 
 
 def _error(name: str, message: str, given: dict[str, Any]) -> BaseException:
-    """A stand-in of that name: classes are matched by name, so that nothing needs to be imported."""
+    """A stand-in of that name: classes are matched by name, so that nothing needs to be
+    imported.
+    """
     package, _, cls = name.rpartition(".")
-    error: BaseException = type(cls or name, (Exception,), {"__module__": package or "builtins"})(message)
+    error: BaseException = type(cls or name, (Exception,), {"__module__": package or "builtins"})(
+        message
+    )
     for field, value in given.items():
         setattr(error, field, value)
     return error
@@ -144,7 +178,11 @@ def _tell(verdict: Verdict) -> None:
     from effectonce.cli._tables import CERTAINTY
 
     delay = "" if verdict.retry_after_s is None else f", after {verdict.retry_after_s:g} s"
-    again = f"[green]yes[/]{delay}" if verdict.retryable else f"[red]no[/]{delay.replace(', after', '; it asks for')}"
+    again = (
+        f"[green]yes[/]{delay}"
+        if verdict.retryable
+        else f"[red]no[/]{delay.replace(', after', '; it asks for')}"
+    )
     lines = Table.grid(padding=(0, 2))
     lines.add_row("bucket", f"[bold]{verdict.bucket}[/]: {in_markup(verdict.why)}")
     lines.add_row("certainty", f"[bold]{verdict.certainty}[/]: {CERTAINTY[verdict.certainty]}")
@@ -162,8 +200,14 @@ def _tell(verdict: Verdict) -> None:
 
 
 def _rows(verdict: Verdict) -> list[tuple[str, DecisionRow]]:
-    """What to do about it, by what ended so. Without `one_request`, an earlier request of the tool may have left."""
-    of_many = verdict if verdict.certainty in UNSURE else verdict.but(certainty=Certainty.AMBIGUOUS, retry=verdict.retryable)
+    """What to do about it, by what ended so. Without `one_request`, an earlier request of the
+    tool may have left.
+    """
+    of_many = (
+        verdict
+        if verdict.certainty in UNSURE
+        else verdict.but(certainty=Certainty.AMBIGUOUS, retry=verdict.retryable)
+    )
     return [
         ("a read, a model call", gate(verdict, repeatable=True)),
         ("a write without help", gate(of_many, repeatable=False)),

@@ -8,7 +8,16 @@ import click
 
 from effectonce.cli._options import takes
 from effectonce.cli._output import Column, print_rows
-from effectonce.cli._settings import FILE, SETTINGS, files, here, named_file, setting, settings, user_file
+from effectonce.cli._settings import (
+    FILE,
+    SETTINGS,
+    files,
+    here,
+    named_file,
+    setting,
+    settings,
+    user_file,
+)
 
 
 @click.group()
@@ -28,8 +37,8 @@ def config() -> None:
 def show(*, origin: bool) -> None:
     r"""Show every setting as it is in force here.
 
-    The stronger wins: an option, a variable EFFECTONCE_*, effectonce.toml, [tool.effectonce] in pyproject.toml, the user's own file, the
-    default. A password is never shown.
+    The stronger wins: an option, a variable EFFECTONCE_*, effectonce.toml, [tool.effectonce] in
+    pyproject.toml, the user's own file, the default. A password is never shown.
 
     \b
     Examples:

@@ -22,15 +22,18 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON and nothing else.")
-@click.option("--seed", default=7, show_default=True, help="Decides keys and how late the bank answers.")
+@click.option(
+    "--seed", default=7, show_default=True, help="Decides keys and how late the bank answers."
+)
 @color_option
 def demo(*, as_json: bool, seed: int) -> None:
     r"""See it hold: lost answers, killed agents, one refund.
 
-    Agents refund a payment at a bank; answers come too late, an agent is killed right after the bank said yes, two work in parallel.
-    Once without effectonce, once with it, and once with a bank that ignores keys and loses its answer. It runs offline for about ten
-    seconds and leaves nothing behind. Every count is read from the bank's ledger or from the store; if one is not as promised, the
-    exit code is 1.
+    Agents refund a payment at a bank; answers come too late, an agent is killed right after the
+    bank said yes, two work in parallel. Once without effectonce, once with it, and once with a
+    bank that ignores keys and loses its answer. It runs offline for about ten seconds and leaves
+    nothing behind. Every count is read from the bank's ledger or from the store; if one is not
+    as promised, the exit code is 1.
 
     \b
     Examples:
@@ -38,7 +41,11 @@ def demo(*, as_json: bool, seed: int) -> None:
       effectonce demo --json | jq .protected.effects
     """
     with tempfile.TemporaryDirectory(prefix="effectonce-demo-") as folder:
-        acts = _silently(Path(folder), seed) if as_json or for_machines() else _on_screen(Path(folder), seed)
+        acts = (
+            _silently(Path(folder), seed)
+            if as_json or for_machines()
+            else _on_screen(Path(folder), seed)
+        )
     broken = [promise for act in acts for promise in act.broken_promises()]
     for promise in broken:
         echo(f"Error: {promise}", err=True)
@@ -59,7 +66,8 @@ def _silently(folder: Path, seed: int) -> Acts:
 
 def _counts(without: Unprotected, protected: ProtectedAgent, doubt: DemoDoubt) -> dict[str, Any]:
     return {
-        name: {"effects": len(act.ledger)} | {key: value for key, value in asdict(act).items() if key != "ledger"}
+        name: {"effects": len(act.ledger)}
+        | {key: value for key, value in asdict(act).items() if key != "ledger"}
         for name, act in (("unprotected", without), ("protected", protected), ("in_doubt", doubt))
     }
 

@@ -1,4 +1,6 @@
-"""`effectonce dlq`: work off dead letters. A letter is an effect that was given up on without an outcome."""
+"""`effectonce dlq`: work off dead letters. A letter is an effect that was given up on without an
+outcome.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,15 @@ from effectonce.cli._console import busy, say
 from effectonce.cli._exits import CHANGED, FAILED, INTERRUPTED, NOT_ALLOWED, Stop
 from effectonce.cli._filters import limit_option
 from effectonce.cli._letters import letter_filters
-from effectonce.cli._options import Number, app_options, dry_run_option, reason_option, store_options, takes, yes_option
+from effectonce.cli._options import (
+    Number,
+    app_options,
+    dry_run_option,
+    reason_option,
+    store_options,
+    takes,
+    yes_option,
+)
 from effectonce.cli._output import Column, for_machines, print_one, print_rows
 from effectonce.cli._settings import setting
 
@@ -34,7 +44,8 @@ _Read = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 def dlq() -> None:
     r"""Work off dead letters: what gave up, or cannot go on.
 
-    A letter is an effect that was given up on without an outcome. Nothing is ever dropped: a letter ends when its effect has an outcome.
+    A letter is an effect that was given up on without an outcome. Nothing is ever dropped: a
+    letter ends when its effect has an outcome.
 
     \b
     Examples:
@@ -49,14 +60,17 @@ def dlq() -> None:
 @dlq.command("list")
 @letter_filters
 @click.option("--group", is_flag=True, help="By tool and error, as `effectonce dlq groups` does.")
-@click.option("--cursor", metavar="EFFECT", help="Go on after this letter, the last one of the page before.")
+@click.option(
+    "--cursor", metavar="EFFECT", help="Go on after this letter, the last one of the page before."
+)
 @limit_option
 @takes("tenant")
 @store_options
 def list_letters(*, wanted: Wanted, group: bool, cursor: str | None) -> None:
     r"""List dead letters, the oldest effect first.
 
-    In a pipe each letter is a line: reference, tool, what became of the effect, place, attempts, error, when it was given up.
+    In a pipe each letter is a line: reference, tool, what became of the effect, place, attempts,
+    error, when it was given up.
 
     \b
     Examples:
@@ -76,7 +90,9 @@ def list_letters(*, wanted: Wanted, group: bool, cursor: str | None) -> None:
         after = (0.0, "") if cursor is None else place(find_one(guard, cursor))
         letters = guard.dead_letters.list(limit=limit, after=after, **wanted)
     last = letters[-1].reference if len(letters) == limit else None
-    print_rows([as_data(letter) for letter in letters], LETTERS, schema="letter", empty=EMPTY, cursor=last)
+    print_rows(
+        [as_data(letter) for letter in letters], LETTERS, schema="letter", empty=EMPTY, cursor=last
+    )
     if last is not None:
         say(f"There may be more: --cursor {last}")
 
@@ -126,7 +142,9 @@ def show(*, reference: str, reveal: bool) -> None:
     with guard_here() as guard:
         record, now = find_one(guard, reference), now_of(guard)
         letter = _letter(guard, record, now, failed=True)
-    print_one(as_data(letter, reveal=reveal), lambda: tell(record, now, reveal=reveal), schema="letter")
+    print_one(
+        as_data(letter, reveal=reveal), lambda: tell(record, now, reveal=reveal), schema="letter"
+    )
 
 
 def _letter(guard: Guard, record: Record, now: float, *, failed: bool = False) -> Letter:
@@ -136,7 +154,9 @@ def _letter(guard: Guard, record: Record, now: float, *, failed: bool = False) -
     from effectonce.views.effects import reference
 
     letter = guard.dead_letters.show(record.request.key)
-    dead = is_dead(record, now, GRACE_S) and (record.state not in TERMINAL or (failed and record.state is State.FAILED))
+    dead = is_dead(record, now, GRACE_S) and (
+        record.state not in TERMINAL or (failed and record.state is State.FAILED)
+    )
     if letter is None or not dead:
         state = str(record.state).replace("_", " ")
         why = state if record.state in TERMINAL else f"{state}, and not given up on"
@@ -152,7 +172,9 @@ def _letter(guard: Guard, record: Record, now: float, *, failed: bool = False) -
 @click.argument("references", metavar="[EFFECT]...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All that fit the filters.")
 @letter_filters
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="At most this many.  [default: none]")
+@click.option(
+    "--limit", type=click.IntRange(1), metavar="N", help="At most this many.  [default: none]"
+)
 @click.option("--rps", type=Number(0.0, min_open=True), default=10.0, show_default=True, metavar="N",
               help="At most this many a second.")  # fmt: skip
 @click.option("--early", is_flag=True, help="Even before the time that the downstream asked for.")
@@ -175,9 +197,10 @@ def redrive(
 ) -> None:
     r"""Call the tools of dead letters again, with the stored arguments, under the same keys.
 
-    A letter that is redriven twice, or by two people, is one effect; what is in doubt is settled by its probe, or stays. You are shown what
-    would be done and asked. It needs --app, because tools are your code. Ctrl-C stops after the letter at hand; the rest can be done later.
-    The exit code is 1 if something that was redriven is not done.
+    A letter that is redriven twice, or by two people, is one effect; what is in doubt is settled
+    by its probe, or stays. You are shown what would be done and asked. It needs --app, because
+    tools are your code. Ctrl-C stops after the letter at hand; the rest can be done later. The
+    exit code is 1 if something that was redriven is not done.
 
     \b
     Examples:
@@ -197,7 +220,10 @@ def redrive(
             by, why = who(), reason_given(reason)
             make_sure(f"Redrive {len(redriving.due(items)):,} under the same keys?", yes=yes)
             items = redriving.go(items, by=by, reason=why, rps=rps)
-    counts = {name: sum(item["what"] == name for item in items) for name in sorted({item["what"] for item in items})}
+    counts = {
+        name: sum(item["what"] == name for item in items)
+        for name in sorted({item["what"] for item in items})
+    }
     print_rows(items, ROWS, schema="redriven", plural="redriven", empty=EMPTY, counts=counts)
     if items and not for_machines():
         say(summary(items) + (" Nothing was changed." if dry_run else ""))
@@ -221,8 +247,9 @@ def redrive(
 def discard(*, references: tuple[str, ...], reason: str | None, yes: bool, dry_run: bool) -> None:
     r"""Say that it will never be done: every later call gets that as a failure.
 
-    What was never sent can be discarded without looking anywhere. What is in doubt is refuted by this, so look downstream first. What was
-    sent under a key that is still honoured is refused: redrive it, and it is done once.
+    What was never sent can be discarded without looking anywhere. What is in doubt is refuted by
+    this, so look downstream first. What was sent under a key that is still honoured is refused:
+    redrive it, and it is done once.
 
     \b
     Examples:
@@ -240,12 +267,19 @@ def discard(*, references: tuple[str, ...], reason: str | None, yes: bool, dry_r
         for record in records:
             _letter(guard, record, now)
             refuse_sealed(record)
-            sent = "" if record.sends == 0 else " It may have happened: discarding says that it did not."
+            sent = (
+                ""
+                if record.sends == 0
+                else " It may have happened: discarding says that it did not."
+            )
             say(f"{headline(record)}.{sent}")
         why = reason_given(reason)
         if not dry_run:
             make_sure(f"Discard {_letters(len(records))}?", yes=yes)
-        items = [_foreseen(record, now) if dry_run else _discarded(guard, record, by, why) for record in records]
+        items = [
+            _foreseen(record, now) if dry_run else _discarded(guard, record, by, why)
+            for record in records
+        ]
         if any(item["discarded"] for item in items):
             say_if_left_out(guard)
     print_rows(items, _DISCARDED, schema="discarded", plural="discarded", empty=EMPTY)
@@ -267,14 +301,24 @@ def _foreseen(record: Record, now: float) -> dict[str, Any]:
     from effectonce.views.effects import reference
 
     why = undiscardable(record, now)
-    return {"reference": reference(record), "tool": record.request.terms.tool, "discarded": False, "why": why or None}
+    return {
+        "reference": reference(record),
+        "tool": record.request.terms.tool,
+        "discarded": False,
+        "why": why or None,
+    }
 
 
 def _discarded(guard: Guard, record: Record, by: str, reason: str) -> dict[str, Any]:
     from effectonce import ContractViolation
     from effectonce.views.effects import reference
 
-    about = {"reference": reference(record), "tool": record.request.terms.tool, "discarded": True, "why": None}
+    about = {
+        "reference": reference(record),
+        "tool": record.request.terms.tool,
+        "discarded": True,
+        "why": None,
+    }
     try:
         guard.dead_letters.discard(record.request.key, by=by, reason=reason)
     except ContractViolation as error:
@@ -298,10 +342,12 @@ _DISCARDED = [
 @letter_filters
 @takes("tenant", "store", "app", "config")
 def export_letters(*, file: Path, wanted: Wanted) -> None:
-    r"""Write dead letters as JSON Lines, to FILE or standard output: to carry them to another store.
+    r"""Write dead letters as JSON Lines, to FILE or standard output: to carry them to another
+    store.
 
-    Each line is whole: arguments, key, terms and evidence, with a digest. What a keyring seals in the store is in the clear in it, so FILE is
-    made for its owner alone. Definite failures are outcomes, and stay; so do runs of workflows, which only their own store can go on with.
+    Each line is whole: arguments, key, terms and evidence, with a digest. What a keyring seals
+    in the store is in the clear in it, so FILE is made for its owner alone. Definite failures
+    are outcomes, and stay; so do runs of workflows, which only their own store can go on with.
 
     \b
     Examples:
@@ -320,10 +366,11 @@ def export_letters(*, file: Path, wanted: Wanted) -> None:
 @click.argument("file", type=_Read, default="-")
 @store_options
 def import_letters(*, file: Path) -> None:
-    r"""Take dead letters from FILE or standard input into this store, with their keys, terms and evidence.
+    r"""Take dead letters from FILE or standard input into this store, with their keys, terms and
+    evidence.
 
-    Importing the same file twice has no effect. Invalid lines are reported with their number and the reason, and the other lines are
-    imported; then the exit code is 1.
+    Importing the same file twice has no effect. Invalid lines are reported with their number and
+    the reason, and the other lines are imported; then the exit code is 1.
 
     \b
     Examples:
@@ -338,9 +385,22 @@ def import_letters(*, file: Path) -> None:
         came_to = guard.dead_letters.load(sys.stdin.buffer if str(file) == "-" else str(file))
     items = [{"line": problem.line, "why": problem.why} for problem in came_to.problems]
     bad = len(items)
-    words = f"{came_to.imported:,} imported, {came_to.known:,} known already, {bad:,} bad line{'s' * (bad != 1)}."
-    columns = [Column("LINE", lambda item: str(item["line"]), right=True, whole=True), Column("WHY", lambda item: item["why"])]
-    print_rows(items, columns, schema="problem", empty=words, imported=came_to.imported, known=came_to.known)
+    words = (
+        f"{came_to.imported:,} imported, {came_to.known:,} known already, {bad:,} bad"
+        f" line{'s' * (bad != 1)}."
+    )
+    columns = [
+        Column("LINE", lambda item: str(item["line"]), right=True, whole=True),
+        Column("WHY", lambda item: item["why"]),
+    ]
+    print_rows(
+        items,
+        columns,
+        schema="problem",
+        empty=words,
+        imported=came_to.imported,
+        known=came_to.known,
+    )
     if items:
         if not for_machines():
             say(words)

@@ -27,10 +27,12 @@ RECORDED = tuple(kind for kind in Kind if kind is not Kind.READ)
 def doctor(*, store_url: str | None) -> None:
     r"""Is this store fit to hold effects? If not, what to change.
 
-    Looks at reachability, latency, durability, schema and clock, counts what is in doubt or due, and says which kinds of tools the
-    store may hold. With --app, also at what LangGraph, Celery and DBOS do with the effects of the app, as far as its modules show it,
-    and at the HTTP, AWS, mail and gRPC clients that its tools send through: which are not protected, and the line that does it.
-    Nothing is changed. The exit code is 0 if all is well, 1 if something must be changed, 7 if it cannot be reached.
+    Looks at reachability, latency, durability, schema and clock, counts what is in doubt or due,
+    and says which kinds of tools the store may hold. With --app, also at what LangGraph, Celery
+    and DBOS do with the effects of the app, as far as its modules show it, and at the HTTP, AWS,
+    mail and gRPC clients that its tools send through: which are not protected, and the line that
+    does it. Nothing is changed. The exit code is 0 if all is well, 1 if something must be
+    changed, 7 if it cannot be reached.
 
     \b
     Examples:
@@ -42,7 +44,9 @@ def doctor(*, store_url: str | None) -> None:
     named = [name for name in ("store", "app") if given[name].rank == 0]
     if store_url is not None and named:
         raise click.UsageError(f"Give the URL of a store or --{named[0]}, not both.")
-    if store_url is None and not (given["store"].value or given["store_file"].value or given["app"].value):
+    if store_url is None and not (
+        given["store"].value or given["store_file"].value or given["app"].value
+    ):
         raise click.UsageError(f"Give the URL of a store, or --app MODULE:GUARD.{offered()}")
     if store_url is not None:
         refuse_password(store_url, "STORE_URL")
@@ -67,7 +71,10 @@ def as_data(health: Health) -> dict[str, Any]:
         "reachable": health.reachable,
         "latency_ms": None if health.latency_s is None else round(health.latency_s * 1e3, 3),
         "counts": health.counts,
-        "findings": [{"subject": f.subject, "found": f.found, "advice": f.advice, "bad": f.bad} for f in health.findings],
+        "findings": [
+            {"subject": f.subject, "found": f.found, "advice": f.advice, "bad": f.bad}
+            for f in health.findings
+        ],
         "may_hold": [
             {"kind": kind, "downstream": downstream, "may": not why, "why": why}
             for kind in RECORDED
@@ -89,7 +96,11 @@ def tell(health: Health) -> None:
         if finding.advice:
             lines.add_row("", "", f"[dim]{in_markup(finding.advice)}[/]")
     if health.latency_s is not None:
-        counted = [f"{health.counts[state]:,} {state}".replace("_", " ") for state in STATES if health.counts.get(state)]
+        counted = [
+            f"{health.counts[state]:,} {state}".replace("_", " ")
+            for state in STATES
+            if health.counts.get(state)
+        ]
         lines.add_row(GOOD, "latency", f"{health.latency_s * 1e3:.2f} ms for one read")
         lines.add_row(GOOD, "effects", ", ".join(counted) or "none yet")
     screen.print(lines)
@@ -113,7 +124,9 @@ def _tell_what_it_may_hold(health: Health) -> None:
     screen.print()
     screen.print(table)
     reasons = Table.grid(padding=(0, 1))
-    for reason in sorted({health.unfit_for(kind, d) for kind in RECORDED for d in Capability} - {""}):
+    for reason in sorted(
+        {health.unfit_for(kind, d) for kind in RECORDED for d in Capability} - {""}
+    ):
         reasons.add_row(BAD, f"[dim]{reason}.[/]")
     if reasons.row_count:
         screen.print(reasons)

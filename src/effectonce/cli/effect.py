@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from effectonce._core.record import Record
 
 PAGE = 20_000  # each page of an export looks at the whole store, so there should be few
-EMPTY = "No effect fits. An effect appears when a guarded tool is called: `effectonce demo` shows one, `{check}` says which store this is."
+EMPTY = (
+    "No effect fits. An effect appears when a guarded tool is called: `effectonce demo` shows one,"
+    " `{check}` says which store this is."
+)
 NONE_HERE = "No effect fits among those that were looked at."
 
 
@@ -40,8 +43,9 @@ def effect() -> None:
 def list_effects(*, filters: Filters) -> None:
     r"""List effects, the newest first.
 
-    On a terminal this is a table; in a pipe each effect is a line: reference, tool, state, place, sends, when it was claimed. With a filter,
-    2,000 effects are looked at. If there are more, you get the --cursor of the next page.
+    On a terminal this is a table; in a pipe each effect is a line: reference, tool, state,
+    place, sends, when it was claimed. With a filter, 2,000 effects are looked at. If there are
+    more, you get the --cursor of the next page.
 
     \b
     Examples:
@@ -61,7 +65,9 @@ def list_effects(*, filters: Filters) -> None:
         [listed(record, now) for record in page.records],
         columns(now),
         schema="effect",
-        empty=EMPTY.format(check=runnable("effectonce store check")) if cursor is None else NONE_HERE,
+        empty=(
+            EMPTY.format(check=runnable("effectonce store check")) if cursor is None else NONE_HERE
+        ),
         cursor=cursor,
     )
     if cursor is not None:
@@ -71,15 +77,21 @@ def list_effects(*, filters: Filters) -> None:
 @effect.command()
 @click.argument("reference", metavar="EFFECT")
 @click.option("--reveal", is_flag=True, help="Show arguments, result and key as well.")
-@click.option("--no-audit", is_flag=True, help="Do not read the audit, which takes its time where it is large.")
+@click.option(
+    "--no-audit",
+    is_flag=True,
+    help="Do not read the audit, which takes its time where it is large.",
+)
 @takes("tenant")
 @store_options
 def show(*, reference: str, reveal: bool, no_audit: bool) -> None:
     r"""Tell the whole story of one effect.
 
-    EFFECT is a reference such as eff_3fa94c1f22d0, the first digits of one, or a key. You get what is known, when it was claimed, sent and
-    decided, how each attempt failed, who owns it, what was found out later, who asked for it again or settled it and why, what the audit has
-    about it, and the commands for what can be done now. Arguments and the result are hidden unless you ask for them.
+    EFFECT is a reference such as eff_3fa94c1f22d0, the first digits of one, or a key. You get
+    what is known, when it was claimed, sent and decided, how each attempt failed, who owns it,
+    what was found out later, who asked for it again or settled it and why, what the audit has
+    about it, and the commands for what can be done now. Arguments and the result are hidden
+    unless you ask for them.
 
     \b
     Examples:
@@ -97,7 +109,10 @@ def show(*, reference: str, reveal: bool, no_audit: bool) -> None:
         record, now = find_one(guard, reference), now_of(guard)
         with busy("Reading the audit"):
             entries = [] if no_audit else entries_about(guard, record, reference_of(record))
-    data = {**as_data(record, now, reveal=reveal), "audit": [entry_data(entry) for entry in entries]}
+    data = {
+        **as_data(record, now, reveal=reveal),
+        "audit": [entry_data(entry) for entry in entries],
+    }
     print_one(data, lambda: tell(record, now, entries, reveal=reveal), schema="effect")
 
 
@@ -108,7 +123,8 @@ def show(*, reference: str, reveal: bool, no_audit: bool) -> None:
 def export(*, filters: Filters, reveal: bool) -> None:
     r"""Write effects as JSON Lines, the newest first.
 
-    One effect to a line, as `effectonce effect show --json` has it. What is claimed while this runs may be missing.
+    One effect to a line, as `effectonce effect show --json` has it. What is claimed while this
+    runs may be missing.
 
     \b
     Examples:

@@ -18,23 +18,57 @@ _File = click.Path(exists=True, dir_okay=False)
 
 @click.command()
 @click.option("--upstream", metavar="URL", help="The API that requests go to. There is one.")
-@click.option("--config", type=_File, help="Settings, in TOML or JSON. Options of this command win over it.")
-@click.option("--store", metavar="URL", help="Where effects are recorded. With a password: in EFFECTONCE_STORE or --config.")
-@click.option("--allow-host", "hosts", multiple=True, metavar="HOST", help="A host that it speaks for. May be repeated.")
-@click.option("--tenant-header", metavar="NAME", help="Who is asking: a header that only your own proxy can set.")
-@click.option("--key-header", metavar="NAME", help="The header in which the API gets the key.  [default: idempotency-key]")
-@click.option("--listen", default="127.0.0.1:8080", show_default=True, metavar="HOST:PORT", help="Where to listen.")
+@click.option(
+    "--config", type=_File, help="Settings, in TOML or JSON. Options of this command win over it."
+)
+@click.option(
+    "--store",
+    metavar="URL",
+    help="Where effects are recorded. With a password: in EFFECTONCE_STORE or --config.",
+)
+@click.option(
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    metavar="HOST",
+    help="A host that it speaks for. May be repeated.",
+)
+@click.option(
+    "--tenant-header",
+    metavar="NAME",
+    help="Who is asking: a header that only your own proxy can set.",
+)
+@click.option(
+    "--key-header",
+    metavar="NAME",
+    help="The header in which the API gets the key.  [default: idempotency-key]",
+)
+@click.option(
+    "--listen",
+    default="127.0.0.1:8080",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Where to listen.",
+)
 @click.option("--uds", type=click.Path(dir_okay=False), help="Listen on this socket file instead.")
 @click.option("--certfile", type=_File, help="Our certificate, with its chain: listen with TLS.")
 @click.option("--keyfile", type=_File, help="Its key.")
 @click.option("--check", is_flag=True, help="Check the settings and end.")
 @color_option
-def gateway(*, listen: str, uds: str | None, certfile: str | None, keyfile: str | None, check: bool, **given: Any) -> None:
+def gateway(
+    *,
+    listen: str,
+    uds: str | None,
+    certfile: str | None,
+    keyfile: str | None,
+    check: bool,
+    **given: Any,
+) -> None:
     r"""Put these guarantees in front of an API, for callers in any language.
 
-    Requests with an Idempotency-Key reach the API once, however often they are repeated; the API gets a key of its own for each.
-    There is one upstream, no request names another, and every request has a tenant: say who is asking with --tenant-header, or with
-    tokens in --config.
+    Requests with an Idempotency-Key reach the API once, however often they are repeated; the API
+    gets a key of its own for each. There is one upstream, no request names another, and every
+    request has a tenant: say who is asking with --tenant-header, or with tokens in --config.
 
     \b
     Examples:
@@ -52,7 +86,9 @@ def gateway(*, listen: str, uds: str | None, certfile: str | None, keyfile: str 
         from effectonce.cli._uvicorn import run_server
         from effectonce.http.gateway.app import Gateway, read_settings
     except ImportError as error:
-        raise click.UsageError(f"{error}. Install what the gateway needs: pip install 'effectonce[gateway]'") from None
+        raise click.UsageError(
+            f"{error}. Install what the gateway needs: pip install 'effectonce[gateway]'"
+        ) from None
     with opening():
         config = given.pop("config")
         options, environment = _settings(**given), _environment()
@@ -65,17 +101,29 @@ def gateway(*, listen: str, uds: str | None, certfile: str | None, keyfile: str 
     where = uds or f"{'https' if certfile else 'http'}://{host}:{port}"
     echo(f"Listening on {where}, for {made.settings.upstream.url}", err=True)
     if certfile is None and uds is None and not is_loopback(host):
-        echo("Without --certfile, what passes here can be read on the way: keys, tokens, bodies.", err=True)
-    run_server(made, lifespan="on", host=host, port=port, uds=uds, certfile=certfile, keyfile=keyfile)
+        echo(
+            "Without --certfile, what passes here can be read on the way: keys, tokens, bodies.",
+            err=True,
+        )
+    run_server(
+        made, lifespan="on", host=host, port=port, uds=uds, certfile=certfile, keyfile=keyfile
+    )
 
 
 def _environment() -> dict[str, Any]:
-    """What counts where neither an option nor the file has a value: gateways with one file are on one store, whichever user starts them."""
+    """What counts where neither an option nor the file has a value: gateways with one file are
+    on one store, whichever user starts them.
+    """
     store = os.environ.get("EFFECTONCE_STORE")
     return {"store": store} if store else {}
 
 
-NEEDED = {"upstream": "--upstream URL", "hosts": "--allow-host HOST", "tenants": "--tenant-header NAME", "store": "--store URL"}
+NEEDED = {
+    "upstream": "--upstream URL",
+    "hosts": "--allow-host HOST",
+    "tenants": "--tenant-header NAME",
+    "store": "--store URL",
+}
 
 
 def _ask_for_the_rest(options: dict[str, Any], config: str | None) -> None:
@@ -102,12 +150,20 @@ def is_loopback(host: str) -> bool:
 
 
 def _settings(
-    upstream: str | None, store: str | None, hosts: tuple[str, ...], tenant_header: str | None, key_header: str | None
+    upstream: str | None,
+    store: str | None,
+    hosts: tuple[str, ...],
+    tenant_header: str | None,
+    key_header: str | None,
 ) -> dict[str, Any]:
     """What the command line says, as the file would."""
     if store is not None:
         refuse_password(store, "--store", "the file that --config names")
-    upstreams = {name: value for name, value in (("url", upstream), ("key_header", key_header)) if value is not None}
+    upstreams = {
+        name: value
+        for name, value in (("url", upstream), ("key_header", key_header))
+        if value is not None
+    }
     sections: dict[str, Any] = {"upstream": upstreams, "hosts": list(hosts), "store": store}
     sections["tenants"] = None if tenant_header is None else {"header": tenant_header}
     return {name: value for name, value in sections.items() if value}

@@ -15,7 +15,14 @@ from effectonce.cli._commands import runnable
 from effectonce.cli._console import busy, say
 from effectonce.cli._exits import CHANGED, NOT_ALLOWED, Stop
 from effectonce.cli._filters import limit_option
-from effectonce.cli._options import app_options, dry_run_option, reason_option, store_options, takes, yes_option
+from effectonce.cli._options import (
+    app_options,
+    dry_run_option,
+    reason_option,
+    store_options,
+    takes,
+    yes_option,
+)
 from effectonce.cli._output import Column, for_machines, print_one, print_rows, shortened
 from effectonce.cli._settings import setting
 from effectonce.views.text import SHOWN_MAX
@@ -73,7 +80,11 @@ def _columns() -> list[Column]:
 
     effect, tool, _, where, sends, _ = columns(0.0)
     doubt = Column(
-        "IN DOUBT FOR", lambda item: span(item["_for_s"]), plain=lambda item: item["decided_at"], right=True, whole=True
+        "IN DOUBT FOR",
+        lambda item: span(item["_for_s"]),
+        plain=lambda item: item["decided_at"],
+        right=True,
+        whole=True,
     )
     return [effect, tool, where, sends, doubt, Column("REASON", lambda item: item["reason"] or "")]
 
@@ -104,7 +115,8 @@ def doubts(guard: Guard, tool: str | None = None) -> Iterator[Record]:
 def reconcile(*, references: tuple[str, ...], tool: str | None, dry_run: bool) -> None:
     r"""Ask the downstream about effects in doubt, through the probes of your tools.
 
-    Without EFFECT, about all of them. What a probe proves is settled; nothing is sent again. It needs --app, because a probe is your code.
+    Without EFFECT, about all of them. What a probe proves is settled; nothing is sent again. It
+    needs --app, because a probe is your code.
 
     \b
     Examples:
@@ -128,9 +140,16 @@ def reconcile(*, references: tuple[str, ...], tool: str | None, dry_run: bool) -
                 items.append(_reconciled(guard, record, dry_run=dry_run))
     finally:
         guard.close()
-    counts = {name: sum(item["answer"] == name for item in items) for name in ("settled", "in doubt", "no probe", "would ask")}
+    counts = {
+        name: sum(item["answer"] == name for item in items)
+        for name in ("settled", "in doubt", "no probe", "would ask")
+    }
     print_rows(
-        items, _ANSWERS, schema="answer", empty="Nothing is in doubt.", **{k.replace(" ", "_"): v for k, v in counts.items()}
+        items,
+        _ANSWERS,
+        schema="answer",
+        empty="Nothing is in doubt.",
+        **{k.replace(" ", "_"): v for k, v in counts.items()},
     )
     if items and not for_machines():
         say(", ".join(f"{count} {name}" for name, count in counts.items() if count) + ".")
@@ -140,7 +159,12 @@ _ANSWERS = [
     Column("EFFECT", lambda item: item["reference"], whole=True),
     Column("TOOL", lambda item: item["tool"]),
     Column("ANSWER", lambda item: item["answer"], whole=True),
-    Column("NOW", lambda item: item["state"].replace("_", " "), plain=lambda item: item["state"], whole=True),
+    Column(
+        "NOW",
+        lambda item: item["state"].replace("_", " "),
+        plain=lambda item: item["state"],
+        whole=True,
+    ),
     Column("WHY", lambda item: item["why"] or ""),
 ]
 
@@ -152,9 +176,18 @@ def _reconciled(guard: Guard, record: Record, *, dry_run: bool) -> dict[str, Any
     from effectonce.views.effects import reference
 
     tool = prober_of(guard, record)
-    about = {"reference": reference(record), "tool": record.request.terms.tool, "state": str(record.state), "why": None}
+    about = {
+        "reference": reference(record),
+        "tool": record.request.terms.tool,
+        "state": str(record.state),
+        "why": None,
+    }
     if tool is None:
-        return {**about, "answer": "no probe", "why": "no tool of this name with a probe is registered there"}
+        return {
+            **about,
+            "answer": "no probe",
+            "why": "no tool of this name with a probe is registered there",
+        }
     if dry_run:
         return {**about, "answer": "would ask"}
     try:
@@ -164,7 +197,12 @@ def _reconciled(guard: Guard, record: Record, *, dry_run: bool) -> dict[str, Any
     after = guard.find(record.request.key)
     state = "absent" if after is None else str(after.state)
     if outcome.status == "in_doubt":
-        return {**about, "answer": "in doubt", "state": state, "why": _proved_nothing(outcome.error)}
+        return {
+            **about,
+            "answer": "in doubt",
+            "state": state,
+            "why": _proved_nothing(outcome.error),
+        }
     return {**about, "answer": "settled", "state": state}
 
 
@@ -187,7 +225,13 @@ def _proved_nothing(error: BaseException | None) -> str:
 @takes("by", "no_input", "tenant")
 @store_options
 def confirm(
-    *, reference: str, result: str | None, result_file: Path | None, reason: str | None, yes: bool, dry_run: bool
+    *,
+    reference: str,
+    result: str | None,
+    result_file: Path | None,
+    reason: str | None,
+    yes: bool,
+    dry_run: bool,
 ) -> None:
     r"""Say that it happened.
 
@@ -240,8 +284,8 @@ def refute(*, reference: str, reason: str | None, yes: bool, dry_run: bool) -> N
 def retry(*, reference: str, reason: str | None, yes: bool, dry_run: bool) -> None:
     r"""Let the next call send the same request again, under the same key.
 
-    Only while the downstream honours the key; otherwise it could be done twice, and this is refused. Nothing is sent by this command: the
-    next call of the tool does it.
+    Only while the downstream honours the key; otherwise it could be done twice, and this is
+    refused. Nothing is sent by this command: the next call of the tool does it.
 
     \b
     Examples:
@@ -252,20 +296,35 @@ def retry(*, reference: str, reason: str | None, yes: bool, dry_run: bool) -> No
     def settle(guard: Guard, key: str, by: str, reason: str) -> None:
         guard.retry(key, by=by, reason=reason)
 
-    _settle(reference, reason, settle, "Send it again with the next call", yes=yes, dry_run=dry_run, again=True)
+    _settle(
+        reference,
+        reason,
+        settle,
+        "Send it again with the next call",
+        yes=yes,
+        dry_run=dry_run,
+        again=True,
+    )
 
 
 def _result(given: str | None, file: Path | None) -> Any:
     if (given is None) is (file is None):
-        raise click.UsageError("Give the result that later calls get: --result JSON or --result-file FILE (null is a result).")
+        raise click.UsageError(
+            "Give the result that later calls get: --result JSON or --result-file FILE (null is a"
+            " result)."
+        )
     from effectonce._core.codec import encode
     from effectonce._core.strict_json import read_exactly
 
     try:
-        value = read_exactly(given if given is not None else click.open_file(str(file), encoding="utf-8").read())
+        value = read_exactly(
+            given if given is not None else click.open_file(str(file), encoding="utf-8").read()
+        )
         encode(value)  # before a question is asked
     except (ValueError, ArithmeticError, RecursionError) as error:
-        raise click.BadParameter(f"{error}. A text needs quotes: '\"done\"'", param_hint="the result") from None
+        raise click.BadParameter(
+            f"{error}. A text needs quotes: '\"done\"'", param_hint="the result"
+        ) from None
     return value
 
 
@@ -293,7 +352,8 @@ def _settle(
         _refuse_unless_in_doubt(record)
         refuse_sealed(record)
         say(f"{headline(record)}\nIn doubt: {shortened(record.reason, SHOWN_MAX)}")
-        if again and not may_resend(record, now_of(guard)):  # before a question is asked, and in a dry run as well
+        # before a question is asked, and in a dry run as well
+        if again and not may_resend(record, now_of(guard)):
             raise Stop(f"{NOT_HONOURED}.", NOT_ALLOWED, "Nothing was changed.")
         why = reason_given(reason)
         if dry_run:
@@ -305,11 +365,17 @@ def _settle(
         except ContractViolation as error:
             now = guard.find(record.request.key)
             unchanged = now is not None and now.state is record.state
-            raise Stop(f"{error}.", NOT_ALLOWED if unchanged else CHANGED, "Nothing was changed.") from None
+            raise Stop(
+                f"{error}.", NOT_ALLOWED if unchanged else CHANGED, "Nothing was changed."
+            ) from None
         after = guard.find(record.request.key) or record
         at = now_of(guard)
         say_if_left_out(guard)
-    print_one(as_data(after, at), lambda: say(f"Written down: {what[0].lower()}{what[1:]}, says {by}."), schema="effect")
+    print_one(
+        as_data(after, at),
+        lambda: say(f"Written down: {what[0].lower()}{what[1:]}, says {by}."),
+        schema="effect",
+    )
 
 
 def _refuse_unless_in_doubt(record: Record) -> None:

@@ -1,4 +1,6 @@
-"""`effectonce key`: why a call has the key it has, why two differ, and which keys would not survive a retry."""
+"""`effectonce key`: why a call has the key it has, why two differ, and which keys would not
+survive a retry.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
     from effectonce._core.keys import Place
 
 _File = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=str)
-CALL = '{"tool": "refund", "arguments": {"payment_id": "pay_7"}, "scope": "chat-42", "step": "refund"}'
+CALL = (
+    '{"tool": "refund", "arguments": {"payment_id": "pay_7"}, "scope": "chat-42", "step": "refund"}'
+)
 check_option = click.option("--check", is_flag=True, help="Exit with 3 if something is found.")
 
 
@@ -30,7 +34,8 @@ check_option = click.option("--check", is_flag=True, help="Exit with 3 if someth
 def key() -> None:
     r"""See how calls get their keys. Nothing is called and nothing is stored.
 
-    A call is a JSON object: the tool, its arguments, and the place, as `guard.step(scope, step)` has it.
+    A call is a JSON object: the tool, its arguments, and the place, as `guard.step(scope, step)`
+    has it.
 
     \b
     Examples:
@@ -98,8 +103,9 @@ def diff(*, first: str, second: str, check: bool) -> None:
 def check(*, file: str | None, check: bool) -> None:
     r"""Look for keys that a retry would not have again.
 
-    Without FILE, looks at the parameters of every tool. With FILE, one call in each line, it also looks at the values: a time, a random
-    id or a count of attempts in a hashed field makes every retry a new effect.
+    Without FILE, looks at the parameters of every tool. With FILE, one call in each line, it
+    also looks at the values: a time, a random id or a count of attempts in a hashed field makes
+    every retry a new effect.
 
     \b
     Examples:
@@ -115,13 +121,21 @@ def check(*, file: str | None, check: bool) -> None:
         Column("TOOL", lambda item: item["tool"], whole=True),
         Column("FIELD", lambda item: item["field"], whole=True),
         Column(
-            "LINE", lambda item: "-" if item["line"] is None else str(item["line"]), plain=lambda item: item["line"], right=True
+            "LINE",
+            lambda item: "-" if item["line"] is None else str(item["line"]),
+            plain=lambda item: item["line"],
+            right=True,
         ),
         Column("WHAT", lambda item: item["what"]),
     ]
-    print_rows(found, columns, schema="finding", empty="Every key would be the same on the next attempt.")
+    print_rows(
+        found, columns, schema="finding", empty="Every key would be the same on the next attempt."
+    )
     if found:
-        say("Declare such fields volatile=[...], or give the tool a step id that was written down before the first attempt.")
+        say(
+            "Declare such fields volatile=[...], or give the tool a step id that was written down"
+            " before the first attempt."
+        )
     if check and found:
         raise SystemExit(NEEDS_YOU)
 
@@ -132,19 +146,27 @@ def check(*, file: str | None, check: bool) -> None:
 def _calls(file: str, *, one: bool) -> list[tuple[int, dict[str, Any]]]:
     """Each with its line."""
     text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-    documents = [(1, text)] if one else [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
+    documents = (
+        [(1, text)]
+        if one
+        else [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
+    )
     calls = []
     for line, document in documents:
         try:
             call = json.loads(document)
         except ValueError as error:
-            raise click.UsageError(f"{file}, line {line}: {error}. A call is JSON: {CALL}") from None
+            raise click.UsageError(
+                f"{file}, line {line}: {error}. A call is JSON: {CALL}"
+            ) from None
         if (
             not isinstance(call, dict)
             or not isinstance(call.get("tool"), str)
             or not isinstance(call.get("arguments", {}), dict | list)
         ):
-            raise click.UsageError(f"{file}, line {line}: a call is an object with a tool and its arguments: {CALL}")
+            raise click.UsageError(
+                f"{file}, line {line}: a call is an object with a tool and its arguments: {CALL}"
+            )
         calls.append((line, call))
     return calls
 
@@ -157,12 +179,19 @@ def _explained(guard: Guard, call: dict[str, Any]) -> Explanation:
         return tool.explain(*args, **kwargs)
     permission = tool.contract.permission
     allowed = () if permission is None else (permission,)
-    with guard.step(_taken(call["scope"]), call.get("step"), tenant=_taken(call.get("tenant")), permissions=allowed):
+    with guard.step(
+        _taken(call["scope"]),
+        call.get("step"),
+        tenant=_taken(call.get("tenant")),
+        permissions=allowed,
+    ):
         return tool.explain(*args, **kwargs)
 
 
 def _taken(name: Any) -> Any:
-    """What a call was made with is explained, whatever one thinks of it: an engine may have vouched for it."""
+    """What a call was made with is explained, whatever one thinks of it: an engine may have
+    vouched for it.
+    """
     from effectonce import Stable
 
     return Stable(name) if isinstance(name, str) else name
@@ -222,14 +251,28 @@ def _suspect_parameters(guard: Guard) -> list[dict[str, Any]]:
     found = []
     for name, tool in tools_of(guard).items():
         vouched = {field: unstable_name(field) for field in tool.signature.identity}
-        suspect = {field: f"named like {what}, and vouched for with Stable" for field, what in vouched.items() if what}
-        suspect |= {field: f"a field of a model that looks like {what}" for field, what in tool.signature.suspects().items()}
-        found += [{"tool": name, "field": field, "line": None, "what": what} for field, what in suspect.items()]
+        suspect = {
+            field: f"named like {what}, and vouched for with Stable"
+            for field, what in vouched.items()
+            if what
+        }
+        suspect |= {
+            field: f"a field of a model that looks like {what}"
+            for field, what in tool.signature.suspects().items()
+        }
+        found += [
+            {"tool": name, "field": field, "line": None, "what": what}
+            for field, what in suspect.items()
+        ]
     return found
 
 
-def _suspect_values(guard: Guard, call: dict[str, Any], file: str, line: int) -> list[dict[str, Any]]:
-    """Of its step, which a call would be refused for, and of what is hashed. A call that cannot be made is reported with its line."""
+def _suspect_values(
+    guard: Guard, call: dict[str, Any], file: str, line: int
+) -> list[dict[str, Any]]:
+    """Of its step, which a call would be refused for, and of what is hashed. A call that cannot
+    be made is reported with its line.
+    """
     from effectonce import ContractViolation, Stable
 
     suspect = {
@@ -244,7 +287,11 @@ def _suspect_values(guard: Guard, call: dict[str, Any], file: str, line: int) ->
     except ContractViolation as error:
         raise click.UsageError(f"{file}, line {line}: {error}") from None
     suspect |= {field: _unstable(value, field) for field, value in hashed.items()}
-    return [{"tool": call["tool"], "field": field, "line": line, "what": what} for field, what in suspect.items() if what]
+    return [
+        {"tool": call["tool"], "field": field, "line": line, "what": what}
+        for field, what in suspect.items()
+        if what
+    ]
 
 
 def _unstable(value: Any, field: str, *, lasting: bool = False) -> str:

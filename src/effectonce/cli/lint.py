@@ -19,37 +19,55 @@ from effectonce.lint import CODES, LintFinding, RulePage, check, files, page
 
 
 def _rules(value: str) -> frozenset[str]:
-    """Codes of rules, with commas between them; the beginning of one stands for all that begin so."""
+    """Codes of rules, with commas between them; the beginning of one stands for all that begin
+    so.
+    """
     chosen: set[str] = set()
     for given in re.split(r"[,\s]+", value.strip().upper()):
         meant = {code for code in CODES if given and code.startswith(given)}
         if not meant:
-            raise click.BadParameter(f"there is no rule {given!r}. `effectonce lint --explain all` has them all.")
+            raise click.BadParameter(
+                f"there is no rule {given!r}. `effectonce lint --explain all` has them all."
+            )
         chosen |= meant
     return frozenset(chosen)
 
 
 @click.command()
-@click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(exists=True, path_type=Path))
+@click.argument(
+    "paths", nargs=-1, metavar="[PATH]...", type=click.Path(exists=True, path_type=Path)
+)
 @click.option(
-    "--select", multiple=True, type=_rules, metavar="CODES", help="Only these rules: EO101,EO303, or EO1 for all of keys."
+    "--select",
+    multiple=True,
+    type=_rules,
+    metavar="CODES",
+    help="Only these rules: EO101,EO303, or EO1 for all of keys.",
 )
 @click.option("--ignore", multiple=True, type=_rules, metavar="CODES", help="Not these rules.")
 @click.option(
     "--explain",
     metavar="CODE",
-    help="Say why a rule is there, with an example both ways, and check nothing. `all` explains all.",
+    help=(
+        "Say why a rule is there, with an example both ways, and check nothing. `all` explains all."
+    ),
 )
 @takes("output", "color")
 def lint(
-    *, paths: tuple[Path, ...], select: tuple[frozenset[str], ...], ignore: tuple[frozenset[str], ...], explain: str | None
+    *,
+    paths: tuple[Path, ...],
+    select: tuple[frozenset[str], ...],
+    ignore: tuple[frozenset[str], ...],
+    explain: str | None,
 ) -> None:
     r"""Look for keys, effects and retries that would go wrong: the checklist before a merge.
 
-    Reads the Python files of each PATH, by default of the current folder, and imports nothing of them. Tests, hidden folders, environments
-    and node_modules are passed by unless they are named. What one file protects (an adapter for an agent, the middleware of an API) is
-    protected in all that are checked together, so give it the whole tree. A comment `# effectonce: allow EO101 because ...` lets one
-    finding pass. The exit code is 0 if nothing is found, 3 if something is.
+    Reads the Python files of each PATH, by default of the current folder, and imports nothing of
+    them. Tests, hidden folders, environments and node_modules are passed by unless they are
+    named. What one file protects (an adapter for an agent, the middleware of an API) is
+    protected in all that are checked together, so give it the whole tree. A comment `#
+    effectonce: allow EO101 because ...` lets one finding pass. The exit code is 0 if nothing is
+    found, 3 if something is.
 
     \b
     Examples:
@@ -83,7 +101,13 @@ def _united(select: tuple[frozenset[str], ...]) -> list[frozenset[str]]:
 def _print(found: list[LintFinding], checked: int) -> None:
     match shape():
         case "json":
-            print_json({"schema": "effectonce.lint/1", "files": checked, "findings": [_as_data(finding) for finding in found]})
+            print_json(
+                {
+                    "schema": "effectonce.lint/1",
+                    "files": checked,
+                    "findings": [_as_data(finding) for finding in found],
+                }
+            )
         case "jsonl":
             for finding in found:
                 print_line(_as_data(finding), "lint-finding")
@@ -118,7 +142,10 @@ def _tell(found: Iterable[LintFinding]) -> None:
     screen = console()
     for finding in found:
         title = Text.assemble(
-            (on_one_line(f"{_place(finding)}:"), "bold"), " ", (finding.code, "bold red"), f" {page(finding.code).name}"
+            (on_one_line(f"{_place(finding)}:"), "bold"),
+            " ",
+            (finding.code, "bold red"),
+            f" {page(finding.code).name}",
         )
         screen.print(title, soft_wrap=True)
         screen.print(Padding(Text(finding.message), (0, 0, 0, 2)))
@@ -129,7 +156,8 @@ def _summary(found: list[LintFinding], checked: int) -> str:
     if not found:
         return f"Nothing found in {among}."
     spoken = (
-        f"{len(found):,} finding{'s' if len(found) != 1 else ''} in {len({finding.path for finding in found}):,} of {among}."
+        f"{len(found):,} finding{'s' if len(found) != 1 else ''} in"
+        f" {len({finding.path for finding in found}):,} of {among}."
     )
     return f"{spoken} More about one: effectonce lint --explain {found[0].code}"
 
@@ -140,11 +168,14 @@ def _summary(found: list[LintFinding], checked: int) -> str:
 def _explain(given: str) -> None:
     if given == "all":
         rules = [page(code) for code in CODES]
-        print_one({"rules": [_rule(each) for each in rules]}, lambda: echo(markdown()), schema="rules")
+        print_one(
+            {"rules": [_rule(each) for each in rules]}, lambda: echo(markdown()), schema="rules"
+        )
         return
     if given.upper() not in CODES:
         raise click.BadParameter(
-            f"there is no rule {given!r}. `effectonce lint --explain all` has them all.", param_hint="--explain"
+            f"there is no rule {given!r}. `effectonce lint --explain all` has them all.",
+            param_hint="--explain",
         )
     one = page(given.upper())
     print_one(_rule(one), lambda: echo(one.markdown), schema="rule")

@@ -19,12 +19,20 @@ if TYPE_CHECKING:
     from effectonce import Guard
 
 _File = click.Path(exists=True, dir_okay=False)
-_call_max = click.option("--call-max", default=CALL_MAX, show_default=True, metavar="BYTES", help="How large a call may be.")
+_call_max = click.option(
+    "--call-max",
+    default=CALL_MAX,
+    show_default=True,
+    metavar="BYTES",
+    help="How large a call may be.",
+)
 _CLIENTS = ("claude-code", "claude-desktop", "vscode", "cursor", "codex")
 
 
 class _Proxy(click.Group):
-    """What stands behind `--` is the command of a server: `effectonce mcp -- COMMAND` is `effectonce mcp run -- COMMAND`."""
+    """What stands behind `--` is the command of a server: `effectonce mcp -- COMMAND` is
+    `effectonce mcp run -- COMMAND`.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args and args[0] not in self.commands:
@@ -48,10 +56,25 @@ def mcp() -> None:
 
 
 @mcp.command()
-@click.option("--contracts", type=_File, metavar="FILE", help="What is known about the tools, in TOML or JSON.")
-@click.option("--name", metavar="NAME", help="The server's name in records. It is part of every key.  [default: its command]")
-@click.option("--trust-annotations", is_flag=True, help="Believe what the server says: readOnlyHint, idempotentHint.")
-@click.option("--conversation", metavar="ID", help="Which conversation this is, if its host does not say.")
+@click.option(
+    "--contracts",
+    type=_File,
+    metavar="FILE",
+    help="What is known about the tools, in TOML or JSON.",
+)
+@click.option(
+    "--name",
+    metavar="NAME",
+    help="The server's name in records. It is part of every key.  [default: its command]",
+)
+@click.option(
+    "--trust-annotations",
+    is_flag=True,
+    help="Believe what the server says: readOnlyHint, idempotentHint.",
+)
+@click.option(
+    "--conversation", metavar="ID", help="Which conversation this is, if its host does not say."
+)
 @_call_max
 @takes("store", "app", "config")
 @click.argument("command", nargs=-1, required=True)
@@ -66,7 +89,8 @@ def run(
 ) -> None:
     r"""Run a server behind the proxy: `effectonce mcp -- COMMAND` is the same.
 
-    Without a contract file every tool is a write that is sent once. Effects are recorded in --store, or in a file among the user's state.
+    Without a contract file every tool is a write that is sent once. Effects are recorded in
+    --store, or in a file among the user's state.
 
     \b
     Examples:
@@ -79,11 +103,15 @@ def run(
     from effectonce.mcp.proxy import Proxy
 
     declared = read_contracts(contracts, _given(name, trust=trust_annotations))
-    known = conversation or next((os.environ[variable] for variable in ENVIRONMENT if os.environ.get(variable)), "")
+    known = conversation or next(
+        (os.environ[variable] for variable in ENVIRONMENT if os.environ.get(variable)), ""
+    )
     guard = _guard()
     try:
         with guard.sweeper():
-            code = asyncio.run(Proxy(guard, declared, command, conversation=known, call_max=call_max).run())
+            code = asyncio.run(
+                Proxy(guard, declared, command, conversation=known, call_max=call_max).run()
+            )
     except ServerNotStarted as error:
         raise click.ClickException(str(error)) from None
     finally:
@@ -93,19 +121,56 @@ def run(
 
 @mcp.command()
 @click.argument("url")
-@click.option("--listen", default="127.0.0.1:8931", show_default=True, metavar="HOST:PORT", help="Where to listen.")
-@click.option("--allow-host", "hosts", multiple=True, metavar="HOST", help="A name that it answers to. May be repeated.")
-@click.option("--allow-origin", "origins", multiple=True, metavar="ORIGIN", help="A site whose pages may ask. May be repeated.")
 @click.option(
-    "--one-caller", is_flag=True, help="All who send no credentials are one caller, and may see each other's results."
+    "--listen",
+    default="127.0.0.1:8931",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Where to listen.",
 )
 @click.option(
-    "--ignore-header", "ignored", multiple=True, metavar="NAME", help="It says nothing about who calls. May be repeated."
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    metavar="HOST",
+    help="A name that it answers to. May be repeated.",
+)
+@click.option(
+    "--allow-origin",
+    "origins",
+    multiple=True,
+    metavar="ORIGIN",
+    help="A site whose pages may ask. May be repeated.",
+)
+@click.option(
+    "--one-caller",
+    is_flag=True,
+    help="All who send no credentials are one caller, and may see each other's results.",
+)
+@click.option(
+    "--ignore-header",
+    "ignored",
+    multiple=True,
+    metavar="NAME",
+    help="It says nothing about who calls. May be repeated.",
 )
 @_call_max
-@click.option("--contracts", type=_File, metavar="FILE", help="What is known about the tools, in TOML or JSON.")
-@click.option("--name", metavar="NAME", help="The server's name in records. It is part of every key.  [default: its URL]")
-@click.option("--trust-annotations", is_flag=True, help="Believe what the server says: readOnlyHint, idempotentHint.")
+@click.option(
+    "--contracts",
+    type=_File,
+    metavar="FILE",
+    help="What is known about the tools, in TOML or JSON.",
+)
+@click.option(
+    "--name",
+    metavar="NAME",
+    help="The server's name in records. It is part of every key.  [default: its URL]",
+)
+@click.option(
+    "--trust-annotations",
+    is_flag=True,
+    help="Believe what the server says: readOnlyHint, idempotentHint.",
+)
 @takes("store", "app", "config")
 def http(
     *,
@@ -119,9 +184,10 @@ def http(
 ) -> None:
     r"""Stand in front of a server that speaks streamable HTTP.
 
-    A caller is identified by all that it sends to the server and that may be a credential: each header that is not known to be
-    harmless, and the query string. A client that sends none of these is known by its session; a call without either is refused, unless you
-    say --one-caller. Clients connect to the address of --listen, at any path.
+    A caller is identified by all that it sends to the server and that may be a credential: each
+    header that is not known to be harmless, and the query string. A client that sends none of
+    these is known by its session; a call without either is refused, unless you say --one-caller.
+    Clients connect to the address of --listen, at any path.
 
     \b
     Examples:
@@ -141,7 +207,9 @@ def http(
 
         from effectonce.cli._uvicorn import run_server
     except ImportError as error:
-        raise click.UsageError(f"{error}. Install what it needs: pip install 'effectonce[gateway]'") from None
+        raise click.UsageError(
+            f"{error}. Install what it needs: pip install 'effectonce[gateway]'"
+        ) from None
     declared = read_contracts(contracts, _given(name, trust=trust_annotations))
     guard = _guard()
     names = hosts if is_loopback(host) or host in ANY_ADDRESS else (*hosts, host)
@@ -163,20 +231,34 @@ def http(
     help="Whose file to write. May be repeated.",
 )
 @click.option(
-    "--contracts", type=click.Path(dir_okay=False), metavar="FILE", help="The contract file.  [default: NAME.contracts.toml]"
+    "--contracts",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="The contract file.  [default: NAME.contracts.toml]",
 )
-@click.option("--force", is_flag=True, help="Replace another server of this name, and a contract file that is there.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Replace another server of this name, and a contract file that is there.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be written, and write nothing.")
 @takes("store")
 @click.argument("command", nargs=-1, required=True)
 def init(
-    *, name: str, clients: tuple[str, ...], contracts: str | None, force: bool, dry_run: bool, command: tuple[str, ...]
+    *,
+    name: str,
+    clients: tuple[str, ...],
+    contracts: str | None,
+    force: bool,
+    dry_run: bool,
+    command: tuple[str, ...],
 ) -> None:
     r"""Put the proxy into the files of your clients, and begin a contract file.
 
-    The server is started once and asked which tools it has. In the contract file each of them is a write that is sent once: the safe
-    choice, with what the server says about it beside it. What else is in the clients' files stays as it is. A store that EFFECTONCE_STORE
-    names is not written there: the entry refers to the variable.
+    The server is started once and asked which tools it has. In the contract file each of them is
+    a write that is sent once: the safe choice, with what the server says about it beside it.
+    What else is in the clients' files stays as it is. A store that EFFECTONCE_STORE names is not
+    written there: the entry refers to the variable.
 
     \b
     Examples:
@@ -189,14 +271,30 @@ def init(
 
     file = Path(contracts or f"{name}.contracts.toml").absolute()
     try:
-        planned = {} if file.exists() and not force else {file: starting(name, asyncio.run(tools_of(command)))}
+        planned = (
+            {}
+            if file.exists() and not force
+            else {file: starting(name, asyncio.run(tools_of(command)))}
+        )
     except ServerNotStarted as error:
         raise click.ClickException(str(error)) from None
     store, variable = _store_named()
-    proxied = [_ourselves(), "mcp", "--name", name, "--contracts", str(file), *store, "--", *command]
+    proxied = [
+        _ourselves(),
+        "mcp",
+        "--name",
+        name,
+        "--contracts",
+        str(file),
+        *store,
+        "--",
+        *command,
+    ]
     for host in (HOSTS[client] for client in clients):
         path = host.file(Path.cwd(), Path.home(), os.environ)
-        planned[path] = entered(host, read_text(path), path, name, proxied, variable=variable, force=force)
+        planned[path] = entered(
+            host, read_text(path), path, name, proxied, variable=variable, force=force
+        )
         if variable and not host.handing_on(variable):
             echo(f"{host.about} cannot refer to {variable}: {NO_STORE}", err=True)
     for path, text in planned.items():
@@ -210,12 +308,15 @@ def init(
 
 
 NO_STORE = (
-    "its entry names no store. Name a file with the URL as store_file in your settings, or effects are in a file of this user."
+    "its entry names no store. Name a file with the URL as store_file in your settings, or effects"
+    " are in a file of this user."
 )
 
 
 def _store_named() -> tuple[list[str], str]:
-    """The options that name the store, or the variable that does: its URL may hold a password, and the files of clients are shared."""
+    """The options that name the store, or the variable that does: its URL may hold a password,
+    and the files of clients are shared.
+    """
     store = settings()["store"]
     variable = BY_NAME["store"].variable
     if store.origin == variable:

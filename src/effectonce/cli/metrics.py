@@ -1,4 +1,6 @@
-"""`effectonce metrics`: what a store holds as Prometheus text, and the dashboard and alerts that go with it."""
+"""`effectonce metrics`: what a store holds as Prometheus text, and the dashboard and alerts that
+go with it.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,9 @@ STORE_WIDE = ("effectonce.effect.", "effectonce.in_doubt.", "effectonce.dlq.")
 def metrics(ctx: click.Context) -> None:
     r"""Print what the store holds as Prometheus text: effects by state, doubts, dead letters.
 
-    Counters and durations live in your processes, see docs/howto/observe.md; these are the gauges that are the same for all of them. Put
-    the text where a node exporter collects files, or look at it. It needs `pip install 'effectonce[prometheus]'`.
+    Counters and durations live in your processes, see docs/howto/observe.md; these are the
+    gauges that are the same for all of them. Put the text where a node exporter collects files,
+    or look at it. It needs `pip install 'effectonce[prometheus]'`.
 
     \b
     Examples:
@@ -40,15 +43,19 @@ def metrics(ctx: click.Context) -> None:
         from effectonce.observe.prometheus import Gauges
     except ImportError as missing:
         raise Stop(
-            f"this needs prometheus-client ({missing}).", FAILED, "Install it: pip install 'effectonce[prometheus]'"
+            f"this needs prometheus-client ({missing}).",
+            FAILED,
+            "Install it: pip install 'effectonce[prometheus]'",
         ) from None
     from effectonce._core.ops import Tally
     from effectonce.observe import StoreGauges
 
     with guard_here() as guard:
-        guard.store.apply(Tally())  # gauges of a store that does not answer are none, which must not look like zero
+        # gauges of a store that does not answer are none, which must not look like zero
+        guard.store.apply(Tally())
         registry = CollectorRegistry()
-        registry.register(Gauges(_StoreWide(StoreGauges(guard))))  # type: ignore[arg-type]  # all that it asks for is read()
+        # all that it asks for is read()
+        registry.register(Gauges(_StoreWide(StoreGauges(guard))))  # type: ignore[arg-type]
         echo(generate_latest(registry).decode(), nl=False)
 
 
@@ -59,7 +66,9 @@ class _StoreWide:
         self._gauges = gauges
 
     def read(self) -> tuple[Measured, ...]:
-        return tuple(measured for measured in self._gauges.read() if measured[0].startswith(STORE_WIDE))
+        return tuple(
+            measured for measured in self._gauges.read() if measured[0].startswith(STORE_WIDE)
+        )
 
 
 @metrics.command()

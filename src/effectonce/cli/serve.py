@@ -22,13 +22,32 @@ HERE = ("127.0.0.1", "localhost", "::1", "[::1]")
 
 
 @click.command()
-@click.option("--listen", default="127.0.0.1:8642", show_default=True, metavar="HOST:PORT", help="Where to listen.")
-@click.option("--allow-actions", is_flag=True, help="Settle, redrive, discard and cancel; otherwise it is read-only.")
+@click.option(
+    "--listen",
+    default="127.0.0.1:8642",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Where to listen.",
+)
+@click.option(
+    "--allow-actions",
+    is_flag=True,
+    help="Settle, redrive, discard and cancel; otherwise it is read-only.",
+)
 @click.option("--reveal", is_flag=True, help="Show arguments, results and keys as well.")
 @click.option(
-    "--access", "access_by", metavar="MODULE:FUNCTION", help="Who may do what: a function of yours, instead of a link."
+    "--access",
+    "access_by",
+    metavar="MODULE:FUNCTION",
+    help="Who may do what: a function of yours, instead of a link.",
 )
-@click.option("--allow-host", "hosts", multiple=True, metavar="HOST", help="A name that it answers to. May be repeated.")
+@click.option(
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    metavar="HOST",
+    help="A name that it answers to. May be repeated.",
+)
 @click.option("--certfile", type=_File, help="Our certificate, with its chain: listen with TLS.")
 @click.option("--keyfile", type=_File, help="Its key.")
 @takes("by", "tenant", "store", "app", "config", "color")
@@ -44,8 +63,9 @@ def serve(
 ) -> None:
     r"""Look at effects in a browser, and settle what is in doubt.
 
-    It listens on this machine alone and prints a link that lets one browser in. It is read-only unless you say --allow-actions. With --app it
-    knows your tools: then letters can be redriven, and probes asked. Other machines are let in by --access alone.
+    It listens on this machine alone and prints a link that lets one browser in. It is read-only
+    unless you say --allow-actions. With --app it knows your tools: then letters can be redriven,
+    and probes asked. Other machines are let in by --access alone.
 
     \b
     Examples:
@@ -64,29 +84,49 @@ def serve(
     try:
         from effectonce.cli._uvicorn import run_server
     except ImportError as error:
-        raise click.UsageError(f"{error}. Install what the dashboard needs: pip install 'effectonce[server]'") from None
+        raise click.UsageError(
+            f"{error}. Install what the dashboard needs: pip install 'effectonce[server]'"
+        ) from None
     let_in = None if access_by is None else _function(access_by)
     by = who() if allow_actions else "you"
     names = {*(HERE if is_loopback(host) else (host,)), *hosts}
     with guard_here() as guard, _listening(host, port) as listener:
         port = listener.getsockname()[1]
-        where = f"{'https' if certfile else 'http'}://{f'[{host}]' if ':' in host else host}:{port}/"
+        where = (
+            f"{'https' if certfile else 'http'}://{f'[{host}]' if ':' in host else host}:{port}/"
+        )
         if allow_actions and made_here(guard) and is_there(guard):
-            say("What is decided here is on the record, and not in the audit. With --app, your guard writes it there as well.")
+            say(
+                "What is decided here is on the record, and not in the audit. With --app, your"
+                " guard writes it there as well."
+            )
         if certfile is None and not is_loopback(host):
             say("Without --certfile, what passes here can be read on the way.")
         if let_in is not None:
             made = served(guard, let_in, names)
             say(f"Listening on {where}")
         else:
-            access = Access(by, acts=allow_actions, reveals=reveal, tenant=setting("tenant") or None)
-            say(f"The dashboard, {f'with actions, by {by}' if allow_actions else 'read-only'}. Open it; each link works once:")
-            made = served_here(guard, access, names, f"effectonce_{port}", lambda token: _show(f"{where}?token={token}"))
+            access = Access(
+                by, acts=allow_actions, reveals=reveal, tenant=setting("tenant") or None
+            )
+            say(
+                f"The dashboard, {f'with actions, by {by}' if allow_actions else 'read-only'}. Open"
+                " it; each link works once:"
+            )
+            made = served_here(
+                guard,
+                access,
+                names,
+                f"effectonce_{port}",
+                lambda token: _show(f"{where}?token={token}"),
+            )
         run_server(made, lifespan="off", listener=listener, certfile=certfile, keyfile=keyfile)
 
 
 def _show(link: str) -> None:
-    """Data, on stdout. Its reader may have closed it after the first link: then no more are printed, and open sessions stay open."""
+    """Data, on stdout. Its reader may have closed it after the first link: then no more are
+    printed, and open sessions stay open.
+    """
     with contextlib.suppress(OSError):
         echo(link)
 
@@ -94,12 +134,18 @@ def _show(link: str) -> None:
 def _check(host: str, hosts: tuple[str, ...], access_by: str | None, *, limited: bool) -> None:
     if access_by is None and not is_loopback(host):
         raise click.UsageError(
-            f"Listening on {host} lets other machines in: say who may do what with --access MODULE:FUNCTION, or listen on 127.0.0.1."
+            f"Listening on {host} lets other machines in: say who may do what with --access"
+            " MODULE:FUNCTION, or listen on 127.0.0.1."
         )
     if access_by is not None and limited:
-        raise click.UsageError("--access decides who may do what: leave out --allow-actions and --reveal.")
+        raise click.UsageError(
+            "--access decides who may do what: leave out --allow-actions and --reveal."
+        )
     if access_by is not None and setting("tenant"):
-        raise click.UsageError("--access decides whose effects are shown, by Access(tenant=...): leave out the setting tenant.")
+        raise click.UsageError(
+            "--access decides whose effects are shown, by Access(tenant=...): leave out the setting"
+            " tenant."
+        )
     if access_by is not None and not hosts and host in ANY_ADDRESS:
         raise click.UsageError("Say which names it answers to: --allow-host ops.example.com.")
 

@@ -22,8 +22,9 @@ FULL_DAY = 180_000
 def simulate() -> None:
     r"""See what retries do to a crowd, to a service that stumbled, to a day of turns.
 
-    Everything happens in virtual time and takes about a second. Delays, verdicts, budgets and breakers are the ones that guarded calls use;
-    what is assumed about the world is in the documentation, page "Simulations". One seed always gives the same figures.
+    Everything happens in virtual time and takes about a second. Delays, verdicts, budgets and
+    breakers are the ones that guarded calls use; what is assumed about the world is in the
+    documentation, page "Simulations". One seed always gives the same figures.
 
     \b
     Examples:
@@ -38,29 +39,73 @@ def _common(command: F) -> F:
     for option in (
         color_option,
         click.option(
-            "--svg", type=click.Path(dir_okay=False, writable=True, path_type=Path), help="Also draw it into this file."
+            "--svg",
+            type=click.Path(dir_okay=False, writable=True, path_type=Path),
+            help="Also draw it into this file.",
         ),
-        click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON and nothing else."),
-        click.option("--seed", default=7, show_default=True, help="Decides every throw of the dice."),
+        click.option(
+            "--json", "as_json", is_flag=True, help="Print the figures as JSON and nothing else."
+        ),
+        click.option(
+            "--seed", default=7, show_default=True, help="Decides every throw of the dice."
+        ),
     ):
         command = option(command)
     return command
 
 
 @simulate.command()
-@click.option("--clients", default=100, show_default=True, type=click.IntRange(2, 1000), help="How many want to write the row.")
-@click.option("--runs", default=30, show_default=True, type=click.IntRange(1, 1000), help="How often to repeat it.")
-@click.option("--base-ms", default=5.0, show_default=True, type=Number(0.1, 1000), help="The base of the delays.")
-@click.option("--cap-ms", default=2000.0, show_default=True, type=Number(1, 100_000), help="Their highest ceiling.")
-@click.option("--message-ms", default=10.0, show_default=True, type=Number(0.1, 1000), help="How long a message takes.")
+@click.option(
+    "--clients",
+    default=100,
+    show_default=True,
+    type=click.IntRange(2, 1000),
+    help="How many want to write the row.",
+)
+@click.option(
+    "--runs",
+    default=30,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="How often to repeat it.",
+)
+@click.option(
+    "--base-ms",
+    default=5.0,
+    show_default=True,
+    type=Number(0.1, 1000),
+    help="The base of the delays.",
+)
+@click.option(
+    "--cap-ms",
+    default=2000.0,
+    show_default=True,
+    type=Number(1, 100_000),
+    help="Their highest ceiling.",
+)
+@click.option(
+    "--message-ms",
+    default=10.0,
+    show_default=True,
+    type=Number(0.1, 1000),
+    help="How long a message takes.",
+)
 @_common
 def jitter(
-    *, clients: int, runs: int, seed: int, as_json: bool, svg: Path | None, base_ms: float, cap_ms: float, message_ms: float
+    *,
+    clients: int,
+    runs: int,
+    seed: int,
+    as_json: bool,
+    svg: Path | None,
+    base_ms: float,
+    cap_ms: float,
+    message_ms: float,
 ) -> None:
     r"""What delays do to a crowd: Brooker's experiment.
 
-    Clients write one row, and who finds it changed waits and tries again. Printed are, for each way to wait, the writes that were tried
-    and the time until all were through.
+    Clients write one row, and who finds it changed waits and tries again. Printed are, for each
+    way to wait, the writes that were tried and the time until all were through.
 
     \b
     Examples:
@@ -87,19 +132,48 @@ def jitter(
     type=Number(5, 1000),
     help="What the last service can do in a second.",
 )
-@click.option("--load", default=0.7, show_default=True, type=Number(0.05, 1.5), help="What is asked of it, as a share of that.")
-@click.option("--outage-s", default=10.0, show_default=True, type=Number(1, 60), help="How many seconds the outage lasts.")
-@click.option("--left", default=0.1, show_default=True, type=Number(0, 1), help="What it can do in the outage, as a share.")
 @click.option(
-    "--lost", default=0.01, show_default=True, type=Number(0, 0.5), help="Share of answers that get lost at any time."
+    "--load",
+    default=0.7,
+    show_default=True,
+    type=Number(0.05, 1.5),
+    help="What is asked of it, as a share of that.",
 )
-@click.option("--queue-s", default=10.0, show_default=True, type=Number(1, 60), help="Seconds of work that fit into a queue.")
+@click.option(
+    "--outage-s",
+    default=10.0,
+    show_default=True,
+    type=Number(1, 60),
+    help="How many seconds the outage lasts.",
+)
+@click.option(
+    "--left",
+    default=0.1,
+    show_default=True,
+    type=Number(0, 1),
+    help="What it can do in the outage, as a share.",
+)
+@click.option(
+    "--lost",
+    default=0.01,
+    show_default=True,
+    type=Number(0, 0.5),
+    help="Share of answers that get lost at any time.",
+)
+@click.option(
+    "--queue-s",
+    default=10.0,
+    show_default=True,
+    type=Number(1, 60),
+    help="Seconds of work that fit into a queue.",
+)
 @_common
 def storm(*, rate: float, seed: int, as_json: bool, svg: Path | None, **outage: float) -> None:
     r"""The outage is over; who comes back?
 
-    Three services in a row, callers that retry, and ten seconds in which the last service can do a tenth of its work. Printed are, for each
-    policy, what was answered over time and long afterwards, how many requests the last service got for each one that a client made, and how
+    Three services in a row, callers that retry, and ten seconds in which the last service can do
+    a tenth of its work. Printed are, for each policy, what was answered over time and long
+    afterwards, how many requests the last service got for each one that a client made, and how
     many effects happened twice.
 
     \b
@@ -117,14 +191,27 @@ def storm(*, rate: float, seed: int, as_json: bool, svg: Path | None, **outage: 
 
 
 @simulate.command()
-@click.option("--calls", default=20_000, show_default=True, type=click.IntRange(100, 1_000_000), help="How many calls to make.")
-@click.option("--attempts", default=3, show_default=True, type=click.IntRange(1, 20), help="How often a call may be tried.")
+@click.option(
+    "--calls",
+    default=20_000,
+    show_default=True,
+    type=click.IntRange(100, 1_000_000),
+    help="How many calls to make.",
+)
+@click.option(
+    "--attempts",
+    default=3,
+    show_default=True,
+    type=click.IntRange(1, 20),
+    help="How often a call may be tried.",
+)
 @_common
 def budget(*, calls: int, attempts: int, seed: int, as_json: bool, svg: Path | None) -> None:
     r"""What a retry budget allows: none, ours and gRPC's.
 
-    A share of the attempts fails, each by itself. Printed are, for each budget, the retries that it allows, the requests for each call, and
-    the calls that end in an error. In the last column everything fails: that is what a budget is for.
+    A share of the attempts fails, each by itself. Printed are, for each budget, the retries that
+    it allows, the requests for each call, and the calls that end in an error. In the last column
+    everything fails: that is what a budget is for.
 
     \b
     Examples:
@@ -153,22 +240,41 @@ def _changes(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> d
 
 @simulate.command()
 @click.option(
-    "--turns", default=18_000, show_default=True, type=click.IntRange(1000, 1_000_000), help="Turns: fewer make a shorter day."
+    "--turns",
+    default=18_000,
+    show_default=True,
+    type=click.IntRange(1000, 1_000_000),
+    help="Turns: fewer make a shorter day.",
 )
 @click.option("--full", is_flag=True, help=f"The whole day, {FULL_DAY:,} turns: some seconds.")
 @click.option(
-    "--set", "changes", multiple=True, metavar="NAME=NUMBER", callback=_changes, help="Move an assumption. May be repeated."
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="NAME=NUMBER",
+    callback=_changes,
+    help="Move an assumption. May be repeated.",
 )
-@click.option("--assumptions", is_flag=True, help="Print what is assumed, as Markdown, and nothing else.")
+@click.option(
+    "--assumptions", is_flag=True, help="Print what is assumed, as Markdown, and nothing else."
+)
 @_common
 def turns(
-    *, turns: int, full: bool, assumptions: bool, changes: dict[str, float], seed: int, as_json: bool, svg: Path | None
+    *,
+    turns: int,
+    full: bool,
+    assumptions: bool,
+    changes: dict[str, float],
+    seed: int,
+    as_json: bool,
+    svg: Path | None,
 ) -> None:
     r"""A day of agent turns over four vendors, with four policies.
 
-    180,000 turns a day, published rates of faults, and rate limits that 429s come from. Printed are, for each policy, how many turns end
-    in an error, how many of them by a 429, and how much longer turns take. Every assumption has a name, a source and a range in the
-    documentation, page "Simulations".
+    180,000 turns a day, published rates of faults, and rate limits that 429s come from. Printed
+    are, for each policy, how many turns end in an error, how many of them by a 429, and how much
+    longer turns take. Every assumption has a name, a source and a range in the documentation,
+    page "Simulations".
 
     \b
     Examples:
@@ -193,12 +299,21 @@ def turns(
     _show(result, _charts.turns, _svg.turns_figure, as_json=as_json, svg=svg)
 
 
-def _show(result: Any, chart: Callable[..., None], figure: Callable[..., str], *, as_json: bool, svg: Path | None) -> None:
+def _show(
+    result: Any,
+    chart: Callable[..., None],
+    figure: Callable[..., str],
+    *,
+    as_json: bool,
+    svg: Path | None,
+) -> None:
     if svg is not None:
         try:
             svg.write_text(figure(result), encoding="utf-8")
         except OSError as error:
-            raise click.BadParameter(f"{svg} cannot be written: {error.strerror}", param_hint="--svg") from None
+            raise click.BadParameter(
+                f"{svg} cannot be written: {error.strerror}", param_hint="--svg"
+            ) from None
     if as_json or for_machines():
         echo(msgspec.json.encode(result).decode())
         return

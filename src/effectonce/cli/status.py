@@ -25,13 +25,16 @@ FURTHER = {
 
 
 @click.command()
-@click.option("--check", is_flag=True, help="Exit with 3 if a person is needed: for a cron job or a monitor.")
+@click.option(
+    "--check", is_flag=True, help="Exit with 3 if a person is needed: for a cron job or a monitor."
+)
 @takes("tenant")
 @store_options
 def status(*, check: bool) -> None:
     r"""One screen: how many effects there are, what is in doubt, what needs you.
 
-    In doubt, sent and abandoned, given up (a dead letter), and runs of workflows that wait: each needs a person, or a command.
+    In doubt, sent and abandoned, given up (a dead letter), and runs of workflows that wait: each
+    needs a person, or a command.
 
     \b
     Examples:
@@ -50,33 +53,57 @@ def status(*, check: bool) -> None:
 def _tell(data: dict[str, Any]) -> None:
     needs = data["needs_you"]
     more = dict.fromkeys(data["counts_more"], " or more")
-    shown = [f"{count:,}{more.get(state, '')} {state}".replace("_", " ") for state, count in data["counts"].items() if count]
+    shown = [
+        f"{count:,}{more.get(state, '')} {state}".replace("_", " ")
+        for state, count in data["counts"].items()
+        if count
+    ]
     effects = ", ".join(shown) or "none yet: they appear when a guarded tool is called"
     effects += " (of all tenants)" if setting("tenant") and shown else ""
     many = " or more" if data["more"] else ""
     what = []
     if data["in_doubt"]:
-        what.append(f"{data['in_doubt']:,}{many} in doubt, the oldest for {span(data['in_doubt_oldest_s'])}")
+        what.append(
+            f"{data['in_doubt']:,}{many} in doubt, the oldest for {span(data['in_doubt_oldest_s'])}"
+        )
     if data["abandoned"]:
-        what.append(f"{data['abandoned']:,} sent and abandoned: `{runnable('effectonce store gc')}` puts them in doubt")
+        what.append(
+            f"{data['abandoned']:,} sent and abandoned: `{runnable('effectonce store gc')}` puts"
+            " them in doubt"
+        )
     if data["given_up"]:
         what.append(f"{data['given_up']:,} given up: `{runnable('effectonce dlq list')}`")
     if data["waiting_runs"]:
         runs = data["waiting_runs"]
-        what.append(f"{runs:,} run{'s wait' if runs > 1 else ' waits'}: `{runnable('effectonce workflow list')}`")
-    print_pairs([("effects", effects), ("needs you", "; ".join(what) or "nothing: all is well")], style="bold")
+        what.append(
+            f"{runs:,} run{'s wait' if runs > 1 else ' waits'}:"
+            f" `{runnable('effectonce workflow list')}`"
+        )
+    print_pairs(
+        [("effects", effects), ("needs you", "; ".join(what) or "nothing: all is well")],
+        style="bold",
+    )
     if not needs:
         return
     screen = console()
     screen.print()
     print_pairs(
         [
-            (n["reference"], n["tool"], f"{n['why']} for {span(n['for_s'])}", shortened(n["where"], PLACE_MAX))
+            (
+                n["reference"],
+                n["tool"],
+                f"{n['why']} for {span(n['for_s'])}",
+                shortened(n["where"], PLACE_MAX),
+            )
             for n in needs[:SHOWN]
         ]
     )
-    further = dict.fromkeys(runnable(f"effectonce {FURTHER[need['why']]}") for need in needs[SHOWN:])
+    further = dict.fromkeys(
+        runnable(f"effectonce {FURTHER[need['why']]}") for need in needs[SHOWN:]
+    )
     lines = ["", "The story of one: " + runnable(f"effectonce effect show {needs[0]['reference']}")]
     if further:
-        lines.append(f"{'At least ' * data['more']}{len(needs) - SHOWN:,} more: {'; '.join(further)}")
+        lines.append(
+            f"{'At least ' * data['more']}{len(needs) - SHOWN:,} more: {'; '.join(further)}"
+        )
     screen.print("\n".join(lines), style="dim", markup=False, highlight=False, soft_wrap=True)

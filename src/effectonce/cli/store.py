@@ -1,4 +1,6 @@
-"""`effectonce store`: is it fit, is its schema current, what is in it, and what is due to be swept."""
+"""`effectonce store`: is it fit, is its schema current, what is in it, and what is due to be
+swept.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ def store() -> None:
 @store.command()
 @store_options
 def check() -> None:
-    r"""Is this store fit to hold effects? The same as `effectonce doctor`, for the store that is set.
+    r"""Is this store fit to hold effects? The same as `effectonce doctor`, for the store that is
+    set.
 
     The exit code is 0 if all is well, 1 if something must be changed, 7 if it cannot be reached.
 
@@ -56,8 +59,9 @@ def check() -> None:
 def migrate() -> None:
     r"""Bring the schema up to date; make it if there is none.
 
-    A guard does so by itself when it opens a store. Do it here, before a deploy, where the role of the application may not change schemas
-    or a big table takes its time. An older release goes on working until it connects anew.
+    A guard does so by itself when it opens a store. Do it here, before a deploy, where the role
+    of the application may not change schemas or a big table takes its time. An older release
+    goes on working until it connects anew.
 
     \b
     Examples:
@@ -67,19 +71,32 @@ def migrate() -> None:
     with guard_here(create=True) as guard:
         with busy("Bringing the schema up to date"):
             guard.counts()
-        schema = next((f.found for f in health_of(guard).findings if f.subject == "schema"), "none: this store needs no schema")
-    print_one({"schema_version": schema}, lambda: say(f"The schema is current: {schema}."), schema="migration")
+        schema = next(
+            (f.found for f in health_of(guard).findings if f.subject == "schema"),
+            "none: this store needs no schema",
+        )
+    print_one(
+        {"schema_version": schema},
+        lambda: say(f"The schema is current: {schema}."),
+        schema="migration",
+    )
 
 
 @store.command()
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="Stop after about this many records.  [default: none]")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Stop after about this many records.  [default: none]",
+)
 @dry_run_option
 @store_options
 def gc(*, limit: int | None, dry_run: bool) -> None:
     r"""Sweep now: what `guard.sweeper()` does in the background.
 
-    Effects whose owner vanished after they were sent go in doubt. Outcomes past their window are dropped, and their keys refused. Keys past
-    their remembered time are forgotten. A record without an outcome is never removed.
+    Effects whose owner vanished after they were sent go in doubt. Outcomes past their window are
+    dropped, and their keys refused. Keys past their remembered time are forgotten. A record
+    without an outcome is never removed.
 
     \b
     Examples:
@@ -91,8 +108,12 @@ def gc(*, limit: int | None, dry_run: bool) -> None:
 
     with guard_here() as guard:
         if dry_run:
-            due = next((f.found for f in health_of(guard).findings if f.subject == "due"), "unknown")
-            print_one({"due": due}, lambda: echo(f"{due} due. Nothing was changed."), schema="sweep")
+            due = next(
+                (f.found for f in health_of(guard).findings if f.subject == "due"), "unknown"
+            )
+            print_one(
+                {"due": due}, lambda: echo(f"{due} due. Nothing was changed."), schema="sweep"
+            )
             return
         swept = Swept(0, 0, 0)
         with busy("Sweeping") as how_far:
@@ -107,11 +128,14 @@ def gc(*, limit: int | None, dry_run: bool) -> None:
 
     def tell() -> None:
         echo(
-            f"{swept.doubted:,} put in doubt, {swept.buried:,} outcomes dropped, {swept.forgotten:,} keys forgotten, "
-            f"{swept.cells:,} shared values forgotten."
+            f"{swept.doubted:,} put in doubt, {swept.buried:,} outcomes dropped,"
+            f" {swept.forgotten:,} keys forgotten, {swept.cells:,} shared values forgotten."
         )
         if swept.unreadable:
-            left = f"{len(swept.unreadable):,} due records cannot be read by this release, such as {swept.unreadable[0]}"
+            left = (
+                f"{len(swept.unreadable):,} due records cannot be read by this release, such as"
+                f" {swept.unreadable[0]}"
+            )
             echo(f"{left}. They were left as they are: upgrade effectonce here.")
 
     print_one(data, tell, schema="sweep")

@@ -26,17 +26,30 @@ PAGE, WATCHED = 200, 500  # how many open effects are looked at in each round
 @click.command()
 @filters
 @click.option(
-    "--lines", default=10, show_default=True, type=click.IntRange(0, 1000), metavar="N", help="Begin with the last N."
+    "--lines",
+    default=10,
+    show_default=True,
+    type=click.IntRange(0, 1000),
+    metavar="N",
+    help="Begin with the last N.",
 )
-@click.option("--interval", default=2.0, show_default=True, type=Number(0.01), metavar="SECONDS", help="How often to look.")
+@click.option(
+    "--interval",
+    default=2.0,
+    show_default=True,
+    type=Number(0.01),
+    metavar="SECONDS",
+    help="How often to look.",
+)
 @click.option("--once", is_flag=True, help="Show the last ones and end.")
 @takes("tenant")
 @store_options
 def tail(*, filters: Filters, lines: int, interval: float, once: bool) -> None:
     r"""Follow effects as they are claimed, sent and decided.
 
-    Looks into the store every few seconds. A change that comes and goes between two looks is not seen; the audit has those. Each look reads
-    the whole store unless --since is recent, so do not leave it running on a large one. Ctrl-C ends it.
+    Looks into the store every few seconds. A change that comes and goes between two looks is not
+    seen; the audit has those. Each look reads the whole store unless --since is recent, so do
+    not leave it running on a large one. Ctrl-C ends it.
 
     \b
     Examples:
@@ -95,7 +108,9 @@ class Follower:
         self.now = now_of(self._guard)
         known = list(self._open.items())
         found = [(self._guard.store.apply(Find(key)), mark) for key, mark in known]
-        different = [record for record, mark in found if record is not None and _mark(record) != mark]
+        different = [
+            record for record, mark in found if record is not None and _mark(record) != mark
+        ]
         new = self._new()
         for (key, _), (record, _) in zip(known, found, strict=True):
             if record is None:
@@ -111,7 +126,11 @@ class Follower:
         found: list[Record] = []
         while True:
             page = self._guard.store.apply(search)
-            fresh = [r for r in page if (r.created_at, r.request.key) > self._newest and r.request.key not in self._open]
+            fresh = [
+                r
+                for r in page
+                if (r.created_at, r.request.key) > self._newest and r.request.key not in self._open
+            ]
             found += fresh
             if len(page) < PAGE or len(fresh) < len(page):
                 break
@@ -143,8 +162,20 @@ def _show(record: Record, now: float) -> None:
     at = max(record.created_at, record.first_dispatch_at, record.decided_at)
     request, state = record.request, str(record.state).replace("_", " ")
     if shape() == "plain":
-        print_flat((iso(at), reference(record), request.terms.tool, record.state, request.scope, request.step))
+        print_flat(
+            (
+                iso(at),
+                reference(record),
+                request.terms.tool,
+                record.state,
+                request.scope,
+                request.step,
+            )
+        )
         return
     where, tool = in_markup(place_of(record)), in_markup(request.terms.tool)
-    line = f"[dim]{moment(at)}[/]  {reference(record)}  [{STYLES[record.state]}]{state:<10}[/]  {tool}  [dim]{where}[/]"
+    line = (
+        f"[dim]{moment(at)}[/]  {reference(record)}  [{STYLES[record.state]}]{state:<10}[/]  {tool}"
+        f"  [dim]{where}[/]"
+    )
     console(width_max=sys.maxsize).print(line, no_wrap=True, overflow="ellipsis", crop=True)

@@ -42,12 +42,23 @@ def list_tools() -> None:
     items = [_as_data(tool) for tool in tools_of(app_here()).values()]
     columns = [
         Column("TOOL", lambda item: item["name"], whole=True),
-        Column("KIND", lambda item: "workflow" if item["is_workflow"] else item["kind"], whole=True),
-        Column("DOWNSTREAM", lambda item: "-" if item["is_workflow"] else item["downstream"], whole=True),
+        Column(
+            "KIND", lambda item: "workflow" if item["is_workflow"] else item["kind"], whole=True
+        ),
+        Column(
+            "DOWNSTREAM",
+            lambda item: "-" if item["is_workflow"] else item["downstream"],
+            whole=True,
+        ),
         Column("KEY", lambda item: ", ".join(item["hashed"]) or "-"),
         Column("PROMISE", lambda item: item["promise"]),
     ]
-    print_rows(items, columns, schema="tool", empty="This guard has no tools. Are they registered when the module is imported?")
+    print_rows(
+        items,
+        columns,
+        schema="tool",
+        empty="This guard has no tools. Are they registered when the module is imported?",
+    )
 
 
 @tool.command()
@@ -75,7 +86,11 @@ def _as_data(tool: GuardedTool) -> dict[str, Any]:
         "version": contract.version,
         "kind": contract.kind,
         "downstream": contract.downstream.capability,
-        "promise": OF_STEPS if tool.terms.steps else GUARANTEES[contract.kind, contract.downstream.capability].promise,
+        "promise": (
+            OF_STEPS
+            if tool.terms.steps
+            else GUARANTEES[contract.kind, contract.downstream.capability].promise
+        ),
         "is_workflow": tool.terms.steps,
         "is_async": tool.is_async,
         "has_probe": tool.probe_function is not None,
@@ -105,12 +120,20 @@ def _tell(data: dict[str, Any]) -> None:
     attempts = "1 attempt" if data["attempts"] == 1 else f"{data['attempts']} attempts"
     print_pairs(
         [
-            ("tool", f"{data['name']}, version {data['version']}, {'async def' if data['is_async'] else 'def'}"),
+            (
+                "tool",
+                (
+                    f"{data['name']}, version {data['version']},"
+                    f" {'async def' if data['is_async'] else 'def'}"
+                ),
+            ),
             (
                 "contract",
-                f"workflow: {OF_STEPS}"
-                if data["is_workflow"]
-                else f"{data['kind']}, downstream {data['downstream']}: {data['promise']}",
+                (
+                    f"workflow: {OF_STEPS}"
+                    if data["is_workflow"]
+                    else f"{data['kind']}, downstream {data['downstream']}: {data['promise']}"
+                ),
             ),
             ("probe", "yes" if data["has_probe"] else "none"),
             ("in the key", fields("hashed")),
@@ -118,9 +141,19 @@ def _tell(data: dict[str, Any]) -> None:
             ("ignored", fields("stripped")),
             *([("came later", fields("added"))] if data["added"] else []),
             ("never stored", fields("redacted")),
-            ("outcome kept", "forever" if data["window_s"] is None else f"for {span(data['window_s'])}"),
+            (
+                "outcome kept",
+                "forever" if data["window_s"] is None else f"for {span(data['window_s'])}",
+            ),
             ("lease", span(data["lease_s"])),
-            ("retries", attempts if data["deadline_s"] is None else f"{attempts} within {span(data['deadline_s'])}"),
+            (
+                "retries",
+                (
+                    attempts
+                    if data["deadline_s"] is None
+                    else f"{attempts} within {span(data['deadline_s'])}"
+                ),
+            ),
             ("breaker", data["breaker"] or "none"),
             ("permission", data["permission"] or "none"),
             *(("note", note) for note in data["notes"]),

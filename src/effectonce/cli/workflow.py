@@ -14,7 +14,14 @@ from effectonce.cli._commands import runnable
 from effectonce.cli._console import busy, say
 from effectonce.cli._exits import CHANGED, FAILED, Stop
 from effectonce.cli._filters import limit_option
-from effectonce.cli._options import app_options, dry_run_option, reason_option, store_options, takes, yes_option
+from effectonce.cli._options import (
+    app_options,
+    dry_run_option,
+    reason_option,
+    store_options,
+    takes,
+    yes_option,
+)
 from effectonce.cli._output import Column, for_machines, print_one, print_rows
 from effectonce.cli._settings import setting
 from effectonce.views.tools import tools_of
@@ -43,7 +50,13 @@ def workflow() -> None:
 
 
 @workflow.command("list")
-@click.option("--state", type=click.Choice([*STATES, "all"]), default="open", show_default=True, help="Which runs.")
+@click.option(
+    "--state",
+    type=click.Choice([*STATES, "all"]),
+    default="open",
+    show_default=True,
+    help="Which runs.",
+)
 @click.option("--workflow", "name", metavar="NAME", help="Only runs of this workflow.")
 @limit_option
 @takes("tenant")
@@ -51,7 +64,8 @@ def workflow() -> None:
 def list_runs(*, state: str, name: str | None) -> None:
     r"""List runs, the oldest first: those that are open, unless you say otherwise.
 
-    In a pipe each run is a line: reference, workflow, state, how often it was begun, since when, its last error.
+    In a pipe each run is a line: reference, workflow, state, how often it was begun, since when,
+    its last error.
 
     \b
     Examples:
@@ -64,8 +78,13 @@ def list_runs(*, state: str, name: str | None) -> None:
 
     with guard_here() as guard, busy("Looking for runs"):
         now = now_of(guard)
-        records = [record for record, _ in zip(_runs(guard, state, name), range(setting("limit")), strict=False)]
-    print_rows([as_data(record, now) for record in records], RUNS, schema="run", empty=_empty(state, name))
+        records = [
+            record
+            for record, _ in zip(_runs(guard, state, name), range(setting("limit")), strict=False)
+        ]
+    print_rows(
+        [as_data(record, now) for record in records], RUNS, schema="run", empty=_empty(state, name)
+    )
     if len(records) == setting("limit"):
         say("There may be more: give a higher --limit.")
 
@@ -102,7 +121,11 @@ def show(*, reference: str, reveal: bool) -> None:
     with guard_here() as guard, busy("Looking for its steps"):
         record, now = find_run(guard, reference), now_of(guard)
         steps = steps_of(guard, record)
-    print_one(whole(record, steps, now, reveal=reveal), lambda: tell(record, steps, now, reveal=reveal), schema="run")
+    print_one(
+        whole(record, steps, now, reveal=reveal),
+        lambda: tell(record, steps, now, reveal=reveal),
+        schema="run",
+    )
 
 
 # ---------------------------------------------------------------- going on
@@ -110,17 +133,25 @@ def show(*, reference: str, reveal: bool) -> None:
 
 @workflow.command()
 @click.argument("references", metavar="[RUN]...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="Every open run that no process has, several at a time.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Every open run that no process has, several at a time.",
+)
 @click.option("--workflow", "name", metavar="NAME", help="With --all: only runs of this workflow.")
 @yes_option
 @dry_run_option
 @takes("no_input", "tenant")
 @app_options
-def resume(*, references: tuple[str, ...], everything: bool, name: str | None, yes: bool, dry_run: bool) -> None:
+def resume(
+    *, references: tuple[str, ...], everything: bool, name: str | None, yes: bool, dry_run: bool
+) -> None:
     r"""Go on with runs where they stopped. What was done is not done again.
 
-    It needs --app, because workflows are your code. A run that you name goes on however often it was begun; --all leaves those alone that
-    were begun too often and never ended. The exit code is 1 if a run waits again or failed.
+    It needs --app, because workflows are your code. A run that you name goes on however often it
+    was begun; --all leaves those alone that were begun too often and never ended. The exit code
+    is 1 if a run waits again or failed.
 
     \b
     Examples:
@@ -139,18 +170,24 @@ def resume(*, references: tuple[str, ...], everything: bool, name: str | None, y
         raise SystemExit(FAILED)
 
 
-def _resume_named(guard: Guard, references: tuple[str, ...], *, yes: bool, dry_run: bool) -> list[dict[str, Any]]:
+def _resume_named(
+    guard: Guard, references: tuple[str, ...], *, yes: bool, dry_run: bool
+) -> list[dict[str, Any]]:
     from effectonce.cli._effects import headline
     from effectonce.cli._runs import find_run
     from effectonce.views.effects import now_of
     from effectonce.views.history import begun, run_state
 
-    records = list({r.request.key: r for r in (find_run(guard, named) for named in references)}.values())
+    records = list(
+        {r.request.key: r for r in (find_run(guard, named) for named in references)}.values()
+    )
     now = now_of(guard)
     for record in records:
         state = run_state(record, now)
         if state not in ("waiting", "running"):
-            raise Stop(f"{headline(record)} has ended: it is {state}.", CHANGED, "Nothing was changed.")
+            raise Stop(
+                f"{headline(record)} has ended: it is {state}.", CHANGED, "Nothing was changed."
+            )
         say(f"{headline(record)}: {state}, {begun(record)}.")
     if dry_run:
         say("Nothing was changed.")
@@ -180,10 +217,19 @@ def _resumed(guard: Guard, record: Record) -> dict[str, Any]:
         if inspect.isawaitable(value):
             asyncio.run(_awaited(value))
     except Exception as error:  # noqa: BLE001  # a user's function
-        why = f"{type(error).__name__}: {error}" if not isinstance(error, ContractViolation) else str(error)
+        why = (
+            f"{type(error).__name__}: {error}"
+            if not isinstance(error, ContractViolation)
+            else str(error)
+        )
     after = guard.find(record.request.key) or record
     state = run_state(after, now_of(guard))
-    data = {"reference": reference(record), "workflow": record.request.terms.tool, "state": state, "runs": after.epoch}
+    data = {
+        "reference": reference(record),
+        "workflow": record.request.terms.tool,
+        "state": state,
+        "runs": after.epoch,
+    }
     return {**data, "why": why, "_bad": state != "completed"}
 
 
@@ -200,16 +246,25 @@ _RESUMED = [
 ]
 
 
-def _resume_all(guard: Guard, name: str | None, *, yes: bool, dry_run: bool) -> list[dict[str, Any]]:
+def _resume_all(
+    guard: Guard, name: str | None, *, yes: bool, dry_run: bool
+) -> list[dict[str, Any]]:
     import asyncio
     from collections import Counter
 
     waiting = Counter(record.request.terms.tool for record in guard.workflows.runs(workflow=name))
-    known = {tool: found for tool, found in tools_of(guard).items() if found.terms.steps and tool in waiting}
+    known = {
+        tool: found
+        for tool, found in tools_of(guard).items()
+        if found.terms.steps and tool in waiting
+    }
     items: list[dict[str, Any]] = []
     if waiting:
         say(
-            ", ".join(f"{count:,} of {tool}{'' if tool in known else ' (unknown here)'}" for tool, count in waiting.items())
+            ", ".join(
+                f"{count:,} of {tool}{'' if tool in known else ' (unknown here)'}"
+                for tool, count in waiting.items()
+            )
             + "."
         )
     if dry_run and waiting:
@@ -221,7 +276,9 @@ def _resume_all(guard: Guard, name: str | None, *, yes: bool, dry_run: bool) -> 
                 how_far(f"with {tool}")
                 workflows = guard.workflows
                 done = (
-                    asyncio.run(workflows.aresume_all(workflow=tool)) if found.is_async else workflows.resume_all(workflow=tool)
+                    asyncio.run(workflows.aresume_all(workflow=tool))
+                    if found.is_async
+                    else workflows.resume_all(workflow=tool)
                 )
                 items.append(_counted(tool, done))
     unknown = sum(count for tool, count in waiting.items() if tool not in known)
@@ -235,7 +292,10 @@ def _resume_all(guard: Guard, name: str | None, *, yes: bool, dry_run: bool) -> 
             unknown=unknown,
         )
     if unknown and not for_machines():
-        say(f"{_count(unknown)} of workflows that this app does not have: import the module that has them.")
+        say(
+            f"{_count(unknown)} of workflows that this app does not have: import the module that"
+            " has them."
+        )
     return items
 
 
@@ -245,7 +305,13 @@ def _counted(tool: str, done: Resumed) -> dict[str, Any]:
 
 
 def _number(name: str) -> Column:
-    return Column(name.upper(), lambda item: f"{item[name]:,}", plain=lambda item: item[name], right=True, whole=True)
+    return Column(
+        name.upper(),
+        lambda item: f"{item[name]:,}",
+        plain=lambda item: item[name],
+        right=True,
+        whole=True,
+    )
 
 
 _COUNTS = [
@@ -271,7 +337,8 @@ def _count(runs: int) -> str:
 def cancel(*, reference: str, reason: str | None, yes: bool, dry_run: bool) -> None:
     r"""Let a run end: no new step is done, and what was done is compensated.
 
-    A process that runs it finds out before the next step. If no process runs it, resume it: then it compensates, and has failed.
+    A process that runs it finds out before the next step. If no process runs it, resume it: then
+    it compensates, and has failed.
 
     \b
     Examples:
@@ -310,6 +377,9 @@ def cancel(*, reference: str, reason: str | None, yes: bool, dry_run: bool) -> N
     then = (
         "The process that runs it ends it."
         if state == "running"
-        else "Then: " + runnable(f"effectonce workflow resume {data['reference']} --app MODULE:GUARD")
+        else "Then: "
+        + runnable(f"effectonce workflow resume {data['reference']} --app MODULE:GUARD")
     )
-    print_one(data, lambda: say(f"It is to end, says {data['cancelled']['by']}. {then}"), schema="run")
+    print_one(
+        data, lambda: say(f"It is to end, says {data['cancelled']['by']}. {then}"), schema="run"
+    )

@@ -1,4 +1,5 @@
-"""The dashboard: what needs a person, every effect with its proof, and the desk where doubts are settled.
+"""The dashboard: what needs a person, every effect with its proof, and the desk where doubts are
+settled.
 
     from effectonce.server import Access, app
 
@@ -8,8 +9,9 @@
 
     site.mount("/effects", app(guard, access=access))
 
-It is a Starlette application that can be mounted anywhere; `effectonce serve` runs it alone. Pages are made on the server, work without
-JavaScript, and show no arguments, results or keys unless `Access(reveals=True)` says so. Nothing is changed by a GET.
+It is a Starlette application that can be mounted anywhere; `effectonce serve` runs it alone.
+Pages are made on the server, work without JavaScript, and show no arguments, results or keys
+unless `Access(reveals=True)` says so. Nothing is changed by a GET.
 """
 
 try:
@@ -19,7 +21,8 @@ try:
     from effectonce.dashboard._app import app
 except ImportError as missing:
     raise ImportError(
-        f"The dashboard needs {missing.name}. Install what it needs: pip install 'effectonce[server]'"
+        f"The dashboard needs {missing.name}. Install what it needs: pip install"
+        " 'effectonce[server]'"
     ) from missing
 
 __all__ = ["Access", "AccessOf", "app"]

@@ -15,8 +15,9 @@ from effectonce.errors import ContractViolation
 class Access(Struct, frozen=True):
     """What a person may do here. *who* is written on every record that they settle.
 
-    Without more they may look: lists, and the story of each effect. *acts*: they may settle, redrive, discard and cancel as well.
-    *reveals*: they may see arguments, results and keys. *tenant*: all of this for the effects of one tenant only.
+    Without more they may look: lists, and the story of each effect. *acts*: they may settle,
+    redrive, discard and cancel as well. *reveals*: they may see arguments, results and keys.
+    *tenant*: all of this for the effects of one tenant only.
     """
 
     who: str
@@ -25,8 +26,11 @@ class Access(Struct, frozen=True):
     tenant: str | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.who, str) or not self.who.strip():  # type: ignore[redundant-expr]  # callers without a type checker
-            raise ContractViolation("Access needs a name: who= is written on the record of whatever they settle")
+        # callers without a type checker
+        if not isinstance(self.who, str) or not self.who.strip():  # type: ignore[redundant-expr]
+            raise ContractViolation(
+                "Access needs a name: who= is written on the record of whatever they settle"
+            )
 
 
 # None: they may not even look. It is asked for every page, and for every decision.

@@ -1,4 +1,6 @@
-"""What people decide: each by a POST, with a reason, under the name that `access` gave them, about what they saw."""
+"""What people decide: each by a POST, with a reason, under the name that `access` gave them,
+about what they saw.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ from effectonce.views.effects import is_sealed, reference, verdict
 from effectonce.views.letters import WHAT
 from effectonce.views.tools import prober_of, tools_of
 
-AT_ONCE, PER_S, LOOKED_AT = 25, 10.0, 500  # letters of one redrive, how fast, and how many are foreseen
+# letters of one redrive, how fast, and how many are foreseen
+AT_ONCE, PER_S, LOOKED_AT = 25, 10.0, 500
 
 
 async def decide(visit: DashboardRequest) -> Response:
@@ -36,7 +39,10 @@ def _decide(visit: DashboardRequest, act: str, form: dict[str, str]) -> Response
     _refuse_stale(visit, record, form)
     if is_sealed(record):
         raise RefusedVisit(
-            409, "This store is sealed", "There is no key here, and what you say has to be sealed, too.", "Nothing was changed."
+            409,
+            "This store is sealed",
+            "There is no key here, and what you say has to be sealed, too.",
+            "Nothing was changed.",
         )
     key, by, reason = record.request.key, visit.access.who, form.get("reason", "").strip()
     if act == "cancel":
@@ -62,12 +68,23 @@ def _decide(visit: DashboardRequest, act: str, form: dict[str, str]) -> Response
                 guard.workflows.cancel(key, **decision)
             case _:
                 raise RefusedVisit(
-                    404, "There is no such decision", f"{act!r} is nothing that can be decided.", "Nothing was changed."
+                    404,
+                    "There is no such decision",
+                    f"{act!r} is nothing that can be decided.",
+                    "Nothing was changed.",
                 )
     except ContractViolation as error:
         _refuse_stale(visit, visit.find(link_of(key)), form)  # another person was quicker
-        return effect_page(visit, record, 409, f"That was refused: {error}. Nothing was changed.", {**form, "act": act})
-    return visit.go("workflow" if act == "cancel" else "effect", {"done": act}, reference=reference(record))
+        return effect_page(
+            visit,
+            record,
+            409,
+            f"That was refused: {error}. Nothing was changed.",
+            {**form, "act": act},
+        )
+    return visit.go(
+        "workflow" if act == "cancel" else "effect", {"done": act}, reference=reference(record)
+    )
 
 
 def _result(form: dict[str, str]) -> Any:
@@ -86,8 +103,15 @@ def _refuse_stale(visit: DashboardRequest, record: Record, form: dict[str, str])
     if form.get("seen") == version_of(record):
         return
     ref = reference(record)
-    before, now = form.get("seen", "").rpartition("-")[0].replace("_", " "), str(record.state).replace("_", " ")
-    was = f"When you opened the page it was {before}" if before else "The form does not say what you saw"
+    before, now = (
+        form.get("seen", "").rpartition("-")[0].replace("_", " "),
+        str(record.state).replace("_", " "),
+    )
+    was = (
+        f"When you opened the page it was {before}"
+        if before
+        else "The form does not say what you saw"
+    )
     raise RefusedVisit(
         409,
         "It changed meanwhile",
@@ -109,18 +133,30 @@ async def reconcile(visit: DashboardRequest) -> Response:
     tool = prober_of(visit.guard, record)
     if tool is None or record.state is not State.IN_DOUBT:
         raise RefusedVisit(
-            409, "There is no probe to ask", "No tool of this guard has a probe for this effect.", "Nothing was changed."
+            409,
+            "There is no probe to ask",
+            "No tool of this guard has a probe for this effect.",
+            "Nothing was changed.",
         )
     try:
-        outcome = await tool.areconcile(record) if tool.is_async else await run_in_threadpool(tool.reconcile, record)
+        outcome = (
+            await tool.areconcile(record)
+            if tool.is_async
+            else await run_in_threadpool(tool.reconcile, record)
+        )
     except NotReadable as error:
         raise RefusedVisit(
-            409, "It cannot be asked about", f"Its arguments cannot be read: {error}.", "Nothing was changed."
+            409,
+            "It cannot be asked about",
+            f"Its arguments cannot be read: {error}.",
+            "Nothing was changed.",
         ) from None
     if outcome.status != "in_doubt":
         return visit.go("effect", {"done": "reconcile"}, reference=reference(record))
     after = await run_in_threadpool(visit.find, link_of(record.request.key))
-    return await run_in_threadpool(effect_page, visit, after, 200, f"The downstream was asked: {outcome.error}")
+    return await run_in_threadpool(
+        effect_page, visit, after, 200, f"The downstream was asked: {outcome.error}"
+    )
 
 
 def _seen(visit: DashboardRequest, form: dict[str, str]) -> Record:
@@ -183,7 +219,9 @@ def _letters(visit: DashboardRequest) -> Iterator[Letter]:
 
 
 async def redrive_group(visit: DashboardRequest) -> Response:
-    """Redrive some letters of a group, the oldest first, one after the other. The rest is a letter as before."""
+    """Redrive some letters of a group, the oldest first, one after the other. The rest is a
+    letter as before.
+    """
     form = await visit.form()
     reason, pace = _reason(form), Pace(PER_S)
     done: list[Redriven] = []
@@ -203,7 +241,10 @@ async def redrive_group(visit: DashboardRequest) -> Response:
 
 def _came_to(visit: DashboardRequest, done: list[Redriven], left: int) -> Response:
     visit.shows(each.effect.key for each in done)
-    counts = {WHAT[what]: sum(each.what == what for each in done) for what in dict.fromkeys(each.what for each in done)}
+    counts = {
+        WHAT[what]: sum(each.what == what for each in done)
+        for what in dict.fromkeys(each.what for each in done)
+    }
     return visit.page(
         "redriven.html",
         section="letters",

@@ -29,17 +29,22 @@ Act: TypeAlias = Callable[
 ]  # on the event loop: it may call a tool or a probe, sync or async
 
 NOT_HERE = RefusedVisit(404, "There is no such page", "The address leads nowhere.")
-WRONG_WAY = RefusedVisit(405, "That cannot be done here", "Nothing was changed: this page takes no such request.")
+WRONG_WAY = RefusedVisit(
+    405, "That cannot be done here", "Nothing was changed: this page takes no such request."
+)
 
 
 def app(guard: Guard, *, access: AccessOf) -> Starlette:
     """The dashboard of a guard, to be run alone or mounted under any prefix.
 
-    *access* says for each request who asks and what they may do; None: they may not even look. It may be an `async def`. It is called on
-    the event loop, so it should not block. You take care of TLS and of the names that the server answers to.
+    *access* says for each request who asks and what they may do; None: they may not even look.
+    It may be an `async def`. It is called on the event loop, so it should not block. You take
+    care of TLS and of the names that the server answers to.
     """
     if not callable(access):
-        raise ContractViolation("access= is a function: it gets a request, and returns an Access, or None for no access")
+        raise ContractViolation(
+            "access= is a function: it gets a request, and returns an Access, or None for no access"
+        )
 
     def pages(path: str, name: str, page: Page) -> Route:
         async def endpoint(request: Request) -> Response:
@@ -64,7 +69,9 @@ def app(guard: Guard, *, access: AccessOf) -> Starlette:
 
     async def lost(request: Request, error: Exception) -> Response:
         wrong_way = isinstance(error, HTTPException) and error.status_code == WRONG_WAY.status
-        return DashboardRequest(request, guard, made.router).refused(WRONG_WAY if wrong_way else NOT_HERE)
+        return DashboardRequest(request, guard, made.router).refused(
+            WRONG_WAY if wrong_way else NOT_HERE
+        )
 
     made = Starlette(
         routes=[
@@ -89,7 +96,11 @@ class _Static(StaticFiles):
 
 
 async def _answer(
-    visit: DashboardRequest, access: AccessOf, make: Callable[[], Awaitable[Response]], *, acting: bool = False
+    visit: DashboardRequest,
+    access: AccessOf,
+    make: Callable[[], Awaitable[Response]],
+    *,
+    acting: bool = False,
 ) -> Response:
     try:
         visit.let_in(await access_of(access, visit.request), acting=acting)
@@ -97,6 +108,10 @@ async def _answer(
     except RefusedVisit as refusal:
         return visit.refused(refusal)
     except StoreUnavailable as error:
-        return visit.refused(RefusedVisit(503, "The store cannot be reached", str(error), error.corrective_action))
+        return visit.refused(
+            RefusedVisit(503, "The store cannot be reached", str(error), error.corrective_action)
+        )
     except ContractViolation as error:
-        return visit.refused(RefusedVisit(409, "That was refused", f"Nothing was changed: {error}."))
+        return visit.refused(
+            RefusedVisit(409, "That was refused", f"Nothing was changed: {error}.")
+        )

@@ -1,7 +1,9 @@
-"""For a dashboard on one's own machine: a link that works once, and then a session in that one browser.
+"""For a dashboard on one's own machine: a link that works once, and then a session in that one
+browser.
 
-A person who can read the terminal gets in, and no other user of the machine. The first browser that opens the link uses it up, so it is of
-no use to a person who finds it later in a history; a new one is made at once, for another browser. Sessions end with this process.
+A person who can read the terminal gets in, and no other user of the machine. The first browser
+that opens the link uses it up, so it is of no use to a person who finds it later in a history; a
+new one is made at once, for another browser. Sessions end with this process.
 """
 
 from __future__ import annotations
@@ -26,7 +28,11 @@ class LoginLink:
     """Hands out links, and knows who came through one."""
 
     def __init__(
-        self, access: Access, cookie: str, notify: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+        self,
+        access: Access,
+        cookie: str,
+        notify: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._access, self._cookie, self._notify, self._clock = access, cookie, notify, clock
         self._sessions: dict[bytes, float] = {}  # a digest of each, and when it ends
@@ -72,7 +78,14 @@ class LoginLink:
             self._new_token()
             answer = RedirectResponse("/", 303)
             secure = scope["scheme"] == "https"
-            answer.set_cookie(self._cookie, session, max_age=int(LASTS_S), httponly=True, samesite="lax", secure=secure)
+            answer.set_cookie(
+                self._cookie,
+                session,
+                max_age=int(LASTS_S),
+                httponly=True,
+                samesite="lax",
+                secure=secure,
+            )
             await answer(scope, receive, send)
 
         return opened

@@ -1,4 +1,6 @@
-"""The pages. Each looks, and changes nothing; each is a function of one visit, and runs in a thread, because it asks the store."""
+"""The pages. Each looks, and changes nothing; each is a function of one visit, and runs in a
+thread, because it asks the store.
+"""
 
 from __future__ import annotations
 
@@ -46,11 +48,17 @@ RUN_STATES = {"open": State.CLAIMED, "completed": State.COMPLETED, "failed": Sta
 DONE = {
     "confirm": ("Written down: it happened.", (State.COMPLETED,)),
     "refute": ("Written down: it did not happen.", (State.FAILED,)),
-    "retry": ("Written down: the next call sends the same request again, under the same key.", (State.CLAIMED,)),
+    "retry": (
+        "Written down: the next call sends the same request again, under the same key.",
+        (State.CLAIMED,),
+    ),
     "discard": ("Written down: it will not be done.", (State.FAILED,)),
     "reconcile": ("The downstream was asked, and it is settled.", (State.COMPLETED, State.FAILED)),
     "cancel": (
-        "Written down: it is to end. The process that runs it, or resumes it, compensates what was done.",
+        (
+            "Written down: it is to end. The process that runs it, or resumes it, compensates what"
+            " was done."
+        ),
         (State.CLAIMED, State.FAILED),
     ),
 }  # what is shown after a decision, as long as the effect is in one of these states
@@ -59,7 +67,13 @@ DONE = {
 def overview(visit: DashboardRequest) -> Response:
     """How many of what, and what needs a person."""
     status, now = look(visit.guard, visit.tenant, visit.shows), visit.now()
-    return visit.page("overview.html", section="overview", status=status, needs=status["needs_you"][:NEEDS], now=now)
+    return visit.page(
+        "overview.html",
+        section="overview",
+        status=status,
+        needs=status["needs_you"][:NEEDS],
+        now=now,
+    )
 
 
 # ---------------------------------------------------------------- effects
@@ -72,7 +86,9 @@ def effects(visit: DashboardRequest) -> Response:
         page = _looked_at(visit, now)
     except ValueError as error:
         problem = str(error)
-    asked = {name: visit.asked(name) for name in ("effect", "tool", "scope", "since", "after")} | {"state": _state(visit)}
+    asked = {name: visit.asked(name) for name in ("effect", "tool", "scope", "since", "after")} | {
+        "state": _state(visit)
+    }
     return visit.page(
         "effects.html",
         422 if problem else 200,
@@ -89,14 +105,19 @@ def effects(visit: DashboardRequest) -> Response:
 def _further(visit: DashboardRequest, page: Recently) -> str | None:
     """Where a list goes on."""
     visit.shows(record.request.key for record in page.records)
-    return None if page.further is None else visit.with_params(after=link_of(page.further.request.key))
+    return (
+        None if page.further is None else visit.with_params(after=link_of(page.further.request.key))
+    )
 
 
 def _looked_at(visit: DashboardRequest, now: float) -> Recently:
     """What the URL asks for."""
     named = visit.asked("effect").lower().removeprefix("eff_").rstrip("…")
     if re.fullmatch(r"[0-9a-f]{0,12}", named) is None:
-        raise ValueError(f"{visit.asked('effect')!r} is no reference: it is eff_ and 12 digits, or the first of them")
+        raise ValueError(
+            f"{visit.asked('effect')!r} is no reference: it is eff_ and 12 digits, or the first of"
+            " them"
+        )
     state = _state(visit)
     if state and state not in STATES:
         raise ValueError(f"{state!r} is no state of an effect")
@@ -113,7 +134,13 @@ def _looked_at(visit: DashboardRequest, now: float) -> Recently:
     if not named:
         return visit.guard.store.apply(recent)
     found = visit.guard.store.apply(Refer(named, visit.tenant, PAGE))
-    return Recently(tuple(record for record in found if recent.fits(record) and recent.state in (None, record.state)))
+    return Recently(
+        tuple(
+            record
+            for record in found
+            if recent.fits(record) and recent.state in (None, record.state)
+        )
+    )
 
 
 def _state(visit: DashboardRequest) -> str:
@@ -143,7 +170,11 @@ def effect(visit: DashboardRequest) -> Response:
 
 
 def effect_page(
-    visit: DashboardRequest, record: Record, status: int = 200, problem: str = "", typed: dict[str, str] | None = None
+    visit: DashboardRequest,
+    record: Record,
+    status: int = 200,
+    problem: str = "",
+    typed: dict[str, str] | None = None,
 ) -> Response:
     """The same, also where a person's input was invalid: they get it back."""
     now = visit.now()
@@ -162,7 +193,9 @@ def effect_page(
         row=_row(record),
         mark=MARK.get(record.state, "…"),
         verdict=verdict(record, now),
-        facts=[(name, text) for name, text in facts_of(record, now, screen) if name not in revealed],
+        facts=[
+            (name, text) for name, text in facts_of(record, now, screen) if name not in revealed
+        ],
         timeline=timeline(record, now, screen),
         entries=[(entry, describe_entry(entry)) for entry in entries[-AUDIT:]],
         audit="read" if read else "there" if audited else "",
@@ -182,7 +215,10 @@ def effect_page(
 
 def _revealed(record: Record) -> dict[str, str]:
     """Arguments and result on lines of their own, for those who may see them."""
-    details = {"arguments": arguments_of(record, reveal=True), "outcome": outcome_of(record.outcome, reveal=True)}
+    details = {
+        "arguments": arguments_of(record, reveal=True),
+        "outcome": outcome_of(record.outcome, reveal=True),
+    }
     return {
         name: dumps(each.value, 2)
         for name, each in details.items()
@@ -203,9 +239,15 @@ def version_of(record: Record) -> str:
 
 def _may(visit: DashboardRequest, record: Record, now: float) -> dict[str, bool]:
     """What can be done about it. Whether this visitor may do it is another question."""
-    doubt, known = record.state is State.IN_DOUBT, record.request.terms.tool in tools_of(visit.guard)
+    doubt, known = (
+        record.state is State.IN_DOUBT,
+        record.request.terms.tool in tools_of(visit.guard),
+    )
     dead = (
-        not doubt and record.state in (State.CLAIMED, State.DISPATCHED) and is_dead(record, now, GRACE_S) and not is_run(record)
+        not doubt
+        and record.state in (State.CLAIMED, State.DISPATCHED)
+        and is_dead(record, now, GRACE_S)
+        and not is_run(record)
     )
     return {
         "sealed": is_sealed(record),
@@ -213,7 +255,7 @@ def _may(visit: DashboardRequest, record: Record, now: float) -> dict[str, bool]
         "retry": doubt and may_resend(record, now),
         "reconcile": doubt and prober_of(visit.guard, record) is not None,
         "redrive": dead and known,
-        "unknown": (dead and not known),
+        "unknown": dead and not known,
         "discard": dead and not undiscardable(record, now),
         "sweep": abandoned(record, now) and not may_resend(record, now) and not doubt,
     }
@@ -229,12 +271,24 @@ def in_doubt(visit: DashboardRequest) -> Response:
     shown, now = records[:PAGE], visit.now()
     visit.shows(record.request.key for record in shown)
     more = visit.with_params(after=link_of(shown[-1].request.key)) if len(records) > PAGE else None
-    rows = [{**_row(r), "probe": prober_of(visit.guard, r) is not None, "again": may_resend(r, now)} for r in shown]
-    return visit.page("in_doubt.html", section="in_doubt", rows=rows, more=more, first=not visit.asked("after"), now=now)
+    rows = [
+        {**_row(r), "probe": prober_of(visit.guard, r) is not None, "again": may_resend(r, now)}
+        for r in shown
+    ]
+    return visit.page(
+        "in_doubt.html",
+        section="in_doubt",
+        rows=rows,
+        more=more,
+        first=not visit.asked("after"),
+        now=now,
+    )
 
 
 def wanted_of(visit: DashboardRequest) -> Wanted:
-    """Which letters the URL asks for. An empty error is a filter, too: letters without a recorded error."""
+    """Which letters the URL asks for. An empty error is a filter, too: letters without a
+    recorded error.
+    """
     params = visit.request.query_params
     wanted: Wanted = {"tenant": visit.tenant}
     if "tool" in params:
@@ -261,7 +315,11 @@ def letters(visit: DashboardRequest) -> Response:
     groups = () if chosen else dead.groups(limit=LOOKED_AT, **wanted)
     shown = () if found is None else found.letters
     visit.shows(letter.key for letter in shown)
-    more = visit.with_params(after=link_of(found.after[1])) if found is not None and found.after is not None else None
+    more = (
+        visit.with_params(after=link_of(found.after[1]))
+        if found is not None and found.after is not None
+        else None
+    )
     return visit.page(
         "letters.html",
         section="letters",
@@ -284,8 +342,22 @@ def breakers(visit: DashboardRequest) -> Response:
         stats = circuit.stats()
         seen = {"state": str(stats.phase), "why": stats.why, "processes": []}
         votes = seen if circuit.shared is None else standing(circuit.shared, name)
-        found.append({"name": name, "tools": tools, "shared": circuit.shared is not None, "here": stats, **votes})
-    return visit.page("breakers.html", section="breakers", breakers=found, tools=bool(tools_of(visit.guard)), now=visit.now())
+        found.append(
+            {
+                "name": name,
+                "tools": tools,
+                "shared": circuit.shared is not None,
+                "here": stats,
+                **votes,
+            }
+        )
+    return visit.page(
+        "breakers.html",
+        section="breakers",
+        breakers=found,
+        tools=bool(tools_of(visit.guard)),
+        now=visit.now(),
+    )
 
 
 # ---------------------------------------------------------------- workflows
@@ -295,7 +367,9 @@ def workflows(visit: DashboardRequest) -> Response:
     """The runs in one state, the newest first."""
     state = visit.asked("state") or "open"
     if state not in RUN_STATES:
-        raise RefusedVisit(422, "There is no such state", f"Runs are {', '.join(RUN_STATES)}, not {state!r}.")
+        raise RefusedVisit(
+            422, "There is no such state", f"Runs are {', '.join(RUN_STATES)}, not {state!r}."
+        )
     now = visit.now()
     after = visit.find(visit.asked("after")) if visit.asked("after") else None
     recent = Recent(state=RUN_STATES[state], tenant=visit.tenant, after=after, limit=LOOKED_AT)
@@ -325,7 +399,9 @@ def workflow(visit: DashboardRequest) -> Response:
     record, now = visit.find(visit.request.path_params["reference"]), visit.now()
     if not is_run(record):
         link = (visit.href("effect", reference=reference(record)), "See the effect")
-        raise RefusedVisit(404, "No run", f"{reference(record)} is an effect, and no run of a workflow.", link=link)
+        raise RefusedVisit(
+            404, "No run", f"{reference(record)} is an effect, and no run of a workflow.", link=link
+        )
     steps = steps_of(visit.guard, record)
     visit.shows(step.request.key for step in steps)
     run = whole(record, steps, now, reveal=False)

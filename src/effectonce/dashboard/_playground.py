@@ -1,4 +1,6 @@
-"""The playground: a policy of yours in an outage, beside others, in virtual time and with the objects that calls use."""
+"""The playground: a policy of yours in an outage, beside others, in virtual time and with the
+objects that calls use.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,21 @@ from effectonce.simulate._svg import storm_figure
 from effectonce.simulate.storm import POLICIES, Policy, StormResult, simulate
 
 YOURS, BESIDE = "yours", ("no retries", "naive", "whole")
-LAYERS = {"0": "no layer", "1": "the client alone", "2": "the client and the first service", "3": "all layers"}
-FIRST = {"attempts": "3", "base_s": "0.5", "cap_s": "20", "jitter": "full", "layers": "3", "rate": "20", "seed": "7"}
+LAYERS = {
+    "0": "no layer",
+    "1": "the client alone",
+    "2": "the client and the first service",
+    "3": "all layers",
+}
+FIRST = {
+    "attempts": "3",
+    "base_s": "0.5",
+    "cap_s": "20",
+    "jitter": "full",
+    "layers": "3",
+    "rate": "20",
+    "seed": "7",
+}
 BOUNDS = {
     "attempts": (1, 5),
     "base_s": (0, 60),
@@ -36,7 +51,9 @@ Asked: TypeAlias = tuple[Policy, float, int]
 
 
 class Simulations:
-    """Runs simulations in threads of their own, a few at a time and one for each viewer: those of the application stay free."""
+    """Runs simulations in threads of their own, a few at a time and one for each viewer: those
+    of the application stay free.
+    """
 
     def __init__(self, run: Callable[[Policy, float, int], StormResult]) -> None:
         self._run = run
@@ -52,8 +69,11 @@ class Simulations:
             return known
         try:
             running = self._pool.submit(self._run, *asked)
-            # A limiter of its own: the thread that waits is none of those that the application counts.
-            result = await anyio.to_thread.run_sync(running.result, limiter=anyio.CapacityLimiter(1))
+            # A limiter of its own: the thread that waits is none of those that the application
+            # counts.
+            result = await anyio.to_thread.run_sync(
+                running.result, limiter=anyio.CapacityLimiter(1)
+            )
         finally:
             with self._lock:
                 self._viewers.discard(viewer)
@@ -69,11 +89,17 @@ class Simulations:
                 return self._kept[asked]
             if viewer in self._viewers:
                 raise RefusedVisit(
-                    429, "One at a time", "A simulation of yours is running.", "Load this page again when it is done."
+                    429,
+                    "One at a time",
+                    "A simulation of yours is running.",
+                    "Load this page again when it is done.",
                 )
             if len(self._viewers) >= AT_ONCE + WAITING:
                 raise RefusedVisit(
-                    503, "Too many simulations", "Others are waiting for theirs.", "Load this page again in some seconds."
+                    503,
+                    "Too many simulations",
+                    "Others are waiting for theirs.",
+                    "Load this page again in some seconds.",
                 )
             self._viewers.add(viewer)
             return None
@@ -98,9 +124,18 @@ def _read(asked: dict[str, str]) -> Asked:
     read = {name: _number(name, asked[name]) for name in BOUNDS}
     if asked["layers"] not in LAYERS:
         raise ValueError(f"{asked['layers']!r}: choose who retries")
-    retry = Retry(attempts=int(read["attempts"]), base_s=read["base_s"], cap_s=read["cap_s"], jitter=asked["jitter"])
+    retry = Retry(
+        attempts=int(read["attempts"]),
+        base_s=read["base_s"],
+        cap_s=read["cap_s"],
+        jitter=asked["jitter"],
+    )
     on = {name: asked[name] == "on" for name in SWITCHES}
-    return Policy(YOURS, layers=int(asked["layers"]), retry=retry, **on), read["rate"], int(read["seed"])
+    return (
+        Policy(YOURS, layers=int(asked["layers"]), retry=retry, **on),
+        read["rate"],
+        int(read["seed"]),
+    )
 
 
 def _number(name: str, text: str) -> float:
@@ -112,7 +147,9 @@ def _number(name: str, text: str) -> float:
         raise ValueError(f"{name}={text}: this is no number") from None
     whole = name in ("attempts", "seed")
     if not least <= number <= most or (whole and number != int(number)):
-        raise ValueError(f"{name}={text}: choose a {'whole ' * whole}number from {least:,} to {most:,}")
+        raise ValueError(
+            f"{name}={text}: choose a {'whole ' * whole}number from {least:,} to {most:,}"
+        )
     return number
 
 
@@ -156,12 +193,24 @@ def code_of(policy: Policy) -> str:
     parts = [
         'kind="write"',
         f'downstream="{"key" if policy.keys else "none"}"',
-        f'retry=Retry(attempts={attempts}, base_s={retry.base_s:g}, cap_s={retry.cap_s:g}, jitter="{retry.jitter}")',
+        (
+            f"retry=Retry(attempts={attempts}, base_s={retry.base_s:g}, cap_s={retry.cap_s:g},"
+            f' jitter="{retry.jitter}")'
+        ),
         *(['budget=RetryBudget("bank")'] if policy.budget else []),
         *(['breaker=breaker("bank")'] if policy.breaker else []),
     ]
-    wanted = {"Retry": True, "RetryBudget": policy.budget, "breaker": policy.breaker, "current_effect": policy.keys}
-    head = [f"from effectonce import {', '.join(name for name, is_used in wanted.items() if is_used)}", "", "@guard.tool("]
+    wanted = {
+        "Retry": True,
+        "RetryBudget": policy.budget,
+        "breaker": policy.breaker,
+        "current_effect": policy.keys,
+    }
+    head = [
+        f"from effectonce import {', '.join(name for name, is_used in wanted.items() if is_used)}",
+        "",
+        "@guard.tool(",
+    ]
     key = ", idempotency_key=current_effect().downstream_key" if policy.keys else ""
     body = ["def refund(payment_id: str) -> dict:", f"    return bank.refund(payment_id{key})"]
     return "\n".join([*head, *(f"    {part}," for part in parts), ")", *body])

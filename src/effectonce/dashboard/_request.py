@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from effectonce import Guard
 
 BEGINNING_LENGTH = (
-    12  # digits of a key that a link has beside its last 12: enough to find it at once, and 64 bits are still unknown
+    # digits of a key that a link has beside its last 12: enough to find it at once, and 64 bits
+    # are still unknown
+    12
 )
 _NAMED = re.compile(r"eff_([0-9a-f]{12})(?:_([0-9a-f]{8,12}))?")
 
@@ -34,9 +36,22 @@ _NAMED = re.compile(r"eff_([0-9a-f]{12})(?:_([0-9a-f]{8,12}))?")
 class RefusedVisit(Exception):
     """A page that says why not: what happened, and what to do."""
 
-    def __init__(self, status: int, title: str, text: str, advice: str = "", link: tuple[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        title: str,
+        text: str,
+        advice: str = "",
+        link: tuple[str, str] | None = None,
+    ) -> None:
         super().__init__(title)
-        self.status, self.title, self.text, self.advice, self.link = status, title, text, advice, link
+        self.status, self.title, self.text, self.advice, self.link = (
+            status,
+            title,
+            text,
+            advice,
+            link,
+        )
 
 
 class DashboardRequest:
@@ -50,14 +65,19 @@ class DashboardRequest:
     def let_in(self, access: Access | None, *, acting: bool) -> None:
         """Nothing is read or changed before this."""
         if access is None:
-            raise RefusedVisit(403, "You may not look at this", "The operator of this dashboard has not given you access.")
+            raise RefusedVisit(
+                403,
+                "You may not look at this",
+                "The operator of this dashboard has not given you access.",
+            )
         self._access = access
         if acting and not access.acts:
             raise RefusedVisit(
                 403,
                 "This is read-only",
                 "Nothing was changed: you may look, and not decide.",
-                "Its operator decides that: effectonce serve --allow-actions, or Access(acts=True).",
+                "Its operator decides that: effectonce serve --allow-actions, or"
+                " Access(acts=True).",
             )
 
     @property
@@ -81,16 +101,28 @@ class DashboardRequest:
         """Where a page is, whatever this application is mounted under."""
         if "reference" in params:
             params["reference"] = self._links.get(params["reference"], params["reference"])
-        return str(self.request.scope.get("root_path", "")) + str(self._routes.url_path_for(name, **params))
+        return str(self.request.scope.get("root_path", "")) + str(
+            self._routes.url_path_for(name, **params)
+        )
 
     def with_params(self, **changes: str | None) -> str:
         """This page with other parameters; None removes one."""
         known = {**self.request.query_params, **changes}
-        return "?" + "&".join(f"{_quoted(name)}={_quoted(value)}" for name, value in known.items() if value is not None)
+        return "?" + "&".join(
+            f"{_quoted(name)}={_quoted(value)}"
+            for name, value in known.items()
+            if value is not None
+        )
 
     def page(self, template: str, status: int = 200, /, **data: Any) -> Response:
         now = data.pop("now", None)
-        data |= {"visit": self, "access": self._access, "href": self.href, "now": now, "live": self.asked("live") == "on"}
+        data |= {
+            "visit": self,
+            "access": self._access,
+            "href": self.href,
+            "now": now,
+            "live": self.asked("live") == "on",
+        }
         return HTMLResponse(TEMPLATES.get_template(template).render(**data), status)
 
     def refused(self, refusal: RefusedVisit) -> Response:
@@ -98,17 +130,22 @@ class DashboardRequest:
 
     def go(self, name: str, /, query: Mapping[str, str] | None = None, **params: Any) -> Response:
         """After something was changed: a page that can be loaded again."""
-        wanted = "&".join(f"{_quoted(key)}={_quoted(value)}" for key, value in (query or {}).items())
+        wanted = "&".join(
+            f"{_quoted(key)}={_quoted(value)}" for key, value in (query or {}).items()
+        )
         return RedirectResponse(self.href(name, **params) + (f"?{wanted}" if wanted else ""), 303)
 
     def now(self) -> float:
         return now_of(self.guard)
 
     def shows(self, keys: Iterable[str]) -> None:
-        """These are on the page: its links say how their keys begin, so that following one is no search."""
+        """These are on the page: its links say how their keys begin, so that following one is no
+        search.
+        """
         for key in keys:
             reference, link = reference_of(key), link_of(key)
-            self._links[reference] = link if self._links.get(reference, link) == link else reference  # it stands for several
+            # it stands for several
+            self._links[reference] = link if self._links.get(reference, link) == link else reference
 
     def shows_run(self, reference: str, step: Record) -> None:
         """The run of a step lies beside it."""
@@ -117,14 +154,24 @@ class DashboardRequest:
     def find(self, named: str) -> Record:
         """The effect of this reference, or of this link, if these eyes may see it."""
         read = _NAMED.fullmatch(named)
-        found = () if read is None else self.guard.store.apply(Refer(read[1], self.tenant, beginning=read[2] or ""))
+        found = (
+            ()
+            if read is None
+            else self.guard.store.apply(Refer(read[1], self.tenant, beginning=read[2] or ""))
+        )
         if not found:
             raise RefusedVisit(
-                404, "There is no such effect", f"This store has no {named}.", "Is it in another store, or was it forgotten?"
+                404,
+                "There is no such effect",
+                f"This store has no {named}.",
+                "Is it in another store, or was it forgotten?",
             )
         if len(found) > 1:
             raise RefusedVisit(
-                409, "Several effects", f"{named} stands for several effects here.", "Use effectonce effect show KEY."
+                409,
+                "Several effects",
+                f"{named} stands for several effects here.",
+                "Use effectonce effect show KEY.",
             )
         self._links[reference(found[0])] = named
         return found[0]
@@ -140,7 +187,9 @@ def _quoted(text: str) -> str:
 
 
 def _shown(value: Any) -> Any:
-    """What others wrote, without what turns the text after it around. Escaping comes after this, for everything."""
+    """What others wrote, without what turns the text after it around. Escaping comes after this,
+    for everything.
+    """
     return harmless(value) if type(value) is str else value
 
 
@@ -153,7 +202,12 @@ def _templates() -> jinja2.Environment:
         lstrip_blocks=True,
         finalize=_shown,
     )
-    made.filters |= {"span": span, "moment": moment, "iso": iso, "words": lambda text: str(text).replace("_", " ")}
+    made.filters |= {
+        "span": span,
+        "moment": moment,
+        "iso": iso,
+        "words": lambda text: str(text).replace("_", " "),
+    }
     made.globals |= {"version": __version__}
     return made
 

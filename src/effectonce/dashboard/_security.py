@@ -1,8 +1,10 @@
-"""What every request passes: no other site may act through a person's browser, and no page may be framed, sniffed or kept.
+"""What every request passes: no other site may act through a person's browser, and no page may
+be framed, sniffed or kept.
 
-Browsers report themselves who may act: `Sec-Fetch-Site` says where a request comes from, and a page cannot forge it. Browsers too old
-for it send `Origin`. A client that sends neither is no browser: it may act only with an `Authorization` of its own, and without cookies,
-which a browser would have added by itself. No token is needed in forms.
+Browsers report themselves who may act: `Sec-Fetch-Site` says where a request comes from, and a
+page cannot forge it. Browsers too old for it send `Origin`. A client that sends neither is no
+browser: it may act only with an `Authorization` of its own, and without cookies, which a browser
+would have added by itself. No token is needed in forms.
 """
 
 from __future__ import annotations
@@ -13,14 +15,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 SAFE = ("GET", "HEAD", "OPTIONS")
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; "
-    "frame-ancestors 'none'; base-uri 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src"
+    " 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
 HEADERS = {
     "content-security-policy": POLICY,
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
-    "referrer-policy": "same-origin",  # with none at all, a browser would hide the Origin of our own forms, too
+    # with none at all, a browser would hide the Origin of our own forms, too
+    "referrer-policy": "same-origin",
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
@@ -54,10 +57,17 @@ def cross_origin(headers: Headers, scheme: str) -> str:
     """Why a request that changes something is refused; "" if it may pass."""
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site is not None:
-        return "" if site in ("same-origin", "none") else f"this came from another site (Sec-Fetch-Site: {site})."
+        return (
+            ""
+            if site in ("same-origin", "none")
+            else f"this came from another site (Sec-Fetch-Site: {site})."
+        )
     if origin is not None:
         mine = f"{scheme}://{headers.get('host', '')}"
         return "" if origin == mine else f"this came from another site ({origin}), not from {mine}."
     if "authorization" in headers and "cookie" not in headers:
         return ""
-    return "without Sec-Fetch-Site or Origin this is no browser; other clients send Authorization, and no cookie."
+    return (
+        "without Sec-Fetch-Site or Origin this is no browser; other clients send Authorization, and"
+        " no cookie."
+    )

@@ -18,11 +18,21 @@ if TYPE_CHECKING:
 
 
 def served(guard: Guard, access: AccessOf, hosts: Iterable[str]) -> ASGIApp:
-    """For those whom *access* lets in. Another name in the request is refused: that is how a strange page would reach this machine."""
-    return SecurityMiddleware(TrustedHostMiddleware(app(guard, access=access), [*hosts], www_redirect=False))
+    """For those whom *access* lets in. Another name in the request is refused: that is how a
+    strange page would reach this machine.
+    """
+    return SecurityMiddleware(
+        TrustedHostMiddleware(app(guard, access=access), [*hosts], www_redirect=False)
+    )
 
 
-def served_here(guard: Guard, access: Access, hosts: Iterable[str], cookie: str, notify: Callable[[str], None]) -> ASGIApp:
+def served_here(
+    guard: Guard, access: Access, hosts: Iterable[str], cookie: str, notify: Callable[[str], None]
+) -> ASGIApp:
     """For a person who has the link; *notify* gets the token of each link."""
     door = LoginLink(access, cookie, notify)
-    return SecurityMiddleware(TrustedHostMiddleware(door.around(app(guard, access=door.access)), [*hosts], www_redirect=False))
+    return SecurityMiddleware(
+        TrustedHostMiddleware(
+            door.around(app(guard, access=door.access)), [*hosts], www_redirect=False
+        )
+    )

@@ -1,4 +1,5 @@
-"""Dead letters as a file: one line of JSON each, exact, and each with a digest, so that a torn or changed line is noticed.
+"""Dead letters as a file: one line of JSON each, exact, and each with a digest, so that a torn
+or changed line is noticed.
 
     {"format": "effectonce dead letter", "version": 1, "digest": "<sha256>", "letter": {…}}
 
@@ -72,13 +73,23 @@ class Carried(Struct, frozen=True):
     evidence: tuple[Evidence, ...]
 
     def request(self, now: float) -> Request:
-        """The request as it was. How long it may be sent again is counted from when it was first sent, not from today."""
+        """The request as it was. How long it may be sent again is counted from when it was first
+        sent, not from today.
+        """
         terms = msgspec.convert(self.terms, Terms, strict=False)
         if self.sends > 0:
             left_s = max(0.0, self.first_dispatch_at + terms.resend_s - now)
             terms = msgspec.convert({**self.terms, "resend_s": left_s}, Terms, strict=False)
         return Request(
-            self.key, self.fingerprint, terms, self.tenant, self.scope, self.step, self.arguments, self.latch, self.after
+            self.key,
+            self.fingerprint,
+            terms,
+            self.tenant,
+            self.scope,
+            self.step,
+            self.arguments,
+            self.latch,
+            self.after,
         )
 
 
@@ -90,12 +101,17 @@ class _Line(Struct, frozen=True):
 
 
 def write_line(record: Record, reference: str) -> bytes:
-    """One letter as a line. What does not open here would be lost on the way, and taken for the letter where it arrives."""
+    """One letter as a line. What does not open here would be lost on the way, and taken for the
+    letter where it arrives.
+    """
     r = record.request
-    if any(is_closed(data) for data in (r.arguments, *(entry.outcome for entry in record.evidence))):
+    if any(
+        is_closed(data) for data in (r.arguments, *(entry.outcome for entry in record.evidence))
+    ):
         raise ContractViolation(
-            f"{reference} cannot be carried: some of it does not open here, because its key is missing or it was changed. "
-            f"Nothing more was written. Give the guard all keys, and export again."
+            f"{reference} cannot be carried: some of it does not open here, because its key is"
+            " missing or it was changed. Nothing more was written. Give the guard all keys, and"
+            " export again."
         )
     carried = Carried(
         reference,
@@ -116,7 +132,8 @@ def write_line(record: Record, reference: str) -> bytes:
         record.reason,
         record.evidence,
     )
-    letter = harmless_json(msgspec.json.encode(carried).decode()).encode()  # it may be written to a terminal
+    # it may be written to a terminal
+    letter = harmless_json(msgspec.json.encode(carried).decode()).encode()
     return msgspec.json.encode(_Line(FORMAT, VERSION, _digest(letter), msgspec.Raw(letter))) + b"\n"
 
 
@@ -129,7 +146,10 @@ def read_line(line: bytes) -> tuple[Carried, str]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadLine(f"it is torn, or not JSON ({error})") from None
     if (read.format, read.version) != (FORMAT, VERSION):
-        raise BadLine(f"it is {read.format!r} version {read.version}; this release reads {FORMAT!r} version {VERSION}")
+        raise BadLine(
+            f"it is {read.format!r} version {read.version}; this release reads {FORMAT!r} version"
+            f" {VERSION}"
+        )
     letter = bytes(read.letter)
     if _digest(letter) != read.digest:
         raise BadLine("it was changed after it was written: its digest does not fit")
@@ -138,24 +158,43 @@ def read_line(line: bytes) -> tuple[Carried, str]:
         request = carried.request(0.0)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BadLine(f"it is not a dead letter ({error})") from None
-    if any(is_closed(data) for data in (carried.arguments, *(entry.outcome for entry in carried.evidence))):
-        raise BadLine("some of it did not open where it was exported: export it again with all keys")
+    if any(
+        is_closed(data)
+        for data in (carried.arguments, *(entry.outcome for entry in carried.evidence))
+    ):
+        raise BadLine(
+            "some of it did not open where it was exported: export it again with all keys"
+        )
     if not _is_possible(carried, request.terms):
         raise BadLine(
-            "it has a number that none of ours has: a time or a window that is no number, below zero, or beyond all calendars"
+            "it has a number that none of ours has: a time or a window that is no number, below"
+            " zero, or beyond all calendars"
         )
     if carried.state not in (State.CLAIMED, State.DISPATCHED, State.IN_DOUBT):
         raise BadLine(f"it is {carried.state}: that is an outcome, not a dead letter")
     if request.terms.steps:
-        raise BadLine("it is a run of a workflow: what its steps have done is known in its own store alone; resume it there")
+        raise BadLine(
+            "it is a run of a workflow: what its steps have done is known in its own store alone;"
+            " resume it there"
+        )
     return carried, read.digest
 
 
 def _is_possible(carried: Carried, terms: Terms) -> bool:
-    """JSON has no NaN, and terms carry their numbers as text, which may say it. What lists cannot show would hide the other letters."""
-    times = (carried.created_at, carried.first_dispatch_at, *(entry.at for entry in carried.evidence))
+    """JSON has no NaN, and terms carry their numbers as text, which may say it. What lists
+    cannot show would hide the other letters.
+    """
+    times = (
+        carried.created_at,
+        carried.first_dispatch_at,
+        *(entry.at for entry in carried.evidence),
+    )
     lasting = (terms.window_s, terms.resend_s, terms.tombstone_s, terms.delay_s or 0.0)
-    return all(0 <= each < TIME_MAX for each in times) and all(each >= 0 for each in lasting) and carried.sends >= 0
+    return (
+        all(0 <= each < TIME_MAX for each in times)
+        and all(each >= 0 for each in lasting)
+        and carried.sends >= 0
+    )
 
 
 def _digest(letter: bytes) -> str:
@@ -163,7 +202,9 @@ def _digest(letter: bytes) -> str:
 
 
 def write_file(file: str | os.PathLike[str] | IO[bytes], lines: Iterable[bytes]) -> int:
-    """Write lines; a file that is named is complete on the disk or not there at all, and no other user may read it."""
+    """Write lines; a file that is named is complete on the disk or not there at all, and no
+    other user may read it.
+    """
     if not isinstance(file, str | os.PathLike):
         return _write(file, lines)
     part = f"{os.fspath(file)}.part"
@@ -201,7 +242,8 @@ def read_file(file: str | os.PathLike[str] | IO[bytes]) -> Iterator[tuple[int, b
         if not line:
             return
         rest = line
-        while len(rest) == LINE_MAX and not rest.endswith(b"\n"):  # its beginning says that it is torn; its end is passed over
+        # its beginning says that it is torn; its end is passed over
+        while len(rest) == LINE_MAX and not rest.endswith(b"\n"):
             rest = file.readline(LINE_MAX)
         if line.strip():
             yield number, line

@@ -1,6 +1,7 @@
 """A dead letter: a record without an outcome that was given up on, read for people and programs.
 
-There is no second store. Arguments, key, terms and evidence are on the record; a letter only shows them.
+There is no second store. Arguments, key, terms and evidence are on the record; a letter only
+shows them.
 """
 
 from __future__ import annotations
@@ -93,7 +94,9 @@ class Letter(Struct, frozen=True, kw_only=True):
 
 
 class Wanted(TypedDict, total=False):
-    """Which letters: by tool, error type, bucket, effect state, age, tenant; *failed* adds definite failures."""
+    """Which letters: by tool, error type, bucket, effect state, age, tenant; *failed* adds
+    definite failures.
+    """
 
     tool: str
     error: str
@@ -120,7 +123,9 @@ class LetterQuery(Struct, frozen=True, kw_only=True):
         if self.state is not None and self.state not in SHOWN:
             raise ContractViolation(f"state={self.state!r}: letters are {', '.join(SHOWN)}")
         if self.bucket is not None and self.bucket not in (*Bucket, ""):
-            raise ContractViolation(f"bucket={self.bucket!r}: there is no such bucket; see effectonce.Bucket")
+            raise ContractViolation(
+                f"bucket={self.bucket!r}: there is no such bucket; see effectonce.Bucket"
+            )
 
     @property
     def states(self) -> tuple[State, ...]:
@@ -133,7 +138,9 @@ class LetterQuery(Struct, frozen=True, kw_only=True):
             (self.bucket, letter.bucket),
             (self.state, letter.effect_state),
         )
-        return letter.age_s >= self.older_than_s and all(want is None or want == its for want, its in asked)
+        return letter.age_s >= self.older_than_s and all(
+            want is None or want == its for want, its in asked
+        )
 
 
 class LetterPage(Struct, frozen=True):
@@ -150,13 +157,15 @@ def page(
     states: tuple[State, ...],
     looked_at: float = inf,
 ) -> Flow[LetterPage]:
-    """Letters in the order in which their effects were first asked for. What changes meanwhile is shown as it was, or as it is.
+    """Letters in the order in which their effects were first asked for. What changes meanwhile
+    is shown as it was, or as it is.
 
     After *looked_at* records it ends with what was found among them, and where to go on.
     """
     now = (yield from ReadCell(CLOCK)).now
     found: list[Letter] = []
-    # For some states a store looks at all that it has for each batch: few large ones cost less than many small ones.
+    # For some states a store looks at all that it has for each batch: few large ones cost less
+    # than many small ones.
     size = max(BATCH, min(limit, BATCH_MAX))
     while True:
         seen: dict[str, Record] = {}
@@ -168,8 +177,14 @@ def page(
                 ends.append(place(batch[-1]))
         # Beyond the end of the shortest full batch there may be others that were not read yet.
         horizon = min(ends, default=None)
-        records = sorted((r for r in seen.values() if horizon is None or place(r) <= horizon), key=place)
-        letters = (letter_of(r, tools.get(r.request.terms.tool), now) for r in records if is_dead(r, now, grace_s))
+        records = sorted(
+            (r for r in seen.values() if horizon is None or place(r) <= horizon), key=place
+        )
+        letters = (
+            letter_of(r, tools.get(r.request.terms.tool), now)
+            for r in records
+            if is_dead(r, now, grace_s)
+        )
         found += [letter for letter in letters if query.holds(letter)]
         if len(found) > limit or (len(found) == limit and horizon is not None):
             return LetterPage(tuple(found[:limit]), found[limit - 1].cursor)
@@ -180,16 +195,22 @@ def page(
 
 
 def is_dead(record: Record, now: float, grace_s: float) -> bool:
-    """Was it given up on? In doubt: no call goes on. Claimed or sent: a call gave up, or its owner is gone for long enough."""
+    """Was it given up on? In doubt: no call goes on. Claimed or sent: a call gave up, or its
+    owner is gone for long enough.
+    """
     if record.state in (State.IN_DOUBT, State.FAILED):
         return True
     if leased(record, now):
         return False
-    return abs(now - record.lease_until) >= grace_s or any(_gave_up(entry) for entry in _entries(record))
+    return abs(now - record.lease_until) >= grace_s or any(
+        _gave_up(entry) for entry in _entries(record)
+    )
 
 
 def may_leave(record: Record) -> bool:
-    """May another store go on with it? Not with a run of a workflow: there its steps would be new."""
+    """May another store go on with it? Not with a run of a workflow: there its steps would be
+    new.
+    """
     return record.state in OPEN and not record.request.terms.steps
 
 
@@ -202,11 +223,17 @@ def effect_of(record: Record) -> EffectRef:
 def letter_of(record: Record, tool: GuardedTool | None, now: float) -> Letter:
     """A record as a letter."""
     entries = _entries(record)
-    attempts = tuple(entry for entry in entries if isinstance(entry, FailedAttempt)) + _failure(record)
+    attempts = tuple(entry for entry in entries if isinstance(entry, FailedAttempt)) + _failure(
+        record
+    )
     arguments, unreadable = _arguments(record, tool)
     gave_up_at = max((entry.at for entry in entries if _gave_up(entry)), default=None)
     given_up_at = (
-        record.decided_at if record.state not in OPEN[:2] else record.lease_until if gave_up_at is None else gave_up_at
+        record.decided_at
+        if record.state not in OPEN[:2]
+        else record.lease_until
+        if gave_up_at is None
+        else gave_up_at
     )
     return Letter(
         effect=effect_of(record),
@@ -215,7 +242,9 @@ def letter_of(record: Record, tool: GuardedTool | None, now: float) -> Letter:
         unreadable=unreadable,
         attempts=attempts,
         asked=tuple(entry for entry in entries if isinstance(entry, RedriveRequest)),
-        late_results=tuple(entry for entry in record.evidence if entry.is_result and entry.note != CANCEL),
+        late_results=tuple(
+            entry for entry in record.evidence if entry.is_result and entry.note != CANCEL
+        ),
         reason=record.reason,
         gave_up=gave_up_at is not None,
         given_up_at=given_up_at,
@@ -237,7 +266,11 @@ def _gave_up(entry: FailedAttempt | RedriveRequest) -> bool:
 def _failure(record: Record) -> tuple[FailedAttempt, ...]:
     """A definite failure says itself how it ended."""
     stored = _read(record.outcome) if record.state is State.FAILED else None
-    return (read_failure(record.decided_at, stored.content),) if stored is not None and stored.status == "error" else ()
+    return (
+        (read_failure(record.decided_at, stored.content),)
+        if stored is not None and stored.status == "error"
+        else ()
+    )
 
 
 def _read(outcome: bytes) -> Stored | None:
@@ -260,7 +293,9 @@ def _effect_state(record: Record) -> EffectState:
 
 
 def _not_before(attempts: tuple[FailedAttempt, ...]) -> float | None:
-    """What the downstream asked the last one for: an entry without an attempt counts only if it says how long."""
+    """What the downstream asked the last one for: an entry without an attempt counts only if it
+    says how long.
+    """
     for attempt in reversed(attempts):
         if attempt.retry_after_s is not None:
             return attempt.at + attempt.retry_after_s
@@ -275,7 +310,13 @@ def _arguments(record: Record, tool: GuardedTool | None) -> tuple[Mapping[str, A
     except NotReadable as error:
         return None, str(error)
     if not isinstance(stored.content, Mapping):
-        return None, f"what is stored as its arguments is no set of arguments, but a {type(stored.content).__name__}"
+        return (
+            None,
+            (
+                "what is stored as its arguments is no set of arguments, but a"
+                f" {type(stored.content).__name__}"
+            ),
+        )
     if stored.status not in ("ok", "redacted"):
         return None, str(stored.content.get("why", "they were not stored"))
     return stored.content, ""

@@ -24,7 +24,15 @@ from effectonce._core.rules import leased, resendable
 from effectonce._drivers import adrive, drive
 from effectonce._tools.observers import Observers, notify_of
 from effectonce._tools.tool import GuardedTool
-from effectonce.dead_letters._file import BadLine, Imported, LineProblem, read_file, read_line, write_file, write_line
+from effectonce.dead_letters._file import (
+    BadLine,
+    Imported,
+    LineProblem,
+    read_file,
+    read_line,
+    write_file,
+    write_line,
+)
 from effectonce.dead_letters._import import taken
 from effectonce.dead_letters._letter import (
     BATCH_MAX,
@@ -39,7 +47,15 @@ from effectonce.dead_letters._letter import (
     may_leave,
     page,
 )
-from effectonce.dead_letters._redriving import Pace, Redriven, came_to, settled, skipped, unsendable, would
+from effectonce.dead_letters._redriving import (
+    Pace,
+    Redriven,
+    came_to,
+    settled,
+    skipped,
+    unsendable,
+    would,
+)
 from effectonce.errors import ContractViolation
 from effectonce.recovery.in_doubt import who
 from effectonce.stores.base import Store, TooLarge
@@ -78,21 +94,33 @@ class Discarded(Exception):  # a statement by a person, stored under this name
 class DeadLetters:
     """The dead letters of one guard: `guard.dead_letters`.
 
-    An effect without an outcome is one when a call gave up on it, when it is in doubt, or when its owner has been gone for *grace_s*.
-    Which ones: `tool=`, `error=` (a type's name), `bucket=`, `state=` (`never_started`, `in_doubt`, `failed`), `older_than_s=`, `tenant=`,
-    and `failed=True` for definite failures as well.
+    An effect without an outcome is one when a call gave up on it, when it is in doubt, or when
+    its owner has been gone for *grace_s*. Which ones: `tool=`, `error=` (a type's name),
+    `bucket=`, `state=` (`never_started`, `in_doubt`, `failed`), `older_than_s=`, `tenant=`, and
+    `failed=True` for definite failures as well.
     """
 
-    def __init__(self, store: Store, tools: Mapping[str, GuardedTool], watch: Observers, *, grace_s: float = GRACE_S) -> None:
+    def __init__(
+        self,
+        store: Store,
+        tools: Mapping[str, GuardedTool],
+        watch: Observers,
+        *,
+        grace_s: float = GRACE_S,
+    ) -> None:
         self._store, self._tools, self._watch, self._grace_s = store, tools, watch, grace_s
 
     # ------------------------------------------------------------ looking
 
-    def list(self, *, limit: int = 100, after: tuple[float, str] = _START, **wanted: Unpack[Wanted]) -> tuple[Letter, ...]:
+    def list(
+        self, *, limit: int = 100, after: tuple[float, str] = _START, **wanted: Unpack[Wanted]
+    ) -> tuple[Letter, ...]:
         """Letters, oldest first. The next page begins `after` the `cursor` of the last one."""
         if limit < 1:
             raise ContractViolation(f"limit={limit}: ask for one letter, or more")
-        shown: LetterPage = drive(self._page(LetterQuery(**wanted), after, limit), self._store.apply)
+        shown: LetterPage = drive(
+            self._page(LetterQuery(**wanted), after, limit), self._store.apply
+        )
         return shown.letters
 
     def show(self, key: str) -> Letter | None:
@@ -100,27 +128,43 @@ class DeadLetters:
         if key.startswith("eff_"):
             digits = key.removeprefix("eff_")
             found = self._store.apply(Refer(digits))
-            keys = [record.request.key for record in found if reference_of(record.request.key) == key]
+            keys = [
+                record.request.key for record in found if reference_of(record.request.key) == key
+            ]
             if len(keys) > 1:
                 raise ContractViolation(f"{key} stands for several effects here: use the key")
             if not keys:
                 return None
             key = keys[0]
         record, now = drive(looked_up(key), self._store.apply)
-        return None if record is None else letter_of(record, self._tools.get(record.request.terms.tool), now)
+        return (
+            None
+            if record is None
+            else letter_of(record, self._tools.get(record.request.terms.tool), now)
+        )
 
     def page(
-        self, *, limit: int, after: tuple[float, str] = _START, looked_at: int = 1000, **wanted: Unpack[Wanted]
+        self,
+        *,
+        limit: int,
+        after: tuple[float, str] = _START,
+        looked_at: int = 1000,
+        **wanted: Unpack[Wanted],
     ) -> LetterPage:
         """Letters as `list` has them, and where the next page begins; None: there are no more.
 
-        It looks at about *looked_at* records and no more, so that it may have found none although later ones fit.
+        It looks at about *looked_at* records and no more, so that it may have found none
+        although later ones fit.
         """
-        shown: LetterPage = drive(self._page(LetterQuery(**wanted), after, limit, looked_at=looked_at), self._store.apply)
+        shown: LetterPage = drive(
+            self._page(LetterQuery(**wanted), after, limit, looked_at=looked_at), self._store.apply
+        )
         return shown
 
     def groups(self, *, limit: int | None = None, **wanted: Unpack[Wanted]) -> tuple[Group, ...]:
-        """Letters by tool, error and bucket; the largest group first. *limit*: no more letters are looked at."""
+        """Letters by tool, error and bucket; the largest group first. *limit*: no more letters
+        are looked at.
+        """
         groups: dict[tuple[str, str, str], Group] = {}
         for letter in itertools.islice(self._in_any_order(LetterQuery(**wanted)), limit):
             trouble, at = (letter.tool, letter.error, letter.bucket), letter.given_up_at
@@ -140,18 +184,31 @@ class DeadLetters:
         """How many letters there are, by tool, error, bucket and effect state."""
         counts = tuple(Counter[str]() for _ in range(4))
         for letter in self._in_any_order(LetterQuery(**wanted)):
-            for counter, value in zip(counts, (letter.tool, letter.error, letter.bucket, letter.effect_state), strict=True):
+            for counter, value in zip(
+                counts, (letter.tool, letter.error, letter.bucket, letter.effect_state), strict=True
+            ):
                 counter[value] += 1
         tools, errors, buckets, states = (dict(counter.most_common()) for counter in counts)
-        return Distribution(total=counts[0].total(), tools=tools, errors=errors, buckets=buckets, states=states)
+        return Distribution(
+            total=counts[0].total(), tools=tools, errors=errors, buckets=buckets, states=states
+        )
 
     def _page(
-        self, query: LetterQuery, after: tuple[float, str], limit: int, states: tuple[State, ...] = (), looked_at: float = inf
+        self,
+        query: LetterQuery,
+        after: tuple[float, str],
+        limit: int,
+        states: tuple[State, ...] = (),
+        looked_at: float = inf,
     ) -> Flow[LetterPage]:
-        return page(query, self._tools, self._grace_s, after, limit, states or query.states, looked_at)
+        return page(
+            query, self._tools, self._grace_s, after, limit, states or query.states, looked_at
+        )
 
     def _all(self, query: LetterQuery, states: tuple[State, ...] = ()) -> Iterator[Letter]:
-        """Page after page, each twice as large as the one before: who wants a few gets them soon, who wants all asks seldom."""
+        """Page after page, each twice as large as the one before: who wants a few gets them
+        soon, who wants all asks seldom.
+        """
         after: tuple[float, str] | None = _START
         limit = PAGE
         while after is not None:
@@ -160,7 +217,9 @@ class DeadLetters:
             after, limit = shown.after, min(2 * limit, BATCH_MAX)
 
     def _in_any_order(self, query: LetterQuery) -> Iterator[Letter]:
-        """All of one state, then all of the next: for most states a store has no index, and each page of them is a look at everything."""
+        """All of one state, then all of the next: for most states a store has no index, and each
+        page of them is a look at everything.
+        """
         for state in query.states:
             yield from self._all(query, (state,))
 
@@ -176,7 +235,8 @@ class DeadLetters:
     # ------------------------------------------------------------ redriving
 
     def redrive(self, key: str, *, by: str, reason: str, early: bool = False) -> Redriven:
-        """Call the sync tool of one letter again, with the stored arguments, under the same key. It says what came of it.
+        """Call the sync tool of one letter again, with the stored arguments, under the same key.
+        It says what came of it.
 
         *early*: even before the time that the downstream asked for.
         """
@@ -199,7 +259,9 @@ class DeadLetters:
         return self._redriven(record, await tool.arun(tool.recalled(record)), by, reason)
 
     def foresee(self, key: str, *, early: bool = False) -> Redriven:
-        """What redriving one letter would do, for sync and async tools: `would_run`, or why not. Nothing is sent."""
+        """What redriving one letter would do, for sync and async tools: `would_run`, or why not.
+        Nothing is sent.
+        """
         return would(drive(self._ready(key, early=early, is_async=None), self._store.apply))
 
     def redrive_all(
@@ -215,10 +277,12 @@ class DeadLetters:
         on_each: Callable[[Redriven], object] | None = None,
         **wanted: Unpack[Wanted],
     ) -> tuple[Redriven, ...]:
-        """Redrive the letters of sync tools, oldest first, at most *limit* of them and *per_s* a second. A dry run says what would be done.
+        """Redrive the letters of sync tools, oldest first, at most *limit* of them and *per_s* a
+        second. A dry run says what would be done.
 
-        What is skipped is reported as well, and does not count. It ends early when *stop* is set; *on_each* gets each as it is done.
-        Stopped or killed, it can be begun again: what has an outcome is a letter no more.
+        What is skipped is reported as well, and does not count. It ends early when *stop* is
+        set; *on_each* gets each as it is done. Stopped or killed, it can be begun again: what
+        has an outcome is a letter no more.
         """
         if not dry_run:
             who(by, reason)
@@ -228,7 +292,9 @@ class DeadLetters:
             if limit <= 0 or stop.is_set():
                 break
             if dry_run:
-                redriven = would(drive(self._ready(letter.key, early=early, is_async=False), self._store.apply))
+                redriven = would(
+                    drive(self._ready(letter.key, early=early, is_async=False), self._store.apply)
+                )
             else:
                 redriven = self.redrive(letter.key, by=by, reason=reason, early=early)
             done.append(redriven)
@@ -261,7 +327,11 @@ class DeadLetters:
             if limit <= 0 or (stop is not None and stop.is_set()):
                 break
             if dry_run:
-                redriven = would(await adrive(self._ready(letter.key, early=early, is_async=True), self._store.aapply))
+                redriven = would(
+                    await adrive(
+                        self._ready(letter.key, early=early, is_async=True), self._store.aapply
+                    )
+                )
             else:
                 redriven = await self.aredrive(letter.key, by=by, reason=reason, early=early)
             done.append(redriven)
@@ -272,11 +342,15 @@ class DeadLetters:
                 await asyncio.sleep(pace.next_s())
         return tuple(done)
 
-    def _ready(self, key: str, *, early: bool, is_async: bool | None) -> Flow[Redriven | tuple[GuardedTool, Record]]:
+    def _ready(
+        self, key: str, *, early: bool, is_async: bool | None
+    ) -> Flow[Redriven | tuple[GuardedTool, Record]]:
         """The tool and the record, if calling again makes sense; otherwise what there is to say."""
         record, now = yield from looked_up(key)
         if record is None:
-            return Redriven(effect=EffectRef("", key), what="skipped", why="it is unknown to this store")
+            return Redriven(
+                effect=EffectRef("", key), what="skipped", why="it is unknown to this store"
+            )
         tool = self._tools.get(record.request.terms.tool)
         letter = letter_of(record, tool, now)
         known = settled(letter)
@@ -287,9 +361,17 @@ class DeadLetters:
         if tool is None:
             return skipped(letter, f"no tool of this guard is called {letter.tool!r}")
         if record.state is State.IN_DOUBT and tool.probe_function is None:
-            return Redriven(effect=letter.effect, what="in_doubt", why=f"{record.reason}; there is no probe to ask")
+            return Redriven(
+                effect=letter.effect,
+                what="in_doubt",
+                why=f"{record.reason}; there is no probe to ask",
+            )
         if is_async is not None and tool.is_async is not is_async:
-            return skipped(letter, f"{letter.tool} is {'async: use aredrive' if tool.is_async else 'sync: use redrive'}")
+            return skipped(
+                letter,
+                f"{letter.tool} is"
+                f" {'async: use aredrive' if tool.is_async else 'sync: use redrive'}",
+            )
         if letter.not_before is not None and letter.not_before > now and not early:
             return skipped(letter, f"it is not due for another {letter.not_before - now:.0f} s")
         why = unsendable(tool, record)
@@ -306,15 +388,20 @@ class DeadLetters:
     def discard(self, key: str, *, by: str, reason: str) -> None:
         """It will never be done: every later call gets that as a failure.
 
-        What was never sent can be discarded without looking anywhere. What is in doubt is refuted by this: look downstream first.
+        What was never sent can be discarded without looking anywhere. What is in doubt is
+        refuted by this: look downstream first.
         """
         by, reason = who(by, reason)
         record, now = drive(looked_up(key), self._store.apply)
         if record is None:
-            raise ContractViolation("there is nothing to discard: the effect is unknown to this store")
+            raise ContractViolation(
+                "there is nothing to discard: the effect is unknown to this store"
+            )
         reply = self._store.apply(Refute(key, encode_error(Discarded(reason)), by, reason))
         if not isinstance(reply, Applied):
-            raise ContractViolation(undiscardable(record, now) or "it changed meanwhile: look again")
+            raise ContractViolation(
+                undiscardable(record, now) or "it changed meanwhile: look again"
+            )
         self._discarded(record, by, reason)
 
     def _discarded(self, record: Record, by: str, reason: str) -> None:
@@ -324,18 +411,24 @@ class DeadLetters:
     # ------------------------------------------------------------ carrying
 
     def export(self, file: str | os.PathLike[str] | IO[bytes], **wanted: Unpack[Wanted]) -> int:
-        """Write letters to a file of JSON lines, exactly; how many. Definite failures are outcomes, and stay.
+        """Write letters to a file of JSON lines, exactly; how many. Definite failures are
+        outcomes, and stay.
 
-        So do runs of workflows: what their steps have done is known in this store alone, and would be done again elsewhere.
-        Arguments and errors are in the clear in it, also where the store seals them.
+        So do runs of workflows: what their steps have done is known in this store alone, and
+        would be done again elsewhere. Arguments and errors are in the clear in it, also where
+        the store seals them.
         """
-        letters = (letter for letter in self._all(LetterQuery(**wanted)) if may_leave(letter.record))
+        letters = (
+            letter for letter in self._all(LetterQuery(**wanted)) if may_leave(letter.record)
+        )
         return write_file(file, (write_line(letter.record, letter.reference) for letter in letters))
 
     def load(self, file: str | os.PathLike[str] | IO[bytes]) -> Imported:
-        """Take letters from a file into this store, with their keys, terms and evidence. The same file twice has no effect.
+        """Take letters from a file into this store, with their keys, terms and evidence. The
+        same file twice has no effect.
 
-        Invalid lines are reported with their number and the reason, and the other lines are imported.
+        Invalid lines are reported with their number and the reason, and the other lines are
+        imported.
         """
         imported = known = 0
         problems: list[LineProblem] = []
@@ -357,7 +450,13 @@ def undiscardable(record: Record, now: float) -> str:
     if leased(record, now):
         return "it is in flight: a worker is working on it"
     if record.request.terms.steps:
-        return "it is a run of a workflow, and its steps may have happened: cancel it (guard.workflows.cancel), and they are compensated"
+        return (
+            "it is a run of a workflow, and its steps may have happened: cancel it"
+            " (guard.workflows.cancel), and they are compensated"
+        )
     if record.sends > 0 and resendable(record, None, Scene(now)):
-        return "it may have happened, and the same request may still be sent under its key: redrive it, and it is done once"
+        return (
+            "it may have happened, and the same request may still be sent under its key: redrive"
+            " it, and it is done once"
+        )
     return ""

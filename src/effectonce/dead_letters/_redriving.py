@@ -9,7 +9,18 @@ from msgspec import Struct
 
 from effectonce._core.codec import NotReadable
 from effectonce._core.effect_ref import EffectRef
-from effectonce._core.endings import Done, Ending, Exhausted, Fenced, Fresh, Lost, NothingSent, OutOfPatience, Rejection, Replay
+from effectonce._core.endings import (
+    Done,
+    Ending,
+    Exhausted,
+    Fenced,
+    Fresh,
+    Lost,
+    NothingSent,
+    OutOfPatience,
+    Rejection,
+    Replay,
+)
 from effectonce._core.ops import Busy, Doubtful, Early, KeyExpired, Latched, Mismatch, Unavailable
 from effectonce._core.record import Record, State
 from effectonce._tools.tool import GuardedTool
@@ -27,7 +38,8 @@ class Redriven(Struct, frozen=True, kw_only=True):
     what: What  # `would_run` only in a dry run
     why: str = ""
     value: Any = None  # its result, if it ran here
-    ran: bool = False  # it was called, or its probe was asked; False: there was nothing to do, or something in the way
+    # it was called, or its probe was asked; False: there was nothing to do, or something in the way
+    ran: bool = False
 
 
 class Pace:
@@ -62,7 +74,11 @@ def settled(letter: Letter) -> Redriven | None:
         case State.COMPLETED:
             return Redriven(effect=letter.effect, what="replayed", why="it is done already")
         case State.FAILED:
-            return Redriven(effect=letter.effect, what="failed", why="it failed for good, and is not tried again")
+            return Redriven(
+                effect=letter.effect,
+                what="failed",
+                why="it failed for good, and is not tried again",
+            )
         case State.TOMBSTONE:
             return skipped(letter, "its key has expired")
         case _:
@@ -78,7 +94,9 @@ def unsendable(tool: GuardedTool, record: Record) -> str:
             asked_first = hosting.recall is not None and record.state is State.IN_DOUBT
             return "" if asked_first else hosting.stays
         if set(arguments) != set(signature.names):
-            return f"{tool.contract.name} takes other arguments now, or makes its requests elsewhere"
+            return (
+                f"{tool.contract.name} takes other arguments now, or makes its requests elsewhere"
+            )
         signature.validate(arguments)
     except (NotReadable, ContractViolation) as error:
         return f"it cannot be sent again from here: {error}"
@@ -92,10 +110,16 @@ def came_to(ending: Ending) -> tuple[What, str, Any]:
             return "done", "", value
         case Replay(recorded):
             done = recorded.state is State.COMPLETED
-            return ("replayed", "it is done already", None) if done else ("failed", "it failed for good", None)
+            return (
+                ("replayed", "it is done already", None)
+                if done
+                else ("failed", "it failed for good", None)
+            )
         case Rejection(error):
             return "failed", last_of(1, error), None
-        case Lost(error) | NothingSent(error) | Exhausted(error) | Done(error) if not isinstance(error, Exception):
+        case Lost(error) | NothingSent(error) | Exhausted(error) | Done(error) if not isinstance(
+            error, Exception
+        ):
             raise error
         case Done(why=why):
             return "done", why, None
@@ -109,7 +133,9 @@ def came_to(ending: Ending) -> tuple[What, str, Any]:
             return "skipped", in_the_way(ending), None
 
 
-def in_the_way(ending: Fenced | Busy | Latched | Mismatch | KeyExpired | Early | Unavailable) -> str:
+def in_the_way(
+    ending: Fenced | Busy | Latched | Mismatch | KeyExpired | Early | Unavailable,
+) -> str:
     match ending:
         case Busy() | Fenced():
             return "it is in flight: a worker is working on it"

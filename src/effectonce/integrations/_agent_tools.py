@@ -1,14 +1,15 @@
 """Tools that a framework runs, as effects of the engine: what the agent SDKs share.
 
-A framework tells us which tool it is about to run, with which arguments, in which conversation, and what the model was shown before. That is
-all a key needs:
+A framework tells us which tool it is about to run, with which arguments, in which conversation,
+and what the model was shown before. That is all a key needs:
 
     scope    the conversation, as the framework names it; never an id of a run, a task or a call
     intent   the tool and its identity arguments, with the defaults of its schema filled in
     place    the ordinal: how many successful results for this intent the model has been shown
 
-A tool that is guarded already keeps its contract: its call is only put in its place. Any other tool has the contract that is declared here by
-its name, or the safe one: a write whose outcome is unknown unless it answers.
+A tool that is guarded already keeps its contract: its call is only put in its place. Any other
+tool has the contract that is declared here by its name, or the safe one: a write whose outcome
+is unknown unless it answers.
 """
 
 from __future__ import annotations
@@ -66,12 +67,15 @@ class ToolOptions(TypedDict, total=False):
     rejected: Sequence[type[BaseException]]
     rules: Rules
     one_request: bool
-    probe: Callable[..., Any]  # and how it is asked about, and done, without its framework: see _outside.py
+    # and how it is asked about, and done, without its framework: see _outside.py
+    probe: Callable[..., Any]
     redrive: Callable[..., Any]
 
 
 SAFE: ToolOptions = {"kind": "write", "downstream": "none"}
-FAILED = {  # what a model reads about a definite error of a tool's own, where the framework has no good word for it
+# what a model reads about a definite error of a tool's own, where the framework has no good word
+# for it
+FAILED = {
     "code": "TOOL_FAILED",
     "retriable": False,
     "message": "The tool failed, and nothing was done.",
@@ -80,7 +84,9 @@ FAILED = {  # what a model reads about a definite error of a tool's own, where t
 
 
 class Declared(Struct, frozen=True):
-    """A contract, and which arguments of the model's are the effect. The engine's own tool has but one: how to run it."""
+    """A contract, and which arguments of the model's are the effect. The engine's own tool has
+    but one: how to run it.
+    """
 
     contract: Contract
     identity: tuple[str, ...] | None  # None: every argument that is not volatile
@@ -93,11 +99,15 @@ class Declared(Struct, frozen=True):
         return canonical({name: arguments.get(name) for name in self.identity})
 
     def matched(self, arguments: Mapping[str, Any]) -> bytes:
-        return canonical({name: value for name, value in arguments.items() if name not in self.volatile})
+        return canonical(
+            {name: value for name, value in arguments.items() if name not in self.volatile}
+        )
 
 
 class AgentCall(Struct, frozen=True, kw_only=True):
-    """A call as the framework tells it. *schema* is the JSON schema that the model sees, for the defaults in it."""
+    """A call as the framework tells it. *schema* is the JSON schema that the model sees, for the
+    defaults in it.
+    """
 
     tool: str
     arguments: Mapping[str, Any]
@@ -108,12 +118,16 @@ class AgentCall(Struct, frozen=True, kw_only=True):
 
 
 class ControlFlow(Exception):
-    """What the framework raises to steer itself: the tool is to be run again later, so nothing is recorded."""
+    """What the framework raises to steer itself: the tool is to be run again later, so nothing
+    is recorded.
+    """
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(str(error))
         self.error = error
-        self.effectonce_verdict = Verdict(Bucket.SCHEMA, Certainty.NOT_SENT, "the framework goes elsewhere first", retry=False)
+        self.effectonce_verdict = Verdict(
+            Bucket.SCHEMA, Certainty.NOT_SENT, "the framework goes elsewhere first", retry=False
+        )
 
 
 class ReportedError(Exception):
@@ -122,14 +136,20 @@ class ReportedError(Exception):
     def __init__(self, result: Any, why: str, *, ran: bool) -> None:
         super().__init__(why)
         self.result = result
-        bucket, certainty = (Bucket.SERVER_ERROR, Certainty.AMBIGUOUS) if ran else (Bucket.SCHEMA, Certainty.NOT_SENT)
+        bucket, certainty = (
+            (Bucket.SERVER_ERROR, Certainty.AMBIGUOUS)
+            if ran
+            else (Bucket.SCHEMA, Certainty.NOT_SENT)
+        )
         self.effectonce_verdict = Verdict(bucket, certainty, why, retry=False)
 
 
 class ToolRun:
-    """One run of the tool by its framework. What it returns is kept as it is; what is recorded is its *plain* form.
+    """One run of the tool by its framework. What it returns is kept as it is; what is recorded
+    is its *plain* form.
 
-    *one* is that run where others may stand between: if it failed, that is judged, and not what they made of it.
+    *one* is that run where others may stand between: if it failed, that is judged, and not what
+    they made of it.
     """
 
     def __init__(
@@ -163,12 +183,15 @@ class ToolRun:
         return ToolAnswer(self.own, plain, None)
 
     def _written(self, own: Any) -> Any:
-        """It is the result, unless it says that it is none. What cannot be written down was still done."""
+        """It is the result, unless it says that it is none. What cannot be written down was
+        still done.
+        """
         try:
             plain = self._plain(own)
         except ReportedError:
             raise
-        except Exception:  # noqa: BLE001  # whatever a serialiser raises: the engine says on the record why there is no result
+        except Exception:  # noqa: BLE001
+            # whatever a serialiser raises: the engine says on the record why there is no result
             plain = own
         self.own = own
         return plain
@@ -183,11 +206,14 @@ async def _arun(leg: ToolRun) -> Any:
 
 
 class ToolAnswer(Struct, frozen=True):
-    """How a call ended: with the framework's *own* result, or with a plain one that was recorded before."""
+    """How a call ended: with the framework's *own* result, or with a plain one that was recorded
+    before.
+    """
 
     own: Any
     recorded: Any
-    outcome: Outcome[Any] | None  # None: it failed for certain, and the framework has words of its own for that
+    # None: it failed for certain, and the framework has words of its own for that
+    outcome: Outcome[Any] | None
 
     @property
     def fresh(self) -> bool:
@@ -204,7 +230,9 @@ class AgentTools:
         default: ToolOptions | None,
         recorded: Written = lambda result: result,
     ) -> None:
-        """*recorded* is how the framework's results are written down, for one that came without it."""
+        """*recorded* is how the framework's results are written down, for one that came without
+        it.
+        """
         self.guard, self._recorded = guard, recorded
         self._house = guard._house  # noqa: SLF001  # it stands above the guard
         self._options = dict(contracts or {})
@@ -220,10 +248,17 @@ class AgentTools:
         """What is declared about the tool *name*."""
         if name not in self._contracts:
             options = self._options.get(name, self._default)
-            near = [] if name in self._options else difflib.get_close_matches(name, self._options, 1, 0.8)
+            near = (
+                []
+                if name in self._options
+                else difflib.get_close_matches(name, self._options, 1, 0.8)
+            )
             if near:
                 LOG.warning(
-                    "the tool %s has no contract, so the default holds for it; is the one of %s meant for it?", name, near[0]
+                    "the tool %s has no contract, so the default holds for it; is the one of %s"
+                    " meant for it?",
+                    name,
+                    near[0],
                 )
             _refuse_unknown(name, options)
             self._contracts[name] = _declared(name, **options)
@@ -236,25 +271,39 @@ class AgentTools:
     def mine(self, function: Any) -> GuardedTool | None:
         """The tool of this guard that *function* is, if it is one."""
         guarded = getattr(function, "__effectonce_tool__", None)
-        return guarded if isinstance(guarded, GuardedTool) and guarded.house is self._house else None
+        return (
+            guarded if isinstance(guarded, GuardedTool) and guarded.house is self._house else None
+        )
 
     def within(self, guarded: GuardedTool, call: AgentCall) -> Step:
-        """The place of a call of a tool that is guarded already. Calls of one message run side by side, so there is no latch."""
+        """The place of a call of a tool that is guarded already. Calls of one message run side
+        by side, so there is no latch.
+        """
         step, ordinal, key = self._counted(guarded, call)
-        return at_ordinal(step, guarded.contract.name, drive(_place(ordinal, key), Plain(self.guard.store)))
+        return at_ordinal(
+            step, guarded.contract.name, drive(_place(ordinal, key), Plain(self.guard.store))
+        )
 
     async def awithin(self, guarded: GuardedTool, call: AgentCall) -> Step:
         step, ordinal, key = self._counted(guarded, call)
-        return at_ordinal(step, guarded.contract.name, await adrive_call(_place(ordinal, key), AsyncPlain(self.guard.store)))
+        return at_ordinal(
+            step,
+            guarded.contract.name,
+            await adrive_call(_place(ordinal, key), AsyncPlain(self.guard.store)),
+        )
 
     def _counted(self, guarded: GuardedTool, call: AgentCall) -> tuple[Step, int, KeyAt | None]:
         signature, name, secret = guarded.signature, guarded.contract.name, self._house.secret
         uncounted = set(signature.names) - set(signature.identity)
 
         def intent(arguments: Mapping[str, Any]) -> bytes:
-            """As the model wrote it: what the framework makes of it, or adds to it, is not in the history."""
+            """As the model wrote it: what the framework makes of it, or adds to it, is not in
+            the history.
+            """
             known = with_defaults(call.schema, arguments)
-            return canonical({name: value for name, value in known.items() if name not in uncounted})
+            return canonical(
+                {name: value for name, value in known.items() if name not in uncounted}
+            )
 
         try:
             asked = intent(call.arguments)
@@ -263,33 +312,48 @@ class AgentTools:
             raise ContractViolation(f"{call.tool}: {error}. Nothing was sent.") from None
         step = self.guard.step(call.scope, tenant=Stable(self._whose(call)), latch=False)
         at, known = step.boundary, with_defaults(call.schema, call.arguments)
-        if not set(signature.identity) <= known.keys():  # the framework will add to it, so its key is not known here
+        # the framework will add to it, so its key is not known here
+        if not set(signature.identity) <= known.keys():
             return step, ordinal, None
         whole = canonical({field: known[field] for field in signature.identity})
         identity = Identity(at.tenant, at.scope, name, whole, secret)
         return step, ordinal, lambda place: identity.key(AtOrdinal(place))
 
     def run(self, call: AgentCall, leg: ToolRun) -> ToolAnswer:
-        """Run it once, or answer with what is known. Raises our errors, the tool's own if it failed for certain, and `ReportedError`."""
+        """Run it once, or answer with what is known. Raises our errors, the tool's own if it
+        failed for certain, and `ReportedError`.
+        """
         tool = self._tool(call.tool, asynchronous=False)
         try:
             asked = self._asked(tool, call, leg)
             effect = asked.at(drive(_place(asked.ordinal, asked.key), Plain(self.guard.store)))
-            return leg.part(leg.run()) if is_running(effect.request.key) else _answer(tool.call(effect), leg)
+            return (
+                leg.part(leg.run())
+                if is_running(effect.request.key)
+                else _answer(tool.call(effect), leg)
+            )
         except ControlFlow as passed:
             raise passed.error from None
-        except Exception as error:  # noqa: BLE001  # whatever the call ended with: raised again, unless the framework has words for it
+        except Exception as error:  # noqa: BLE001
+            # whatever the call ended with: raised again, unless the framework has words for it
             return _instead(error, leg)
 
     async def arun(self, call: AgentCall, leg: ToolRun) -> ToolAnswer:
         tool = self._tool(call.tool, asynchronous=True)
         try:
             asked = self._asked(tool, call, leg)
-            effect = asked.at(await adrive_call(_place(asked.ordinal, asked.key), AsyncPlain(self.guard.store)))
-            return leg.part(await leg.arun()) if is_running(effect.request.key) else _answer(await tool.acall(effect), leg)
+            effect = asked.at(
+                await adrive_call(_place(asked.ordinal, asked.key), AsyncPlain(self.guard.store))
+            )
+            return (
+                leg.part(await leg.arun())
+                if is_running(effect.request.key)
+                else _answer(await tool.acall(effect), leg)
+            )
         except ControlFlow as passed:
             raise passed.error from None
-        except Exception as error:  # noqa: BLE001  # whatever the call ended with: raised again, unless the framework has words for it
+        except Exception as error:  # noqa: BLE001
+            # whatever the call ended with: raised again, unless the framework has words for it
             return _instead(error, leg)
 
     def _tool(self, name: str, *, asynchronous: bool) -> GuardedTool:
@@ -299,9 +363,13 @@ class AgentTools:
         function, other = (_arun, _run) if asynchronous else (_run, _arun)
         declared = self.declared(name)
         hosting = hosting_of(
-            declared.contract.name, declared.outside, lambda act: ToolRun(act, self._recorded), asynchronous=asynchronous
+            declared.contract.name,
+            declared.outside,
+            lambda act: ToolRun(act, self._recorded),
+            asynchronous=asynchronous,
         )
-        made = self.guard._host(declared.contract, function, other=other, hosting=hosting)  # noqa: SLF001  # the door for rooms like this one
+        # the door for rooms like this one
+        made = self.guard._host(declared.contract, function, other=other, hosting=hosting)  # noqa: SLF001
         add_probe(made, declared.outside, self._recorded)
         return self._tools.setdefault((name, asynchronous), made)
 
@@ -319,12 +387,17 @@ class AgentTools:
             raise ContractViolation(f"{wrong}. Nothing was sent.")
         try:
             intent, matched = declared.intent(arguments), declared.matched(arguments)
-            shown = (with_defaults(call.schema, d.arguments) for d in call.shown if d.tool == call.tool)
+            shown = (
+                with_defaults(call.schema, d.arguments) for d in call.shown if d.tool == call.tool
+            )
             ordinal = sum(declared.intent(known) == intent for known in shown)
         except NotCanonical as error:
             raise ContractViolation(f"{call.tool}: {error}. Nothing was sent.") from None
         leg.arguments = arguments
-        wanted, identity = fingerprint(canonical(name) + matched, secret), Identity(tenant, scope, name, intent, secret)
+        wanted, identity = (
+            fingerprint(canonical(name) + matched, secret),
+            Identity(tenant, scope, name, intent, secret),
+        )
         return _Asked(identity, wanted, tool.terms, encode_or_excuse(arguments), leg, ordinal)
 
 
@@ -343,11 +416,18 @@ class _Asked(Struct, frozen=True):
 
     def at(self, ordinal: int) -> Prepared:
         request = self.identity.at(AtOrdinal(ordinal), self.fingerprint, self.terms, self.arguments)
-        return Prepared(request, EffectRef(request.terms.tool, request.key, request.tenant, request.scope), (self.leg,), {})
+        return Prepared(
+            request,
+            EffectRef(request.terms.tool, request.key, request.tenant, request.scope),
+            (self.leg,),
+            {},
+        )
 
 
 def _place(ordinal: int, key: KeyAt | None) -> Flow[int]:
-    """While the last effect of this intent has no outcome, a call is for that one: no result of it was shown, whatever the history says."""
+    """While the last effect of this intent has no outcome, a call is for that one: no result of
+    it was shown, whatever the history says.
+    """
     if key is None:
         return ordinal
     for earlier in range(ordinal - 1, -1, -1):
@@ -360,13 +440,17 @@ def _place(ordinal: int, key: KeyAt | None) -> Flow[int]:
 
 
 class CallAgain(str):
-    """A recorded result as the model was shown it, where a framework makes the text of any other result itself."""
+    """A recorded result as the model was shown it, where a framework makes the text of any other
+    result itself.
+    """
 
     __slots__ = ()
 
 
 class Shown:
-    """What was last sent to the model, by whose run it was: an object that lives as long as the run."""
+    """What was last sent to the model, by whose run it was: an object that lives as long as the
+    run.
+    """
 
     def __init__(self) -> None:
         self._items: dict[int, tuple[weakref.ref[Any], list[Any]]] = {}
@@ -384,7 +468,9 @@ def with_defaults(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> di
     """A model may leave a default out, or write it down: both are one call."""
     properties = schema.get("properties") or {}
     defaults = {
-        name: known["default"] for name, known in properties.items() if isinstance(known, Mapping) and "default" in known
+        name: known["default"]
+        for name, known in properties.items()
+        if isinstance(known, Mapping) and "default" in known
     }
     return defaults | dict(arguments)
 
@@ -405,12 +491,18 @@ def error_text(error: EffectOnceError) -> str:
 
 
 def text_of(result: Any) -> str:
-    """A result that came without the framework, as text for the model: what a probe found, or a person gave."""
-    return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
+    """A result that came without the framework, as text for the model: what a probe found, or a
+    person gave.
+    """
+    return (
+        result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
+    )
 
 
 def is_error_text(text: Any) -> bool:
-    """Is this an error that the model got, by us? The layer that handed it on may have put words around it."""
+    """Is this an error that the model got, by us? The layer that handed it on may have put words
+    around it.
+    """
     began = text.find('{"code": "') if isinstance(text, str) else -1
     if began < 0:
         return False
@@ -423,7 +515,9 @@ def is_error_text(text: Any) -> bool:
 
 def is_error(data: Any) -> bool:
     """The same, where a framework hands on data."""
-    return isinstance(data, Mapping) and all(name in data for name in ("code", "retriable", "corrective_action"))
+    return isinstance(data, Mapping) and all(
+        name in data for name in ("code", "retriable", "corrective_action")
+    )
 
 
 def _answer(outcome: Outcome[Any], leg: ToolRun) -> ToolAnswer:
@@ -459,7 +553,10 @@ def _declared(
     probe: Callable[..., Any] | None = None,
     redrive: Callable[..., Any] | None = None,
 ) -> Declared:
-    fields, volatile = None if identity is None else several("identity", identity), several("volatile", volatile)
+    fields, volatile = (
+        None if identity is None else several("identity", identity),
+        several("volatile", volatile),
+    )
     both = sorted(set(fields or ()) & set(volatile))
     if both:
         raise ContractViolation(f"{name}: {', '.join(both)} cannot be both identity and volatile")

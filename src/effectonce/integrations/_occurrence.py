@@ -1,9 +1,11 @@
-"""Which of several equal requests is this? The place of a call in a workflow, without the ids that an engine makes.
+"""Which of several equal requests is this? The place of a call in a workflow, without the ids
+that an engine makes.
 
-An engine numbers what it starts, run by run. Those numbers move when code before them changes, and start anew in another run. So a place
-is counted here by what is asked for: it is the smallest number that no equal request holds, of those that are under way or have succeeded.
-Asked for again after a failure, it is the same place: a retry. Asked for again after a success, or beside one that is under way, it is
-another: a wish.
+An engine numbers what it starts, run by run. Those numbers move when code before them changes,
+and start anew in another run. So a place is counted here by what is asked for: it is the
+smallest number that no equal request holds, of those that are under way or have succeeded. Asked
+for again after a failure, it is the same place: a retry. Asked for again after a success, or
+beside one that is under way, it is another: a wish.
 """
 
 from __future__ import annotations
@@ -42,10 +44,14 @@ def asked_for(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
 
 
 def retriable(error: BaseException) -> bool:
-    """May an engine run the step again? What is in doubt, or failed for good, stays so. Errors that are not about an effect may."""
+    """May an engine run the step again? What is in doubt, or failed for good, stays so. Errors
+    that are not about an effect may.
+    """
     return error.retriable if isinstance(error, EffectOnceError) else not is_known(error)
 
 
 def is_known(error: BaseException) -> bool:
-    """Did a guarded tool end with this error of its own? Then it is certain, and the tool's policy has seen no use in another attempt."""
+    """Did a guarded tool end with this error of its own? Then it is certain, and the tool's
+    policy has seen no use in another attempt.
+    """
     return getattr(error, "effectonce_of", None) is not None

@@ -1,9 +1,11 @@
-"""A framework's tool without its framework: from the arguments on its record it can be asked about, and done again, if it is declared how.
+"""A framework's tool without its framework: from the arguments on its record it can be asked
+about, and done again, if it is declared how.
 
     contracts={"refund": {"downstream": "probe", "probe": find_refund, "redrive": refund_at_the_bank}}
 
-Both are called with the arguments of the model by name, defaults included. A tool without this declaration stays with its framework: what
-the model was shown is on the record, but whatever else the framework hands to a tool is not.
+Both are called with the arguments of the model by name, defaults included. A tool without this
+declaration stays with its framework: what the model was shown is on the record, but whatever
+else the framework hands to a tool is not.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ from effectonce._tools.tool import GuardedTool, Hosting
 from effectonce.errors import ContractViolation, NotSent
 
 STAYS = (
-    "only its agent can run it. Let the agent ask again: the same call has the same key, and is done once. "
-    "Or declare how it is done without the agent: contracts={...: {'redrive': a function of its arguments}}"
+    "only its agent can run it. Let the agent ask again: the same call has the same key, and is"
+    " done once. Or declare how it is done without the agent: contracts={...: {'redrive': a"
+    " function of its arguments}}"
 )
 
 
@@ -34,18 +37,26 @@ class Redrive(Struct, frozen=True):
     @property
     def asynchronous(self) -> bool | None:
         """Is it async? None: there is nothing to call."""
-        kinds = {is_async(function) for function in (self.probe, self.redrive) if function is not None}
+        kinds = {
+            is_async(function) for function in (self.probe, self.redrive) if function is not None
+        }
         if len(kinds) > 1:
             raise ContractViolation(
-                "of `probe` and `redrive`, one is async and the other is not: both must be def, or both async def"
+                "of `probe` and `redrive`, one is async and the other is not: both must be def, or"
+                " both async def"
             )
         return kinds.pop() if kinds else None
 
 
-def hosting_of(name: str, outside: Redrive, leg: Callable[[Callable[[], Any]], Any], *, asynchronous: bool) -> Hosting:
+def hosting_of(
+    name: str, outside: Redrive, leg: Callable[[Callable[[], Any]], Any], *, asynchronous: bool
+) -> Hosting:
     """How a tool of a framework is run from its stored arguments. *leg* makes a run of it."""
     if outside.asynchronous and not asynchronous:
-        raise ContractViolation(f"{name} is run by sync code here, and its probe or redrive is async def. Nothing was sent.")
+        raise ContractViolation(
+            f"{name} is run by sync code here, and its probe or redrive is async def. Nothing was"
+            " sent."
+        )
 
     def recall(arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         redrive = _refuse if outside.redrive is None else outside.redrive
@@ -57,7 +68,9 @@ def hosting_of(name: str, outside: Redrive, leg: Callable[[Callable[[], Any]], A
 
 
 def add_probe(tool: GuardedTool, outside: Redrive, recorded: Callable[[Any], Any]) -> None:
-    """Give *tool* the probe that is declared. *recorded* is how its framework's results are written down."""
+    """Give *tool* the probe that is declared. *recorded* is how its framework's results are
+    written down.
+    """
 
     def probed(run: Any) -> Any:
         return _found(_called(outside.probe, run.arguments, asynchronous=False), recorded)

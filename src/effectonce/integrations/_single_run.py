@@ -1,7 +1,8 @@
 """One run of a tool, whatever a framework lets stand between the tool and us.
 
-Middleware further in may ask for the tool again, at the same time even, and may make a result of its error. So a caller that asks once
-more gets the result of the one run; and where it failed, its error is judged, whatever was made of that.
+Middleware further in may ask for the tool again, at the same time even, and may make a result of
+its error. So a caller that asks once more gets the result of the one run; and where it failed,
+its error is judged, whatever was made of that.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ class SingleRun:
     def __enter__(self) -> None:
         self._before = _under_way.set(self)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
         _under_way.reset(self._before)
 
     # ------------------------------------------------------------ from inside
@@ -97,7 +100,11 @@ class SingleRun:
             self.failed(error)
 
     def failed(self, error: BaseException | None) -> None:
-        self.error = error if error is None or isinstance(error, Exception) else CutOff("its run was cut off")
+        self.error = (
+            error
+            if error is None or isinstance(error, Exception)
+            else CutOff("its run was cut off")
+        )
 
     def _known(self) -> Any:
         if self.error is not None:
@@ -106,9 +113,13 @@ class SingleRun:
 
 
 class Guarded(SingleRun):
-    """`with`: a run of a tool that is guarded already. It was judged, so only an error of ours counts more than what was made of it."""
+    """`with`: a run of a tool that is guarded already. It was judged, so only an error of ours
+    counts more than what was made of it.
+    """
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
         super().__exit__(kind, error, trace)
         if isinstance(self.error, EffectOnceError) and error is not self.error:
             raise self.error
@@ -124,7 +135,9 @@ class _Ending:
         self._before = _under_way.set(None)
         self._run.begins()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
         _under_way.reset(self._before)
         self._run.ends(error, self._ran)
 
@@ -136,18 +149,30 @@ def under_way(of: object) -> SingleRun | None:
 
 
 def stand_around(
-    thing: Any, method: str, *, ran: Ran = lambda _: True, where: Callable[[dict[str, Any]], bool] = lambda _: True
+    thing: Any,
+    method: str,
+    *,
+    ran: Ran = lambda _: True,
+    where: Callable[[dict[str, Any]], bool] = lambda _: True,
 ) -> None:
-    """Where a framework calls *method* of *thing* with nothing of its own between: from now on it is one run, if it is one of ours."""
+    """Where a framework calls *method* of *thing* with nothing of its own between: from now on
+    it is one run, if it is one of ours.
+    """
     known = getattr(getattr(thing, method), "__effectonce__", None)
     if known is thing:
         return
     # Of a copy of something that we stood around, the method is still that of the first.
-    bare = getattr(thing, method) if known is None else MethodType(getattr(type(thing), method), thing)
+    bare = (
+        getattr(thing, method) if known is None else MethodType(getattr(type(thing), method), thing)
+    )
 
     async def around(*args: Any, **kwargs: Any) -> Any:
         run = under_way(thing) if where(kwargs) else None
-        return await (bare(*args, **kwargs) if run is None else run.arun(lambda: bare(*args, **kwargs), ran=ran))
+        return await (
+            bare(*args, **kwargs)
+            if run is None
+            else run.arun(lambda: bare(*args, **kwargs), ran=ran)
+        )
 
     around.__effectonce__ = thing  # type: ignore[attr-defined]
     vars(thing)[method] = around

@@ -1,12 +1,15 @@
-"""Microsoft Agent Framework: `Agent(client, tools=[...], middleware=EffectOnce(guard))`, and the function tools of the agent land once.
+"""Microsoft Agent Framework: `Agent(client, tools=[...], middleware=EffectOnce(guard))`, and the
+function tools of the agent land once.
 
     await agent.run("refund pay_7", session=agent.create_session(session_id="chat-42"))
 
-The conversation is the session that the run is given. One that the framework makes up for a run is no conversation, because after a crash it
-makes up another: nothing is sent then. What the model was shown is what the framework sends to it, history included.
+The conversation is the session that the run is given. One that the framework makes up for a run
+is no conversation, because after a crash it makes up another: nothing is sent then. What the
+model was shown is what the framework sends to it, history included.
 
-The framework tells the model "Error: Function failed." after any error of a tool. Here an error is judged first: what may have happened is
-reported as such. Approvals, terminations and requests for input pass through.
+The framework tells the model "Error: Function failed." after any error of a tool. Here an error
+is judged first: what may have happened is reported as such. Approvals, terminations and requests
+for input pass through.
 """
 
 from __future__ import annotations
@@ -37,7 +40,8 @@ try:
     from pydantic_core import to_jsonable_python
 except ImportError as missing:
     raise ImportError(
-        "effectonce.integrations.agent_framework needs the framework: pip install 'effectonce[agent-framework]'"
+        "effectonce.integrations.agent_framework needs the framework: pip install"
+        " 'effectonce[agent-framework]'"
     ) from missing
 
 from effectonce._core.keys import Stable
@@ -68,14 +72,20 @@ def EffectOnce(
     scope: Of | None = None,
     tenant: Of | None = None,
 ) -> list[AgentMiddleware | ChatMiddleware | FunctionMiddleware]:
-    """Every call of a function tool lands once: for `Agent(..., middleware=EffectOnce(guard))`, or `middleware=[*EffectOnce(guard), yours]`.
+    """Every call of a function tool lands once: for `Agent(..., middleware=EffectOnce(guard))`,
+    or `middleware=[*EffectOnce(guard), yours]`.
 
-    *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for all others. Tools that this guard protects
-    already need none. *scope* and *tenant* are functions of the context of the call: by default the session, and the guard's own.
+    *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for
+    all others. Tools that this guard protects already need none. *scope* and *tenant* are
+    functions of the context of the call: by default the session, and the guard's own.
     """
     runs = _AgentRuns()
     where = runs.session if scope is None else scope
-    return [_Given(runs), _ListeningAgent(runs), _FunctionCalls(AgentTools(guard, contracts, default), runs, where, tenant)]
+    return [
+        _Given(runs),
+        _ListeningAgent(runs),
+        _FunctionCalls(AgentTools(guard, contracts, default), runs, where, tenant),
+    ]
 
 
 class _FunctionCalls(FunctionMiddleware):
@@ -85,7 +95,11 @@ class _FunctionCalls(FunctionMiddleware):
     async def process(self, context: FunctionInvocationContext, call_next: Next) -> None:
         tool = context.function
         guarded = self._box.mine(tool.func)
-        if _is_agent(tool) or _is_used_up(tool) or (guarded is None and self._box.passes(tool.name)):
+        if (
+            _is_agent(tool)
+            or _is_used_up(tool)
+            or (guarded is None and self._box.passes(tool.name))
+        ):
             return await call_next()
         try:
             call = self._call(context)
@@ -94,7 +108,9 @@ class _FunctionCalls(FunctionMiddleware):
                 with await self._box.awithin(guarded, call), Guarded(tool):
                     return await call_next()
             run = functools.partial(_proceed, context, call_next)
-            answer = await self._box.arun(call, ToolRun(run, _plain, (*STEERING, _Theirs), SingleRun(tool)))
+            answer = await self._box.arun(
+                call, ToolRun(run, _plain, (*STEERING, _Theirs), SingleRun(tool))
+            )
             context.result = answer.own if answer.fresh else _again(answer.recorded)
         except ReportedError as error:
             context.result = error.result
@@ -131,7 +147,9 @@ def _is_used_up(tool: FunctionTool) -> bool:
 
 
 class _Theirs(Exception):
-    """An error of the framework's own, which has not run the tool: arguments that do not fit, or that an approval was not for."""
+    """An error of the framework's own, which has not run the tool: arguments that do not fit, or
+    that an approval was not for.
+    """
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -139,7 +157,9 @@ class _Theirs(Exception):
 
 
 def _ran(error: BaseException) -> bool:
-    """Did the tool raise it? Every error of the framework's own tells that it was not run, but the one that tools raise."""
+    """Did the tool raise it? Every error of the framework's own tells that it was not run, but
+    the one that tools raise.
+    """
     theirs = type(error).__module__.startswith("agent_framework.")
     return not theirs or isinstance(error, (ToolException, *STEERING))
 
@@ -158,7 +178,9 @@ async def _proceed(context: FunctionInvocationContext, call_next: Next) -> Any:
 
 
 def _arguments(tool: FunctionTool, given: Any) -> dict[str, Any]:
-    """As the tool reads them, whether they come from the model or from the framework, which has read them already."""
+    """As the tool reads them, whether they come from the model or from the framework, which has
+    read them already.
+    """
     if tool.input_model is not None:
         try:
             given = tool.input_model.model_validate(given)
@@ -191,12 +213,18 @@ def _again(recorded: Any) -> Any:
 
 
 class _AgentRuns:
-    """Which sessions runs were given, and what was last sent to the model in each. A run without a session is known by its context."""
+    """Which sessions runs were given, and what was last sent to the model in each. A run without
+    a session is known by its context.
+    """
 
     def __init__(self) -> None:
         self.given: weakref.WeakSet[AgentSession] = weakref.WeakSet()
-        self._sent: weakref.WeakKeyDictionary[AgentSession, Sequence[Message]] = weakref.WeakKeyDictionary()
-        self._here: ContextVar[Sequence[Message]] = ContextVar("effectonce_agent_framework_sent", default=())
+        self._sent: weakref.WeakKeyDictionary[AgentSession, Sequence[Message]] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._here: ContextVar[Sequence[Message]] = ContextVar(
+            "effectonce_agent_framework_sent", default=()
+        )
 
     def sent(self, session: AgentSession | None, messages: Sequence[Message]) -> None:
         if session is None:
@@ -211,8 +239,9 @@ class _AgentRuns:
         session = context.session
         if session is None or session not in self.given:
             raise ContractViolation(
-                "the run was given no session, so a retry could not be recognised. Nothing was sent. "
-                "Run with agent.run(..., session=...), or say what the conversation is: EffectOnce(guard, scope=...)."
+                "the run was given no session, so a retry could not be recognised. Nothing was"
+                " sent. Run with agent.run(..., session=...), or say what the conversation is:"
+                " EffectOnce(guard, scope=...)."
             )
         return Stable(flagged(str(session.session_id), "the session id"))
 
@@ -237,12 +266,18 @@ class _ListeningAgent(ChatMiddleware):
 
 
 def delivered(messages: Iterable[Message]) -> Iterator[Delivered]:
-    """The successful results in a history. Ids of calls are looked up in the contents before, because they may come again later."""
+    """The successful results in a history. Ids of calls are looked up in the contents before,
+    because they may come again later.
+    """
     asked: dict[str | None, Content] = {}
     for content in (content for message in messages for content in message.contents):
         if content.type == "function_call":
             asked[content.call_id] = content
-        elif content.type == "function_result" and content.exception is None and not is_error_text(content.result):
+        elif (
+            content.type == "function_result"
+            and content.exception is None
+            and not is_error_text(content.result)
+        ):
             call = asked.get(content.call_id)
             if call is not None:
                 yield Delivered(str(call.name), call.parse_arguments() or {})

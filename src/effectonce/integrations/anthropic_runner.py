@@ -3,9 +3,10 @@
     runner = protect(client, guard, conversation="chat-42", model=..., max_tokens=..., messages=[...], tools=[refund])
     message = runner.until_done()
 
-It is `client.beta.messages.tool_runner(...)`, for sync and async clients, with tools of which each knows its place. What the model was
-shown are the messages of the last request, so history that is to count is among *messages*. A tool use that is answered twice, as happens
-with `generate_tool_call_response()` and `append_messages()`, is one effect.
+It is `client.beta.messages.tool_runner(...)`, for sync and async clients, with tools of which
+each knows its place. What the model was shown are the messages of the last request, so history
+that is to count is among *messages*. A tool use that is answered twice, as happens with
+`generate_tool_call_response()` and `append_messages()`, is one effect.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ try:
     from pydantic import ValidationError
 except ImportError as missing:
     raise ImportError(
-        "effectonce.integrations.anthropic_runner needs the SDK: pip install 'effectonce[anthropic]'"
+        "effectonce.integrations.anthropic_runner needs the SDK: pip install"
+        " 'effectonce[anthropic]'"
     ) from missing
 
 from effectonce._runtime.step import Delivered
@@ -52,11 +54,14 @@ def protect(
 ) -> Any:
     """The runner of *client* with tools that land once. *params* are its own.
 
-    *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for all others. Tools that this guard protects
-    already (`@beta_tool` above `@guard.tool`) need none. Tools that run elsewhere are left as they are.
+    *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for
+    all others. Tools that this guard protects already (`@beta_tool` above `@guard.tool`) need
+    none. Tools that run elsewhere are left as they are.
     """
     once = _RunnerTools(AgentTools(guard, contracts, default), conversation, tenant)
-    once.runner = client.beta.messages.tool_runner(tools=[once.around(tool) for tool in tools], **params)
+    once.runner = client.beta.messages.tool_runner(
+        tools=[once.around(tool) for tool in tools], **params
+    )
     return once.runner
 
 
@@ -75,7 +80,9 @@ class _RunnerTools:
             return tool
         protected = copy.copy(tool)
         acalls = isinstance(tool, BetaAsyncFunctionTool)
-        vars(protected)["call"] = self._acalling(tool, guarded) if acalls else self._calling(tool, guarded)
+        vars(protected)["call"] = (
+            self._acalling(tool, guarded) if acalls else self._calling(tool, guarded)
+        )
         return protected
 
     def _calling(self, tool: Any, guarded: GuardedTool | None) -> Callable[[object], Any]:
@@ -100,7 +107,9 @@ class _RunnerTools:
                 if guarded is not None:
                     async with await self._box.awithin(guarded, asked):
                         return await tool.call(given)
-                return _shown(await self._box.arun(asked, ToolRun(lambda: _arun(tool, given), _same)))
+                return _shown(
+                    await self._box.arun(asked, ToolRun(lambda: _arun(tool, given), _same))
+                )
             except ReportedError as error:
                 raise error.result from None
             except EffectOnceError as error:
@@ -109,7 +118,8 @@ class _RunnerTools:
         return call
 
     def _call(self, tool: Any, given: object) -> AgentCall:
-        sent: Sequence[Any] = self.runner._sent_messages  # noqa: SLF001  # what the last request went out with: nothing public says it
+        # what the last request went out with: nothing public says it
+        sent: Sequence[Any] = self.runner._sent_messages  # noqa: SLF001
         return AgentCall(
             tool=tool.name,
             arguments=given if isinstance(given, Mapping) else {},
@@ -139,9 +149,14 @@ async def _arun(tool: Any, given: object) -> Any:
 
 
 def _unfit(tool: Any, error: ValueError) -> bool:
-    """Were the arguments refused by the SDK, so that the tool was not run? The same error from inside the tool is the tool's own."""
+    """Were the arguments refused by the SDK, so that the tool was not run? The same error from
+    inside the tool is the tool's own.
+    """
     cause = error.__cause__
-    return isinstance(cause, ValidationError) and cause.title in (tool.func.__name__, tool.func.__qualname__)
+    return isinstance(cause, ValidationError) and cause.title in (
+        tool.func.__name__,
+        tool.func.__qualname__,
+    )
 
 
 def _same(result: Any) -> Any:
@@ -149,9 +164,13 @@ def _same(result: Any) -> Any:
 
 
 def _shown(answer: ToolAnswer) -> Any:
-    """What goes into a message. The API takes text and blocks; what a probe found or a person gave may be anything."""
+    """What goes into a message. The API takes text and blocks; what a probe found or a person
+    gave may be anything.
+    """
     recorded = answer.recorded
-    blocks = isinstance(recorded, list) and all(isinstance(block, Mapping) and "type" in block for block in recorded)
+    blocks = isinstance(recorded, list) and all(
+        isinstance(block, Mapping) and "type" in block for block in recorded
+    )
     return recorded if answer.fresh or blocks else text_of(recorded)
 
 
@@ -160,11 +179,15 @@ def _as_tool_error(error: EffectOnceError) -> ToolError:
 
 
 def delivered(messages: Iterable[Any]) -> Iterator[Delivered]:
-    """The successful results in a history. Ids of calls are looked up in the message before them, because they may come again later."""
+    """The successful results in a history. Ids of calls are looked up in the message before
+    them, because they may come again later.
+    """
     asked: dict[str, tuple[str, Mapping[str, Any]]] = {}
     for message in messages:
         content = _field(message, "content")
-        for block in content if isinstance(content, Iterable) and not isinstance(content, str) else ():
+        for block in (
+            content if isinstance(content, Iterable) and not isinstance(content, str) else ()
+        ):
             if _field(block, "type") == "tool_use":
                 asked[_field(block, "id")] = (_field(block, "name"), _field(block, "input"))
             elif _field(block, "type") == "tool_result" and not _field(block, "is_error"):

@@ -1,10 +1,13 @@
-"""AutoGen: `agent = protect(agent, guard, scope="chat-42")`, and the tools of an `AssistantAgent` land once.
+"""AutoGen: `agent = protect(agent, guard, scope="chat-42")`, and the tools of an
+`AssistantAgent` land once.
 
-AutoGen has no name for a conversation, so *scope* is yours: whatever the state of the agent is saved under. What the model was shown are
-the messages of the agent's own context, which `save_state` keeps. Ids of calls are not looked at.
+AutoGen has no name for a conversation, so *scope* is yours: whatever the state of the agent is
+saved under. What the model was shown are the messages of the agent's own context, which
+`save_state` keeps. Ids of calls are not looked at.
 
-A tool of the agent is judged by its own error, before a workbench makes a text of it. The tools of any other workbench, of an MCP server
-above all, report errors as results only: what was done is then unknown, and the model is shown that.
+A tool of the agent is judged by its own error, before a workbench makes a text of it. The tools
+of any other workbench, of an MCP server above all, report errors as results only: what was done
+is then unknown, and the model is shown that.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ try:
         Workbench,
     )
 except ImportError as missing:
-    raise ImportError("effectonce.integrations.autogen needs AutoGen: pip install 'effectonce[autogen]'") from missing
+    raise ImportError(
+        "effectonce.integrations.autogen needs AutoGen: pip install 'effectonce[autogen]'"
+    ) from missing
 
 from effectonce._core.keys import Stable
 from effectonce._runtime.step import Delivered, named
@@ -60,14 +65,19 @@ def protect(
     contracts: Mapping[str, ToolOptions] | None = None,
     default: ToolOptions | None = None,
 ) -> AssistantAgent:
-    """A copy of *agent* whose tools land once. It shares the context of the model with *agent*, so use one of them.
+    """A copy of *agent* whose tools land once. It shares the context of the model with *agent*,
+    so use one of them.
 
-    *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for all others. Tools that this guard protects
-    already need none. Agents and teams that are used as tools are no effects: protect those agents.
+    *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for
+    all others. Tools that this guard protects already need none. Agents and teams that are used
+    as tools are no effects: protect those agents.
     """
-    once = _AgentTools(AgentTools(guard, contracts, default), Stable(named(scope, "scope")), tenant, agent)
+    once = _AgentTools(
+        AgentTools(guard, contracts, default), Stable(named(scope, "scope")), tenant, agent
+    )
     protected = copy.copy(agent)
-    protected._workbench = [once.around(bench) for bench in agent._workbench]  # noqa: SLF001  # nothing public takes it later on
+    # nothing public takes it later on
+    protected._workbench = [once.around(bench) for bench in agent._workbench]  # noqa: SLF001
     return protected
 
 
@@ -76,20 +86,36 @@ class _ErrorForModel(Exception):
 
 
 class _AgentTools:
-    def __init__(self, box: AgentTools, scope: Stable, tenant: str | None, agent: AssistantAgent) -> None:
+    def __init__(
+        self, box: AgentTools, scope: Stable, tenant: str | None, agent: AssistantAgent
+    ) -> None:
         self.box, self._scope, self._tenant, self._context = box, scope, tenant, agent.model_context
 
     def around(self, bench: Workbench) -> Workbench:
         """The same tools to the model."""
         if not isinstance(bench, StaticWorkbench):
             return _Bench(bench, self)
-        protected, shown_as = copy.copy(bench), {of: name for name, of in bench._override_name_to_original.items()}  # noqa: SLF001
-        protected._tools = [self._tool(tool, shown_as.get(tool.name, tool.name)) for tool in bench._tools]  # noqa: SLF001
+        protected, shown_as = (
+            copy.copy(bench),
+            {of: name for name, of in bench._override_name_to_original.items()},  # noqa: SLF001
+        )  # noqa: RUF100, SLF001
+        protected._tools = [  # noqa: SLF001
+            self._tool(tool, shown_as.get(tool.name, tool.name))
+            for tool in bench._tools  # noqa: SLF001
+        ]  # noqa: RUF100, SLF001
         return protected
 
-    async def call(self, name: str, arguments: Mapping[str, Any], schema: Mapping[str, Any], shown_as: str) -> AgentCall:
-        """*shown_as* is the name of the tool in the history: a workbench may give it another one."""
-        known = [result for result in delivered(await self._context.get_messages()) if result.tool == shown_as]
+    async def call(
+        self, name: str, arguments: Mapping[str, Any], schema: Mapping[str, Any], shown_as: str
+    ) -> AgentCall:
+        """*shown_as* is the name of the tool in the history: a workbench may give it another
+        one.
+        """
+        known = [
+            result
+            for result in delivered(await self._context.get_messages())
+            if result.tool == shown_as
+        ]
         return AgentCall(
             tool=name,
             arguments=arguments,
@@ -101,23 +127,36 @@ class _AgentTools:
 
     def _tool(self, tool: Tool, shown_as: str) -> Tool:
         guarded = self.box.mine(getattr(tool, "_func", None))
-        if isinstance(tool, AgentTool | TeamTool) or (guarded is None and self.box.passes(tool.name)):
+        if isinstance(tool, AgentTool | TeamTool) or (
+            guarded is None and self.box.passes(tool.name)
+        ):
             return tool
 
-        async def run(args: Mapping[str, Any], token: CancellationToken, call_id: str | None, events: list[Any]) -> Any:
-            tool.args_type().model_validate(args)  # what does not fit is reported as ever, and nothing was done
+        async def run(
+            args: Mapping[str, Any],
+            token: CancellationToken,
+            call_id: str | None,
+            events: list[Any],
+        ) -> Any:
+            # what does not fit is reported as ever, and nothing was done
+            tool.args_type().model_validate(args)
             try:
                 call = await self.call(tool.name, args, _parameters(tool.schema), shown_as)
                 if guarded is not None:
                     async with await self.box.awithin(guarded, call):
                         return await _proceed(tool, args, token, call_id, events)
-                leg = ToolRun(lambda: _proceed(tool, args, token, call_id, events), tool.return_value_as_string)
+                leg = ToolRun(
+                    lambda: _proceed(tool, args, token, call_id, events),
+                    tool.return_value_as_string,
+                )
                 answer = await self.box.arun(call, leg)
                 return answer.own if answer.fresh else CallAgain(text_of(answer.recorded))
             except EffectOnceError as error:
                 raise _ErrorForModel(error_text(error)) from error
 
-        async def run_json(args: Mapping[str, Any], token: CancellationToken, call_id: str | None = None) -> Any:
+        async def run_json(
+            args: Mapping[str, Any], token: CancellationToken, call_id: str | None = None
+        ) -> Any:
             return await run(args, token, call_id, [])
 
         async def run_json_stream(
@@ -130,7 +169,11 @@ class _AgentTools:
             yield result
 
         def as_text(value: Any) -> str:
-            return str(value) if isinstance(value, CallAgain) else str(tool.return_value_as_string(value))
+            return (
+                str(value)
+                if isinstance(value, CallAgain)
+                else str(tool.return_value_as_string(value))
+            )
 
         protected = copy.copy(tool)
         vars(protected).update(run_json=run_json, return_value_as_string=as_text)
@@ -140,7 +183,11 @@ class _AgentTools:
 
 
 async def _proceed(
-    tool: Tool, args: Mapping[str, Any], token: CancellationToken, call_id: str | None, events: list[Any]
+    tool: Tool,
+    args: Mapping[str, Any],
+    token: CancellationToken,
+    call_id: str | None,
+    events: list[Any],
 ) -> Any:
     if isinstance(tool, StreamTool):
         *streamed, result = [event async for event in tool.run_json_stream(args, token, call_id)]
@@ -150,11 +197,14 @@ async def _proceed(
 
 
 def _carried(tool: Tool) -> Tool:
-    """AutoGen runs a function that is not async in a thread, which knows nothing of where it was called from. Here it does."""
+    """AutoGen runs a function that is not async in a thread, which knows nothing of where it was
+    called from. Here it does.
+    """
     if not isinstance(tool, FunctionTool) or asyncio.iscoroutinefunction(tool._func):  # noqa: SLF001
         return tool
     carried = copy.copy(tool)
-    carried._func = functools.partial(contextvars.copy_context().run, tool._func)  # noqa: SLF001  # it looks at the signature no more
+    # it looks at the signature no more
+    carried._func = functools.partial(contextvars.copy_context().run, tool._func)  # noqa: SLF001
     return carried
 
 
@@ -174,7 +224,10 @@ class _Bench(Workbench):
         cancellation_token: CancellationToken | None = None,
         call_id: str | None = None,
     ) -> ToolResult:
-        schema = next((_parameters(tool) for tool in await self._bench.list_tools() if tool["name"] == name), None)
+        schema = next(
+            (_parameters(tool) for tool in await self._bench.list_tools() if tool["name"] == name),
+            None,
+        )
         if schema is None or self._once.box.passes(name):
             return await self._bench.call_tool(name, arguments, cancellation_token, call_id)
 
@@ -186,7 +239,9 @@ class _Bench(Workbench):
             answer = await self._once.box.arun(call, ToolRun(proceed, _plain))
             return answer.own if answer.fresh else _again(name, answer.recorded)
         except EffectOnceError as error:
-            return ToolResult(name=name, result=[TextResultContent(content=error_text(error))], is_error=True)
+            return ToolResult(
+                name=name, result=[TextResultContent(content=error_text(error))], is_error=True
+            )
 
     async def start(self) -> None:
         await self._bench.start()
@@ -206,7 +261,9 @@ class _Bench(Workbench):
 
 def _plain(result: ToolResult) -> Any:
     if result.is_error:
-        raise ReportedError(result, f"the tool reports an error: {result.to_text('[image]')[:200]}", ran=True)
+        raise ReportedError(
+            result, f"the tool reports an error: {result.to_text('[image]')[:200]}", ran=True
+        )
     return {"tool_result": result.model_dump_json().encode()}
 
 
@@ -224,11 +281,17 @@ def _parameters(schema: ToolSchema) -> Mapping[str, Any]:
 
 
 def delivered(messages: Iterable[LLMMessage]) -> Iterator[Delivered]:
-    """The successful results in a history. Ids of calls are looked up in the message before them, because they may come again later."""
+    """The successful results in a history. Ids of calls are looked up in the message before
+    them, because they may come again later.
+    """
     asked: dict[str, FunctionCall] = {}
     for message in messages:
         if isinstance(message, AssistantMessage) and isinstance(message.content, list):
             asked |= {call.id: call for call in message.content}
         elif isinstance(message, FunctionExecutionResultMessage):
-            known = [asked[result.call_id] for result in message.content if not result.is_error and result.call_id in asked]
+            known = [
+                asked[result.call_id]
+                for result in message.content
+                if not result.is_error and result.call_id in asked
+            ]
             yield from (Delivered(call.name, json.loads(call.arguments or "{}")) for call in known)

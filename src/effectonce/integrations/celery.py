@@ -2,12 +2,14 @@
 
     app = Celery("shop", broker="redis://localhost", task_cls=EffectOnce(guard))
 
-Theory of operation. A task is a step of its message: the same message has the same effect, however often it is delivered. A message is
-known by its task id, which a retry and a redelivery keep. If you send it again by hand, keep it too, `task_id=...`, or name it in a
-header, `headers={"effectonce": {"scope": ...}}`. A task that is sent by a task has its place in that task for a scope: if the sender is
-run again, it sends the same one again, whatever id Celery gives it. The tasks of a group, a chain or a chord have ids that Celery makes up
-before it sends them: those count as none, and what comes after a task, the rest of a chain, the body of a chord or what is linked to its
-end or its failure, is named with it.
+Theory of operation. A task is a step of its message: the same message has the same effect,
+however often it is delivered. A message is known by its task id, which a retry and a redelivery
+keep. If you send it again by hand, keep it too, `task_id=...`, or name it in a header,
+`headers={"effectonce": {"scope": ...}}`. A task that is sent by a task has its place in that
+task for a scope: if the sender is run again, it sends the same one again, whatever id Celery
+gives it. The tasks of a group, a chain or a chord have ids that Celery makes up before it sends
+them: those count as none, and what comes after a task, the rest of a chain, the body of a chord
+or what is linked to its end or its failure, is named with it.
 """
 
 from __future__ import annotations
@@ -28,21 +30,28 @@ from effectonce.integrations._occurrence import Occurrences, asked_for
 try:
     from celery import Task, current_task  # type: ignore[import-untyped]
 except ImportError as missing:
-    raise ImportError("effectonce.integrations.celery needs celery: pip install 'effectonce[celery]'") from missing
+    raise ImportError(
+        "effectonce.integrations.celery needs celery: pip install 'effectonce[celery]'"
+    ) from missing
 
 HEADER = "effectonce"
-COUNTED = "counted"  # its scope is a place, which requests that differ share: they may run side by side, so there is no latch
-LINKS = ("link", "link_error")  # what is sent after a task that succeeded, and after one that failed
+# its scope is a place, which requests that differ share: they may run side by side, so there is
+# no latch
+COUNTED = "counted"
+# what is sent after a task that succeeded, and after one that failed
+LINKS = ("link", "link_error")
 BASE_S, CAP_S = 1.0, 300.0  # between two tries of a task, where no delay is given
 MADE_UP = 4  # the version of the UUIDs that Celery makes
 _inside: ContextVar[tuple[str, Occurrences] | None] = ContextVar("effectonce_celery", default=None)
 
 
 def EffectOnce(guard: Guard, *, base: type[Task] = Task) -> type[Task]:
-    """A class for all tasks of an app, or for one: `Celery(task_cls=EffectOnce(guard))`, `@app.task(base=EffectOnce(guard))`.
+    """A class for all tasks of an app, or for one: `Celery(task_cls=EffectOnce(guard))`,
+    `@app.task(base=EffectOnce(guard))`.
 
-    Its tasks are acknowledged when they have ended, and delivered again if their process dies. What may go better is retried, as often as
-    the task's `max_retries` says; what is in doubt, or failed for good, is not.
+    Its tasks are acknowledged when they have ended, and delivered again if their process dies.
+    What may go better is retried, as often as the task's `max_retries` says; what is in doubt,
+    or failed for good, is not.
     """
 
     class _ProtectedTask(base):  # type: ignore[misc]
@@ -54,21 +63,34 @@ def EffectOnce(guard: Guard, *, base: type[Task] = Task) -> type[Task]:
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
             given = _given(self.request.headers)
             scope, sender = given.get("scope") or self.request.id, _inside.get()
-            if scope is None or (sender is not None and sender[0] == scope):  # called as a function, perhaps by itself
+            # called as a function, perhaps by itself
+            if scope is None or (sender is not None and sender[0] == scope):
                 return super().__call__(*args, **kwargs)
             token = _inside.set((scope, Occurrences()))
             try:
-                with guard.step(_kept(scope, given), Stable(self.name), tenant=_whose(given), latch=not given.get(COUNTED)):
+                with guard.step(
+                    _kept(scope, given),
+                    Stable(self.name),
+                    tenant=_whose(given),
+                    latch=not given.get(COUNTED),
+                ):
                     return super().__call__(*args, **kwargs)
             except EffectOnceError as error:
                 if not error.retriable:
                     raise
-                raise self.retry(exc=error, countdown=_delay_s(error, self.request.retries)) from error
+                raise self.retry(
+                    exc=error, countdown=_delay_s(error, self.request.retries)
+                ) from error
             finally:
                 _inside.reset(token)
 
         def apply_async(
-            self, args: Any = None, kwargs: Any = None, task_id: str | None = None, *rest: Any, **options: Any
+            self,
+            args: Any = None,
+            kwargs: Any = None,
+            task_id: str | None = None,
+            *rest: Any,
+            **options: Any,
         ) -> Any:
             with _addressed(self.name, task_id, args, kwargs, options):
                 return super().apply_async(args, kwargs, task_id, *rest, **options)
@@ -82,14 +104,19 @@ def EffectOnce(guard: Guard, *, base: type[Task] = Task) -> type[Task]:
 
 
 def _address_what_is_sent_by_name(app: Any) -> None:
-    """`app.send_task(...)`, and a signature of a task of another app, go past every task of this one."""
+    """`app.send_task(...)`, and a signature of a task of another app, go past every task of this
+    one.
+    """
     bare = app.send_task
     if getattr(bare, "__effectonce__", False):
         return
 
     @functools.wraps(bare)
-    def send_task(name: str, args: Any = None, kwargs: Any = None, *rest: Any, **options: Any) -> Any:
-        if options.get("task_type") is not None or rest:  # a task has its identity already; rest: everything by its position
+    def send_task(
+        name: str, args: Any = None, kwargs: Any = None, *rest: Any, **options: Any
+    ) -> Any:
+        # a task has its identity already; rest: everything by its position
+        if options.get("task_type") is not None or rest:
             return bare(name, args, kwargs, *rest, **options)
         with _addressed(name, options.get("task_id"), args, kwargs, options):
             return bare(name, args, kwargs, **options)
@@ -98,12 +125,15 @@ def _address_what_is_sent_by_name(app: Any) -> None:
     vars(app)["send_task"] = send_task
 
 
-def _addressed(task: str, task_id: str | None, args: Any, kwargs: Any, options: dict[str, Any]) -> _Sending:
+def _addressed(
+    task: str, task_id: str | None, args: Any, kwargs: Any, options: dict[str, Any]
+) -> _Sending:
     """Say in the headers of *options* who it is, and in those of what follows it."""
     headers, sending = options.pop("headers", None) or {}, _Sending()
     named = _named(task, task_id, args or (), kwargs or {}, sending, frozen="reply_to" in options)
     if _inside.get() is not None and not _is_own(task_id):
-        options |= {part: copy.deepcopy(options[part]) for part in LINKS if part in options}  # it may follow another as well
+        # it may follow another as well
+        options |= {part: copy.deepcopy(options[part]) for part in LINKS if part in options}
         _name_what_follows([options.get(part) for part in ("chain", "chord", *LINKS)], sending)
     if named and HEADER not in headers:
         headers = {**headers, HEADER: named}
@@ -117,12 +147,15 @@ def _given(headers: Any) -> Mapping[str, Any]:
     if isinstance(given, Mapping):
         return given
     raise ContractViolation(
-        f"the header {HEADER!r} is {given!r}: give headers={{{HEADER!r}: {{'scope': ...}}}}. Nothing was sent."
+        f"the header {HEADER!r} is {given!r}: give headers={{{HEADER!r}: {{'scope': ...}}}}."
+        " Nothing was sent."
     )
 
 
 def _kept(scope: str, given: Mapping[str, Any]) -> Stable:
-    """The id of a task and its place are the same whenever its message is delivered. What was given by hand should be."""
+    """The id of a task and its place are the same whenever its message is delivered. What was
+    given by hand should be.
+    """
     by_hand = given.get("scope") and not given.get(COUNTED)
     return Stable(flagged(scope, "the scope in the header") if by_hand else scope)
 
@@ -132,7 +165,9 @@ def _whose(given: Mapping[str, Any]) -> Stable | None:
 
 
 class _Sending:
-    """`with`: the places of what is sent. If it fails, the broker may still have it: sent again, it has the same ones."""
+    """`with`: the places of what is sent. If it fails, the broker may still have it: sent again,
+    it has the same ones.
+    """
 
     def __init__(self) -> None:
         self.places: list[tuple[Occurrences, str, bytes, int]] = []
@@ -140,16 +175,26 @@ class _Sending:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
         if error is not None:
             for places, task, asked, place in self.places:
                 places.give_back(task, asked, place)
 
 
 def _named(
-    task: str, task_id: str | None, args: Any, kwargs: Mapping[str, Any], sending: _Sending, *, frozen: bool
+    task: str,
+    task_id: str | None,
+    args: Any,
+    kwargs: Mapping[str, Any],
+    sending: _Sending,
+    *,
+    frozen: bool,
 ) -> dict[str, Any]:
-    """Who the new task is, as far as its id does not say it. *frozen*: Celery may have given it the id."""
+    """Who the new task is, as far as its id does not say it. *frozen*: Celery may have given it
+    the id.
+    """
     sender, boundary = _inside.get(), here.get()
     named: dict[str, Any] = {} if boundary is None else {"tenant": boundary.tenant}
     if sender is not None and (task_id is None or (frozen and _is_made_up(task_id))):
@@ -169,7 +214,9 @@ def _is_made_up(task_id: str) -> bool:
 
 
 def _is_own(task_id: str | None) -> bool:
-    """Is it that of the task itself, which is retried? Then its message says already who follows it."""
+    """Is it that of the task itself, which is retried? Then its message says already who follows
+    it.
+    """
     return bool(current_task) and task_id == current_task.request.id
 
 
@@ -182,11 +229,23 @@ def _name_what_follows(after: Any, sending: _Sending) -> None:
         given, options = after["kwargs"] or {}, after["options"]
         headers = options.get("headers") or {}
         _name_what_follows([options.get(part) for part in LINKS], sending)
-        parts = [given[part] for part in ("tasks", "header", "body") if part in given and after.get("subtask_type")]
+        parts = [
+            given[part]
+            for part in ("tasks", "header", "body")
+            if part in given and after.get("subtask_type")
+        ]
         if parts:  # of a group or a chain, and of a chord
             _name_what_follows(parts, sending)
-        elif HEADER not in headers:  # the body of a chord is with each task of its header, and is named once
-            named = _named(after["task"], options.get("task_id"), after["args"] or (), given, sending, frozen=True)
+        elif HEADER not in headers:
+            # the body of a chord is with each task of its header, and is named once
+            named = _named(
+                after["task"],
+                options.get("task_id"),
+                after["args"] or (),
+                given,
+                sending,
+                frozen=True,
+            )
             options["headers"] = {**headers, HEADER: named}
 
 

@@ -1,11 +1,15 @@
-"""CrewAI: `Agent(..., tools=protect([refund], guard, scope="ticket-17"))`, and the tools of a crew land once.
+"""CrewAI: `Agent(..., tools=protect([refund], guard, scope="ticket-17"))`, and the tools of a
+crew land once.
 
-CrewAI has no conversation. Each execution of a task begins with an empty history, also when a guardrail, the agent's retry limit or a new
-process executes it again; so *scope* names what is asked for once: a ticket, an order, a turn of a chat. Within an execution, what the
-model was shown are the messages that its last request went out with. Hooks of CrewAI tell them, and who calls.
+CrewAI has no conversation. Each execution of a task begins with an empty history, also when a
+guardrail, the agent's retry limit or a new process executes it again; so *scope* names what is
+asked for once: a ticket, an order, a turn of a chat. Within an execution, what the model was
+shown are the messages that its last request went out with. Hooks of CrewAI tell them, and who
+calls.
 
-Left alone, CrewAI runs a tool that raises up to six times, asks the model to try again, and may answer an equal call from a cache. Here a
-tool raises nothing: errors are a `ToolFailure` with what is known as data, and what is known is asked of the store alone.
+Left alone, CrewAI runs a tool that raises up to six times, asks the model to try again, and may
+answer an equal call from a cache. Here a tool raises nothing: errors are a `ToolFailure` with
+what is known as data, and what is known is asked of the store alone.
 """
 
 from __future__ import annotations
@@ -36,7 +40,9 @@ try:
     from crewai.utilities.string_utils import sanitize_tool_name
     from pydantic import ValidationError
 except ImportError as missing:
-    raise ImportError("effectonce.integrations.crewai needs CrewAI: pip install 'effectonce[crewai]'") from missing
+    raise ImportError(
+        "effectonce.integrations.crewai needs CrewAI: pip install 'effectonce[crewai]'"
+    ) from missing
 
 from effectonce._core.keys import Stable
 from effectonce._runtime.step import Delivered
@@ -58,7 +64,9 @@ from effectonce.integrations._agent_tools import (
 )
 
 Of = Callable[[ToolCallHookContext], str | Stable]
-_calling: ContextVar[ToolCallHookContext | None] = ContextVar("effectonce_crewai_calling", default=None)
+_calling: ContextVar[ToolCallHookContext | None] = ContextVar(
+    "effectonce_crewai_calling", default=None
+)
 _shown = Shown()
 
 
@@ -73,8 +81,9 @@ def protect(
 ) -> list[BaseTool]:
     """The same tools to the model, which land once: for agents and for tasks.
 
-    *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for all others. Tools that this guard protects
-    already (`@tool` above `@guard.tool`) need none. *scope* and *tenant* may be functions of the call, which knows its agent, task and crew.
+    *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for
+    all others. Tools that this guard protects already (`@tool` above `@guard.tool`) need none.
+    *scope* and *tenant* may be functions of the call, which knows its agent, task and crew.
     """
     for hook, known, register in (
         (_asks, get_before_llm_call_hooks, register_before_llm_call_hook),
@@ -88,7 +97,9 @@ def protect(
 
 
 class _CrewTools:
-    def __init__(self, box: AgentTools, scope: str | Stable | Of, tenant: str | Stable | Of | None) -> None:
+    def __init__(
+        self, box: AgentTools, scope: str | Stable | Of, tenant: str | Stable | Of | None
+    ) -> None:
         self._box, self._scope, self._tenant = box, scope, tenant
 
     def around(self, tool: BaseTool) -> BaseTool:
@@ -102,7 +113,8 @@ class _CrewTools:
                 return self._run(tool, guarded, _named(tool, args, kwargs))
             except EffectOnceError as error:
                 return _failure(error_text(error), error)
-            except Exception as error:  # noqa: BLE001  # the tool's own, and definite: raised, CrewAI would run the tool again
+            except Exception as error:  # noqa: BLE001
+                # the tool's own, and definite: raised, CrewAI would run the tool again
                 return _failure(json.dumps({**FAILED, "message": str(error)}))
 
         async def arun(*args: Any, **kwargs: Any) -> Any:
@@ -114,7 +126,11 @@ class _CrewTools:
                 return _failure(json.dumps({**FAILED, "message": str(error)}))
 
         def as_text(result: Any) -> str:
-            return str(result) if isinstance(result, CallAgain) else str(tool.format_output_for_agent(result))
+            return (
+                str(result)
+                if isinstance(result, CallAgain)
+                else str(tool.format_output_for_agent(result))
+            )
 
         protected = tool.model_copy(update={"cache_function": _never})
         vars(protected).update(_run=run, _arun=arun, format_output_for_agent=as_text)
@@ -122,9 +138,12 @@ class _CrewTools:
             vars(protected).update(func=run)
         return protected
 
-    def _run(self, tool: BaseTool, guarded: GuardedTool | None, arguments: Mapping[str, Any]) -> Any:
+    def _run(
+        self, tool: BaseTool, guarded: GuardedTool | None, arguments: Mapping[str, Any]
+    ) -> Any:
         def proceed() -> Any:
-            result = tool._run(**arguments)  # noqa: SLF001  # that is where a tool of CrewAI is written
+            # that is where a tool of CrewAI is written
+            result = tool._run(**arguments)  # noqa: SLF001
             return asyncio.run(result) if asyncio.iscoroutine(result) else result  # as CrewAI does
 
         call = self._call(tool, arguments)
@@ -134,7 +153,9 @@ class _CrewTools:
         answer = self._box.run(call, ToolRun(proceed, lambda result: _plain(tool, result)))
         return answer.own if answer.fresh else CallAgain(text_of(answer.recorded))
 
-    async def _arun(self, tool: BaseTool, guarded: GuardedTool | None, arguments: Mapping[str, Any]) -> Any:
+    async def _arun(
+        self, tool: BaseTool, guarded: GuardedTool | None, arguments: Mapping[str, Any]
+    ) -> Any:
         call = self._call(tool, arguments)
         if guarded is not None:
             async with await self._box.awithin(guarded, call):
@@ -156,7 +177,9 @@ class _CrewTools:
 
 
 def _sending_once(tool: BaseTool) -> BaseTool:
-    """A tool of an MCP server is sent up to three times by CrewAI, and its error may become a text: here it is sent once, and judged."""
+    """A tool of an MCP server is sent up to three times by CrewAI, and its error may become a
+    text: here it is sent once, and judged.
+    """
     if isinstance(tool, MCPNativeTool):
         connect = tool._client_factory  # noqa: SLF001  # nothing public says how often
 
@@ -179,7 +202,8 @@ def _of(what: str | Stable | Of, calling: ToolCallHookContext | None) -> str | S
         return what
     if calling is None:
         raise ContractViolation(
-            "no agent calls this tool, so it is not known what for. Nothing was sent. Run it in an agent, or with a text for its scope."
+            "no agent calls this tool, so it is not known what for. Nothing was sent. Run it in an"
+            " agent, or with a text for its scope."
         )
     return what(calling)
 
@@ -189,7 +213,9 @@ def _named(tool: BaseTool, args: Sequence[Any], kwargs: Mapping[str, Any]) -> di
 
 
 def _fitted(tool: BaseTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """As the tool's schema reads them, with its defaults: what a model writes as "100" and as 100 may be one."""
+    """As the tool's schema reads them, with its defaults: what a model writes as "100" and as
+    100 may be one.
+    """
     if not tool.args_schema.model_fields:
         return dict(arguments)
     try:
@@ -199,14 +225,18 @@ def _fitted(tool: BaseTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(tool: BaseTool, result: Any) -> str:
-    """A result as it is recorded: as the model sees it. A failure that the tool reports tells nothing about what was done."""
+    """A result as it is recorded: as the model sees it. A failure that the tool reports tells
+    nothing about what was done.
+    """
     if isinstance(result, ToolFailure):
         raise ReportedError(result, f"the tool reports a failure: {result.message[:200]}", ran=True)
     return str(tool.format_output_for_agent(result))
 
 
 def _failure(text: str, error: EffectOnceError | None = None) -> ToolFailure:
-    return ToolFailure(message=text, retryable=error is not None and error.retriable, details=json.loads(text))
+    return ToolFailure(
+        message=text, retryable=error is not None and error.retriable, details=json.loads(text)
+    )
 
 
 def _never(_args: Any = None, _result: Any = None) -> bool:
@@ -232,20 +262,28 @@ def _ends(context: ToolCallHookContext) -> None:
 
 
 def _messages(calling: ToolCallHookContext | None) -> Sequence[Any]:
-    """With a plan, each of its steps has a history of its own, which is not passed on: then nothing was shown."""
+    """With a plan, each of its steps has a history of its own, which is not passed on: then
+    nothing was shown.
+    """
     if calling is None or getattr(calling.agent, "planning_enabled", False):
         return ()
     return _shown.to(calling.tool) or ()
 
 
 def delivered(messages: Iterable[Any]) -> Iterator[Delivered]:
-    """The successful results in a history. Ids of calls are looked up in the message before them, because they may come again later."""
+    """The successful results in a history. Ids of calls are looked up in the message before
+    them, because they may come again later.
+    """
     asked: dict[str, Mapping[str, Any]] = {}
     for message in messages:
         content = message.get("content")
         for call in message.get("tool_calls") or ():
             asked[call["id"]] = call["function"]
-        if message.get("role") == "tool" and message.get("tool_call_id") in asked and _succeeded(content):
+        if (
+            message.get("role") == "tool"
+            and message.get("tool_call_id") in asked
+            and _succeeded(content)
+        ):
             call = asked[message["tool_call_id"]]
             yield from _delivered(call["name"], call["arguments"])
         elif message.get("role") == "assistant" and isinstance(content, str):
@@ -275,7 +313,9 @@ def _delivered(tool: str, arguments: Any) -> Iterator[Delivered]:
 
 
 def _succeeded(result: Any) -> bool:
-    """CrewAI tells failures as text. Whatever may be one counts as one: then the call is taken for the same again, which is the safe side."""
+    """CrewAI tells failures as text. Whatever may be one counts as one: then the call is taken
+    for the same again, which is the safe side.
+    """
     text = str(result).strip()
     if text.startswith(NOT_DONE) or (text.startswith("Tool '") and "usage limit" in text):
         return False
@@ -293,6 +333,11 @@ NOT_DONE = (
     "Tool not found",
     *(
         I18N_DEFAULT.errors(name).partition("{")[0].strip()
-        for name in ("task_repeated_usage", "tool_usage_error", "tool_arguments_error", "tool_usage_exception")
+        for name in (
+            "task_repeated_usage",
+            "tool_usage_error",
+            "tool_arguments_error",
+            "tool_usage_exception",
+        )
     ),
 )

@@ -5,10 +5,11 @@
     @once.step()          # as @DBOS.step()
     @once.workflow()      # as @DBOS.workflow()
 
-Theory of operation. A DBOS step is checkpointed after it ran, so a crash in between runs it again: then it must have the same place. The
-scope is the workflow id; a fork has another one, and is traced back to the workflow that it was forked from, as a child is to its parent.
-The place in it is counted by what is asked for, see `_places.py`: step ids move when code before them changes, and a step that is called
-again after a failure has a new one.
+Theory of operation. A DBOS step is checkpointed after it ran, so a crash in between runs it
+again: then it must have the same place. The scope is the workflow id; a fork has another one,
+and is traced back to the workflow that it was forked from, as a child is to its parent. The
+place in it is counted by what is asked for, see `_places.py`: step ids move when code before
+them changes, and a step that is called again after a failure has a new one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from effectonce.integrations._occurrence import Occurrences, asked_for, retriabl
 try:
     from dbos import DBOS, WorkflowStatus
 except ImportError as missing:
-    raise ImportError("effectonce.integrations.dbos needs dbos: pip install 'effectonce[dbos]'") from missing
+    raise ImportError(
+        "effectonce.integrations.dbos needs dbos: pip install 'effectonce[dbos]'"
+    ) from missing
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -48,12 +51,16 @@ class EffectOnce:
         return decorate
 
     def step(self, **options: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
-        """A step whose guarded tools have one effect. With `retries_allowed`, what cannot go better is not retried."""
+        """A step whose guarded tools have one effect. With `retries_allowed`, what cannot go
+        better is not retried.
+        """
         options.setdefault("should_retry", retriable)
 
         def decorate(function: Callable[P, R]) -> Callable[P, R]:
             if is_async(function):
-                return cast("Callable[P, R]", _aplaced(DBOS.step(**options)(self._aentering(function))))
+                return cast(
+                    "Callable[P, R]", _aplaced(DBOS.step(**options)(self._aentering(function)))
+                )
             return cast("Callable[P, R]", _placed(DBOS.step(**options)(self._entering(function))))
 
         return decorate
@@ -88,11 +95,14 @@ class EffectOnce:
 
 
 def _nearer(status: WorkflowStatus | None, workflow_id: str, scope: str) -> tuple[str, str]:
-    """One step back to where it began: which workflow to ask next, and what is known of the scope. If there is none, that is the scope."""
+    """One step back to where it began: which workflow to ask next, and what is known of the
+    scope. If there is none, that is the scope.
+    """
     if status is not None and status.forked_from is not None:
         return status.forked_from, scope
     parent = None if status is None else status.parent_workflow_id
-    if parent is not None and workflow_id.startswith(f"{parent}-"):  # as DBOS names a child: its parent, and the place in it
+    # as DBOS names a child: its parent, and the place in it
+    if parent is not None and workflow_id.startswith(f"{parent}-"):
         return parent, workflow_id.removeprefix(parent) + scope
     return "", workflow_id + scope
 
@@ -140,15 +150,20 @@ def _aplaced(step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Place:
-    """`with`: everything called inside is at this place. A step that is called in a step is part of it."""
+    """`with`: everything called inside is at this place. A step that is called in a step is part
+    of it.
+    """
 
-    def __init__(self, step: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self, step: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         self._name, self._asked = step.__qualname__, asked_for(args, kwargs)
         self._places = None if DBOS.step_id is not None else _places.get()
         if self._places is None and DBOS.workflow_id is not None and DBOS.step_id is None:
             raise ContractViolation(
-                f"{self._name} was called in a workflow that does not count its places. Nothing was sent. "
-                f"Declare the workflow with EffectOnce(guard).workflow() instead of DBOS.workflow()."
+                f"{self._name} was called in a workflow that does not count its places. Nothing was"
+                " sent. Declare the workflow with EffectOnce(guard).workflow() instead of"
+                " DBOS.workflow()."
             )
 
     def __enter__(self) -> None:
@@ -156,7 +171,9 @@ class _Place:
             self._place = self._places.take(self._name, self._asked)
             self._token = _at.set(f"{self._name}#{self._place}")
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
         if self._places is None:
             return
         _at.reset(self._token)

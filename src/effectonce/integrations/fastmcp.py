@@ -1,10 +1,12 @@
-"""For a server that is made with FastMCP: every call of a tool lands once, however often it is repeated.
+"""For a server that is made with FastMCP: every call of a tool lands once, however often it is
+repeated.
 
     mcp = FastMCP("bank")
     mcp.add_middleware(EffectOnce(guard, contracts={"refund": {"kind": "irreversible"}, "balance": {"kind": "read"}}))
 
-A tool without a contract is a write that is sent once. Other middleware may stand on either side: one that tries again, or makes a result of
-an error, gets the result of the one run of the tool, and that is what is judged.
+A tool without a contract is a write that is sent once. Other middleware may stand on either
+side: one that tries again, or makes a result of an error, gets the result of the one run of the
+tool, and that is what is judged.
 """
 
 from __future__ import annotations
@@ -30,38 +32,55 @@ def EffectOnce(
 ) -> Middleware:
     """A middleware that makes the calls of a server's tools effects of *guard*.
 
-    *contracts* are what a contract file has under `tools`, *defaults* what holds for all. *name* keeps apart two servers that share a
-    guard. *tenant* says whose call it is, from the middleware's context, and "" that all are one. Without it, that is whom the access
-    token stands for; over HTTP without a token, all that the request carries and that may be a credential; then its session. A call over
-    HTTP that has none of these is refused.
+    *contracts* are what a contract file has under `tools`, *defaults* what holds for all. *name*
+    keeps apart two servers that share a guard. *tenant* says whose call it is, from the
+    middleware's context, and "" that all are one. Without it, that is whom the access token
+    stands for; over HTTP without a token, all that the request carries and that may be a
+    credential; then its session. A call over HTTP that has none of these is refused.
     """
     try:
-        from fastmcp.server.dependencies import get_access_token  # noqa: PLC0415  # only a server of FastMCP needs it
+        # only a server of FastMCP needs it
+        from fastmcp.server.dependencies import get_access_token  # noqa: PLC0415
         from fastmcp.server.middleware import Middleware  # noqa: PLC0415
         from fastmcp.tools.base import ToolResult  # noqa: PLC0415
         from mcp_types import CallToolResult  # noqa: PLC0415
     except ImportError as error:
-        raise ImportError(f"{error}. Install FastMCP, version 4 or later: pip install 'effectonce[fastmcp]'") from None
+        raise ImportError(
+            f"{error}. Install FastMCP, version 4 or later: pip install 'effectonce[fastmcp]'"
+        ) from None
     hosted = Hosted(guard, name, contracts or {}, defaults or {})
 
     class _ToolMiddleware(Middleware):
         async def on_call_tool(self, context: Any, call_next: Any) -> Any:
             async def whose() -> str:
-                return tenant(context) if tenant is not None else await hosted.caller(get_access_token(), _request(context))
+                return (
+                    tenant(context)
+                    if tenant is not None
+                    else await hosted.caller(get_access_token(), _request(context))
+                )
 
             params = context.message
             meta = params.meta if params.meta is not None else _meta(context.fastmcp_context)
             one = _one_run(context.fastmcp_context)
             try:
                 own, answer = await hosted.call(
-                    params.name, params.arguments, meta, whose, lambda: one.aask(lambda: call_next(context)), _wire
+                    params.name,
+                    params.arguments,
+                    meta,
+                    whose,
+                    lambda: one.aask(lambda: call_next(context)),
+                    _wire,
                 )
             except Exception as error:  # the tool's own, and definite
                 instead = one.instead_of(error)
                 if instead is None:
                     raise
                 return instead
-            return own if answer is None else ToolResult.from_mcp_result(CallToolResult.model_validate(answer))
+            return (
+                own
+                if answer is None
+                else ToolResult.from_mcp_result(CallToolResult.model_validate(answer))
+            )
 
     return _ToolMiddleware()
 
@@ -70,7 +89,9 @@ def _one_run(context: Any) -> SingleRun:
     """Of the tool: the server calls itself for it, when all middleware has had its say."""
     if context is None:
         return SingleRun()
-    stand_around(context.fastmcp, "call_tool", where=lambda given: given.get("run_middleware") is False)
+    stand_around(
+        context.fastmcp, "call_tool", where=lambda given: given.get("run_middleware") is False
+    )
     return SingleRun(context.fastmcp)
 
 
@@ -90,7 +111,10 @@ def _wire(result: Any) -> Wire:
     if hasattr(result, "input_required"):
         return {"resultType": "input_required"}
     made: Wire = {
-        "content": [part.model_dump(by_alias=True, mode="json", exclude_none=True) for part in result.content],
+        "content": [
+            part.model_dump(by_alias=True, mode="json", exclude_none=True)
+            for part in result.content
+        ],
         "isError": result.is_error,
     }
     if result.structured_content is not None:

@@ -1,11 +1,13 @@
-"""Google's Agent Development Kit: `App(..., plugins=[EffectOnce(guard)])`, and the tools of its agents land once.
+"""Google's Agent Development Kit: `App(..., plugins=[EffectOnce(guard)])`, and the tools of its
+agents land once.
 
-The conversation is the session, and what the model was shown are the events of the session that its agent can see. Ids of calls and of
-invocations are not looked at: the kit makes them up where the model gives none, and a model may give the same one twice.
+The conversation is the session, and what the model was shown are the events of the session that
+its agent can see. Ids of calls and of invocations are not looked at: the kit makes them up where
+the model gives none, and a model may give the same one twice.
 
-The kit has callbacks before and after a tool, and none around it. So the plugin waits for the first call of a tool, and from then on stands
-around its `run_async`: below all callbacks and confirmations, which are run as before. In a runner without the plugin, the tool is
-what it was.
+The kit has callbacks before and after a tool, and none around it. So the plugin waits for the
+first call of a tool, and from then on stands around its `run_async`: below all callbacks and
+confirmations, which are run as before. In a runner without the plugin, the tool is what it was.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ try:
     from google.genai import types
     from pydantic_core import to_jsonable_python
 except ImportError as missing:
-    raise ImportError("effectonce.integrations.google_adk needs the kit: pip install 'effectonce[google-adk]'") from missing
+    raise ImportError(
+        "effectonce.integrations.google_adk needs the kit: pip install 'effectonce[google-adk]'"
+    ) from missing
 
 from effectonce._core.keys import Stable
 from effectonce._runtime.step import Delivered
@@ -44,7 +48,8 @@ from effectonce.integrations._agent_tools import (
 Of = Callable[[ToolContext], str | Stable]
 Run = Callable[..., Any]
 
-# Tools of the kit that steer it and have no effect outside; an agent that is a tool has tools of its own, which are protected.
+# Tools of the kit that steer it and have no effect outside; an agent that is a tool has tools of
+# its own, which are protected.
 STEERING = frozenset(
     f"google.adk.{name}"
     for name in (
@@ -75,8 +80,9 @@ _outer: ContextVar[str | Stable | None] = ContextVar("effectonce_google_adk_oute
 class EffectOnce(BasePlugin):
     """Every call of a tool lands once: for `App(..., plugins=[...])`.
 
-    *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for all others. Tools that this guard protects
-    already need none. *scope* and *tenant* are functions of the tool's context: by default the session, and the guard's own.
+    *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for
+    all others. Tools that this guard protects already need none. *scope* and *tenant* are
+    functions of the tool's context: by default the session, and the guard's own.
     """
 
     def __init__(
@@ -93,12 +99,17 @@ class EffectOnce(BasePlugin):
         self._box = AgentTools(guard, contracts, default)
         self._scope, self._tenant = _session if scope is None else scope, tenant
 
-    async def before_tool_callback(self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext) -> None:
-        """Stand around the tool from now on. Who has the plugin is asked in each call, so that the tool is as it was for others."""
+    async def before_tool_callback(
+        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext
+    ) -> None:
+        """Stand around the tool from now on. Who has the plugin is asked in each call, so that
+        the tool is as it was for others.
+        """
         around = getattr(tool.run_async, "__effectonce__", None)
         if around is tool:
             return
-        bare = tool.run_async if around is None else MethodType(type(tool).run_async, tool)  # it is a copy of one that ran
+        # it is a copy of one that ran
+        bare = tool.run_async if around is None else MethodType(type(tool).run_async, tool)
 
         async def run_async(*, args: dict[str, Any], tool_context: ToolContext) -> Any:
             run = functools.partial(bare, args=args, tool_context=tool_context)
@@ -109,7 +120,9 @@ class EffectOnce(BasePlugin):
         run_async.__effectonce__ = tool  # type: ignore[attr-defined]
         vars(tool)["run_async"] = run_async
 
-    async def _around(self, tool: BaseTool, args: Mapping[str, Any], context: ToolContext, run: Run) -> Any:
+    async def _around(
+        self, tool: BaseTool, args: Mapping[str, Any], context: ToolContext, run: Run
+    ) -> Any:
         if _home(tool) in STEERING:
             return await self._steering(context, run)
         guarded = self._box.mine(getattr(tool, "func", None))
@@ -121,17 +134,22 @@ class EffectOnce(BasePlugin):
                 async with await self._box.awithin(guarded, call):
                     return await run()
             before = dict(context.actions.state_delta)
-            answer = await self._box.arun(call, ToolRun(run, functools.partial(_plain, tool, context, before)))
+            answer = await self._box.arun(
+                call, ToolRun(run, functools.partial(_plain, tool, context, before))
+            )
             return answer.own if answer.fresh else _again(answer, context)
         except ReportedError as error:
             return error.result
         except EffectOnceError as error:
-            if context.node is not None:  # the tool is a node of a workflow: there is no model to read it
+            # the tool is a node of a workflow: there is no model to read it
+            if context.node is not None:
                 raise
             return error.as_model_error()
 
     async def _steering(self, context: ToolContext, run: Run) -> Any:
-        """An agent that is a tool gets a session that is never found again: its effects belong to the one that called it."""
+        """An agent that is a tool gets a session that is never found again: its effects belong
+        to the one that called it.
+        """
         outer = _outer.set(self._where(context))
         try:
             return await run()
@@ -160,7 +178,9 @@ def _home(tool: BaseTool) -> str:
 def _session(context: ToolContext) -> Stable:
     """The session service keeps the session under these."""
     session = context.session
-    return Stable("/".join(quote(part, safe="") for part in (session.app_name, session.user_id, session.id)))
+    return Stable(
+        "/".join(quote(part, safe="") for part in (session.app_name, session.user_id, session.id))
+    )
 
 
 def _schema(tool: BaseTool) -> Mapping[str, Any]:
@@ -169,35 +189,53 @@ def _schema(tool: BaseTool) -> Mapping[str, Any]:
         return {}
     if declared.parameters_json_schema is not None:
         return dict(declared.parameters_json_schema)
-    return {} if declared.parameters is None else dict(declared.parameters.model_dump(mode="json", exclude_unset=True))
+    return (
+        {}
+        if declared.parameters is None
+        else dict(declared.parameters.model_dump(mode="json", exclude_unset=True))
+    )
 
 
 # ---------------------------------------------------------------- what the model was shown
 
 
 def _seen(context: ToolContext) -> Iterator[Event]:
-    """The events that the agent can see: of its own branch and the ones above, and not those that were rewound."""
+    """The events that the agent can see: of its own branch and the ones above, and not those
+    that were rewound.
+    """
     invocation = context.get_invocation_context()
     kept: list[Event] = []
     for event in invocation.session.events:
         to = event.actions.rewind_before_invocation_id
         if to is not None:
-            first = next((at for at, each in enumerate(kept) if each.invocation_id == to), len(kept))
+            first = next(
+                (at for at, each in enumerate(kept) if each.invocation_id == to), len(kept)
+            )
             del kept[first:]
         kept.append(event)
     here, isolated = invocation.branch, getattr(invocation, "isolation_scope", None)
     for event in kept:
-        above = not here or not event.branch or here == event.branch or here.startswith(f"{event.branch}.")
+        above = (
+            not here
+            or not event.branch
+            or here == event.branch
+            or here.startswith(f"{event.branch}.")
+        )
         if above and getattr(event, "isolation_scope", None) == isolated:
             yield event
 
 
 def delivered(events: Iterable[Event]) -> Iterator[Delivered]:
-    """The successful results in a history. Ids of calls are looked up in the events before, because they may come again later."""
+    """The successful results in a history. Ids of calls are looked up in the events before,
+    because they may come again later.
+    """
     asked: dict[str | None, types.FunctionCall] = {}
     for event in events:
         asked |= {call.id: call for call in event.get_function_calls()}
-        waiting = {*event.actions.requested_auth_configs, *event.actions.requested_tool_confirmations}
+        waiting = {
+            *event.actions.requested_auth_configs,
+            *event.actions.requested_tool_confirmations,
+        }
         for result in event.get_function_responses():
             call = asked.get(result.id)
             if call is not None and result.id not in waiting and not _failed(result.response):
@@ -205,24 +243,39 @@ def delivered(events: Iterable[Event]) -> Iterator[Delivered]:
 
 
 def _failed(response: Any) -> bool:
-    return isinstance(response, Mapping) and bool(response.get("error") or response.get("isError") or is_error(response))
+    return isinstance(response, Mapping) and bool(
+        response.get("error") or response.get("isError") or is_error(response)
+    )
 
 
 # ---------------------------------------------------------------- results, in both directions
 
 
 def _plain(tool: BaseTool, context: ToolContext, before: Mapping[str, Any], result: Any) -> Any:
-    """A result as it is recorded, with what the tool did to its agent. An error reported as a result is raised again, to be judged."""
+    """A result as it is recorded, with what the tool did to its agent. An error reported as a
+    result is raised again, to be judged.
+    """
     actions = context.actions
     if actions.requested_auth_configs or actions.requested_tool_confirmations:
         raise ReportedError(result, "the tool asks a person first", ran=False)
     if _failed(result):
         error = str(result.get("error"))
-        refused = error.startswith(f"Invoking `{tool.name}()` failed") or error == "This tool call is rejected."
+        refused = (
+            error.startswith(f"Invoking `{tool.name}()` failed")
+            or error == "This tool call is rejected."
+        )
         raise ReportedError(result, f"the tool reports an error: {error[:200]}", ran=not refused)
-    state = {name: value for name, value in actions.state_delta.items() if name not in before or before[name] != value}
+    state = {
+        name: value
+        for name, value in actions.state_delta.items()
+        if name not in before or before[name] != value
+    }
     kept = {name: getattr(actions, name) for name in KEPT if getattr(actions, name)}
-    return {"result": _written(result), "state": to_jsonable_python(state, fallback=str), "actions": kept}
+    return {
+        "result": _written(result),
+        "state": to_jsonable_python(state, fallback=str),
+        "actions": kept,
+    }
 
 
 def _written(value: Any) -> Any:
@@ -238,16 +291,26 @@ def _written(value: Any) -> Any:
 
 def _read(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return types.Part.model_validate(value[PART]) if PART in value else {name: _read(each) for name, each in value.items()}
+        return (
+            types.Part.model_validate(value[PART])
+            if PART in value
+            else {name: _read(each) for name, each in value.items()}
+        )
     return [_read(each) for each in value] if isinstance(value, list) else value
 
 
 def _again(answer: ToolAnswer, context: ToolContext) -> Any:
-    """The same result, and the same done to the agent. What a person settled is returned as that person gave it."""
+    """The same result, and the same done to the agent. What a person settled is returned as that
+    person gave it.
+    """
     recorded = answer.recorded
     if not isinstance(recorded, Mapping) or recorded.keys() != {"result", "state", "actions"}:
         return recorded
     context.state.update(recorded["state"])
     for name, value in recorded["actions"].items():
-        setattr(context.actions, name, {**getattr(context.actions, name), **value} if isinstance(value, Mapping) else value)
+        setattr(
+            context.actions,
+            name,
+            {**getattr(context.actions, name), **value} if isinstance(value, Mapping) else value,
+        )
     return _read(recorded["result"])

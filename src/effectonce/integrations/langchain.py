@@ -4,9 +4,11 @@
     graph.add_node("tools", tool_node(tools, guard))
     graph.add_node("pay", once_node(guard, pay), retry_policy=retry_policy())
 
-The conversation is the thread, and what the model was shown are the messages of the state. Ids of calls, tasks, checkpoints and runs are not
-looked at: after a crash, with the default durability, each of them may be new for the same call. A result that is known already goes out
-under the id of the call that asks now. Interrupts and the other ways in which a graph steers itself pass through untouched.
+The conversation is the thread, and what the model was shown are the messages of the state. Ids
+of calls, tasks, checkpoints and runs are not looked at: after a crash, with the default
+durability, each of them may be new for the same call. A result that is known already goes out
+under the id of the call that asks now. Interrupts and the other ways in which a graph steers
+itself pass through untouched.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ try:
     from langgraph.types import Command, RetryPolicy
     from pydantic import BaseModel, ValidationError
 except ImportError as missing:
-    raise ImportError("effectonce.integrations.langchain needs LangChain: pip install 'effectonce[langchain]'") from missing
+    raise ImportError(
+        "effectonce.integrations.langchain needs LangChain: pip install 'effectonce[langchain]'"
+    ) from missing
 
 from effectonce._core.classification.classify import Rules
 from effectonce._core.decisions import GOES_ON
@@ -63,10 +67,12 @@ _serde = JsonPlusSerializer()
 
 
 class EffectOnce(AgentMiddleware[Any, Any, Any]):
-    """Every call of a tool lands once: for `create_agent(..., middleware=[...])`, and for `ToolNode`.
+    """Every call of a tool lands once: for `create_agent(..., middleware=[...])`, and for
+    `ToolNode`.
 
-    *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for all others. Tools that this guard protects
-    already need none. *scope* and *tenant* are functions of a request: by default the thread, and the guard's own.
+    *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for
+    all others. Tools that this guard protects already need none. *scope* and *tenant* are
+    functions of a request: by default the thread, and the guard's own.
     """
 
     def __init__(
@@ -83,7 +89,9 @@ class EffectOnce(AgentMiddleware[Any, Any, Any]):
         self._scope, self._tenant = _thread if scope is None else scope, tenant
         self._messages_key = "messages"
 
-    def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Any:
+    def wrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]
+    ) -> Any:
         guarded = self._guarded(request)
         if guarded is None and self._box.passes(request.tool_call["name"]):
             return handler(request)
@@ -95,14 +103,21 @@ class EffectOnce(AgentMiddleware[Any, Any, Any]):
                     return handler(_followed(request, judged))
             one = SingleRun()
             followed = _followed(request, one)
-            leg = ToolRun(lambda: handler(followed), functools.partial(_plain, followed), (GraphBubbleUp,), one)
+            leg = ToolRun(
+                lambda: handler(followed),
+                functools.partial(_plain, followed),
+                (GraphBubbleUp,),
+                one,
+            )
             return _shown(self._box.run(call, leg), request)
         except ReportedError as error:
             return error.result
         except EffectOnceError as error:
             return _as_tool_message(error, request)
 
-    async def awrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Any:
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]
+    ) -> Any:
         guarded = self._guarded(request)
         if guarded is None and self._box.passes(request.tool_call["name"]):
             return await handler(request)
@@ -114,7 +129,12 @@ class EffectOnce(AgentMiddleware[Any, Any, Any]):
                     return await handler(_followed(request, judged))
             one = SingleRun()
             followed = _followed(request, one)
-            leg = ToolRun(lambda: handler(followed), functools.partial(_plain, followed), (GraphBubbleUp,), one)
+            leg = ToolRun(
+                lambda: handler(followed),
+                functools.partial(_plain, followed),
+                (GraphBubbleUp,),
+                one,
+            )
             return _shown(await self._box.arun(call, leg), request)
         except ReportedError as error:
             return error.result
@@ -147,20 +167,28 @@ def tool_node(
     tenant: Of | None = None,
     **options: Any,
 ) -> ToolNode:
-    """A `ToolNode` whose tools land once: for graphs that are built by hand. *options* are its own."""
+    """A `ToolNode` whose tools land once: for graphs that are built by hand. *options* are its
+    own.
+    """
     once = EffectOnce(guard, contracts=contracts, default=default, scope=scope, tenant=tenant)
-    once._messages_key = options.get("messages_key", "messages")  # noqa: SLF001  # only a graph that is built by hand has another
-    return ToolNode(tools, wrap_tool_call=once.wrap_tool_call, awrap_tool_call=once.awrap_tool_call, **options)
+    # only a graph that is built by hand has another
+    once._messages_key = options.get("messages_key", "messages")  # noqa: SLF001
+    return ToolNode(
+        tools, wrap_tool_call=once.wrap_tool_call, awrap_tool_call=once.awrap_tool_call, **options
+    )
 
 
 def once_node(
     guard: Guard, function: Callable[..., Any], *, step: str | Callable[[Any], str] | None = None
 ) -> Callable[..., Any]:
-    """A node in which guarded tools can be called: the thread is their scope, and the node with its place in the graph is their step.
+    """A node in which guarded tools can be called: the thread is their scope, and the node with
+    its place in the graph is their step.
 
-    Run again by a retry, or resumed after a crash, it is the same step. The next visit of the node in the same thread is another one, and
-    so is each of several `Send`. *step* names the step instead, for every visit or, if it is a function, by the state that the node is
-    given: then each of its calls is done once in a thread under this name, also if the graph is run again from an older checkpoint.
+    Run again by a retry, or resumed after a crash, it is the same step. The next visit of the
+    node in the same thread is another one, and so is each of several `Send`. *step* names the
+    step instead, for every visit or, if it is a function, by the state that the node is given:
+    then each of its calls is done once in a thread under this name, also if the graph is run
+    again from an older checkpoint.
     """
 
     def place(state: Any) -> Step:
@@ -168,7 +196,9 @@ def once_node(
         thread = config.get("configurable", {}).get("thread_id")
         if thread is None:
             raise ContractViolation(NO_THREAD)
-        where = step(state) if callable(step) else step or Stable(_visit(config.get("metadata", {})))
+        where = (
+            step(state) if callable(step) else step or Stable(_visit(config.get("metadata", {})))
+        )
         return guard.step(_kept(thread), where)
 
     @functools.wraps(function)
@@ -185,12 +215,15 @@ def once_node(
 
 
 def _visit(metadata: Mapping[str, Any]) -> str:
-    """This visit of a node. LangGraph counts the steps of a subgraph anew each time that it is entered, so there it is not known."""
+    """This visit of a node. LangGraph counts the steps of a subgraph anew each time that it is
+    entered, so there it is not known.
+    """
     node = metadata["langgraph_node"]
     if "|" in metadata["langgraph_checkpoint_ns"]:
         raise ContractViolation(
-            f"{node} is a node of a subgraph, where LangGraph counts from 1 on every visit: a new request would look like a retry. "
-            f"Nothing was sent. Name the step: once_node(guard, {node}, step=lambda state: ...)."
+            f"{node} is a node of a subgraph, where LangGraph counts from 1 on every visit: a new"
+            " request would look like a retry. Nothing was sent. Name the step: once_node(guard,"
+            f" {node}, step=lambda state: ...)."
         )
     how, *index = metadata["langgraph_path"]
     sent = "".join(f"/{part}" for part in index) if how == PUSH else ""
@@ -198,12 +231,18 @@ def _visit(metadata: Mapping[str, Any]) -> str:
 
 
 def retry_policy(
-    retry: Retry | None = None, *, kind: str | Kind = "write", rules: Rules = (), one_request: bool = False
+    retry: Retry | None = None,
+    *,
+    kind: str | Kind = "write",
+    rules: Rules = (),
+    one_request: bool = False,
 ) -> RetryPolicy:
-    """LangGraph's `RetryPolicy` with our judgement: what is tried again is what is safe to try again.
+    """LangGraph's `RetryPolicy` with our judgement: what is tried again is what is safe to try
+    again.
 
-    The default is for a node whose effects are guarded: our own errors say themselves whether to repeat a call. The delays are LangGraph's:
-    the interval and up to one second more, which is less spread than full jitter; where many agents call one service, let the tool retry.
+    The default is for a node whose effects are guarded: our own errors say themselves whether to
+    repeat a call. The delays are LangGraph's: the interval and up to one second more, which is
+    less spread than full jitter; where many agents call one service, let the tool retry.
     """
     retry = Retry() if retry is None else retry
 
@@ -225,7 +264,8 @@ def retry_policy(
 
 
 def durable(graph: G) -> G:
-    """The same graph, which saves each step before the next one begins: resumed after a crash, it goes on exactly where it stopped.
+    """The same graph, which saves each step before the next one begins: resumed after a crash,
+    it goes on exactly where it stopped.
 
     An invocation that names its `durability` has the last word.
     """
@@ -233,16 +273,23 @@ def durable(graph: G) -> G:
 
 
 def check_durability(durability: str | None) -> str:
-    """Warn about a durability mode in which a crash costs more than it has to, and hand it on: `durability=check_durability("sync")`.
+    """Warn about a durability mode in which a crash costs more than it has to, and hand it on:
+    `durability=check_durability("sync")`.
 
-    Effects land once in all of them. Unless each step is saved before the next one begins, a model may be asked again after a crash.
+    Effects land once in all of them. Unless each step is saved before the next one begins, a
+    model may be asked again after a crash.
     """
     mode = "async" if durability is None else durability
     if mode != "sync":
-        lost = "nothing of a run that crashed" if mode == "exit" else "not always the last step of a run that crashed"
+        lost = (
+            "nothing of a run that crashed"
+            if mode == "exit"
+            else "not always the last step of a run that crashed"
+        )
         warnings.warn(
-            f"durability={mode!r} keeps {lost}: its model is asked again, and may decide otherwise. Effects still land once for the same "
-            f"wish. Use durability='sync', or durable(graph), to resume exactly where it stopped.",
+            f"durability={mode!r} keeps {lost}: its model is asked again, and may decide otherwise."
+            " Effects still land once for the same wish. Use durability='sync', or durable(graph),"
+            " to resume exactly where it stopped.",
             stacklevel=2,
         )
     return mode
@@ -252,12 +299,22 @@ def check_durability(durability: str | None) -> str:
 
 
 def delivered(messages: Iterable[AnyMessage]) -> Iterator[Delivered]:
-    """The successful results in a history. Ids of calls are looked up in the message before them, because they may come again later."""
+    """The successful results in a history. Ids of calls are looked up in the message before
+    them, because they may come again later.
+    """
     asked: dict[str, tuple[str, Mapping[str, Any]]] = {}
     for message in messages:
         if isinstance(message, AIMessage):
-            asked |= {call["id"]: (call["name"], call["args"]) for call in message.tool_calls if call["id"] is not None}
-        elif isinstance(message, ToolMessage) and message.tool_call_id in asked and not _failed(message):
+            asked |= {
+                call["id"]: (call["name"], call["args"])
+                for call in message.tool_calls
+                if call["id"] is not None
+            }
+        elif (
+            isinstance(message, ToolMessage)
+            and message.tool_call_id in asked
+            and not _failed(message)
+        ):
             yield Delivered(*asked[message.tool_call_id])
 
 
@@ -275,13 +332,16 @@ def _messages(state: Any, key: str) -> Sequence[AnyMessage]:
 DURABILITY = "__pregel_durability"  # what LangGraph hands on to the graphs inside a graph
 PUSH = "__pregel_push"  # how LangGraph names a task that was sent
 NO_THREAD = (
-    "there is no thread, so a retry could not be recognised. Nothing was sent. Invoke with a checkpointer and "
-    "config={'configurable': {'thread_id': ...}}, or say what the conversation is: EffectOnce(guard, scope=...)."
+    "there is no thread, so a retry could not be recognised. Nothing was sent. Invoke with a"
+    " checkpointer and config={'configurable': {'thread_id': ...}}, or say what the conversation"
+    " is: EffectOnce(guard, scope=...)."
 )
 
 
 def _kept(thread: Any) -> Stable:
-    """The thread is what a checkpointer saves the conversation under: a process that goes on with it has the same id."""
+    """The thread is what a checkpointer saves the conversation under: a process that goes on
+    with it has the same id.
+    """
     return Stable(flagged(str(thread), "the thread id"))
 
 
@@ -303,7 +363,9 @@ def _schema(tool: BaseTool | None) -> Mapping[str, Any]:
 
 
 class _Followed(ToolCallRequest):
-    """A request that knows whether a layer further in asks for something else: then its arguments say nothing about the tool."""
+    """A request that knows whether a layer further in asks for something else: then its
+    arguments say nothing about the tool.
+    """
 
     changed = False
 
@@ -319,10 +381,14 @@ def _followed(request: ToolCallRequest, one: SingleRun) -> _Followed:
         return _Followed(request.tool_call, None, request.state, request.runtime)
 
     def invoke(given: Any, *args: Any, **kwargs: Any) -> Any:
-        return one.run(lambda: tool.invoke(given, *args, **kwargs), ran=functools.partial(_ran, tool, given))
+        return one.run(
+            lambda: tool.invoke(given, *args, **kwargs), ran=functools.partial(_ran, tool, given)
+        )
 
     async def ainvoke(given: Any, *args: Any, **kwargs: Any) -> Any:
-        return await one.arun(lambda: tool.ainvoke(given, *args, **kwargs), ran=functools.partial(_ran, tool, given))
+        return await one.arun(
+            lambda: tool.ainvoke(given, *args, **kwargs), ran=functools.partial(_ran, tool, given)
+        )
 
     once = copy.copy(tool)
     object.__setattr__(once, "invoke", invoke)  # it is a model, and those are no fields
@@ -355,7 +421,9 @@ def _takes(tool: BaseTool, arguments: Any) -> bool:
 
 
 def _plain(request: _Followed, result: Any) -> Any:
-    """A result as it is recorded. An error that the framework made a message of is raised again, to be judged."""
+    """A result as it is recorded. An error that the framework made a message of is raised again,
+    to be judged.
+    """
     if isinstance(result, ToolMessage):
         if result.status == "error":
             ran = request.changed or _fits(request)
@@ -374,7 +442,10 @@ def _shown(answer: ToolAnswer, request: ToolCallRequest) -> Any:
     if answer.fresh or answer.outcome is None:
         return answer.own
     recorded, call = answer.recorded, request.tool_call
-    if not isinstance(recorded, dict) or recorded.keys() not in ({"content", "artifact"}, {"serialised", "data"}):
+    if not isinstance(recorded, dict) or recorded.keys() not in (
+        {"content", "artifact"},
+        {"serialised", "data"},
+    ):
         recorded = _content(recorded)  # a person settled it, in other words
     if "serialised" in recorded:
         return _rebound(_serde.loads_typed((recorded["serialised"], recorded["data"])), call["id"])
@@ -383,24 +454,40 @@ def _shown(answer: ToolAnswer, request: ToolCallRequest) -> Any:
         artifact=recorded["artifact"],
         name=call["name"],
         tool_call_id=call["id"],
-        additional_kwargs={"effectonce": {"replayed": True, "operation": answer.outcome.effect.reference}},
+        additional_kwargs={
+            "effectonce": {"replayed": True, "operation": answer.outcome.effect.reference}
+        },
     )
 
 
 def _rebound(result: Any, call_id: str | None) -> Any:
-    """Under the id of the call that asks now: the one that it was made for may be nowhere in the history."""
+    """Under the id of the call that asks now: the one that it was made for may be nowhere in the
+    history.
+    """
     if isinstance(result, list):
         return [_rebound(each, call_id) for each in result]
     if isinstance(result, ToolMessage):
         return result.model_copy(update={"tool_call_id": call_id})
-    if isinstance(result, Command) and isinstance(result.update, Mapping) and "messages" in result.update:
-        messages = [_rebound(each, call_id) if isinstance(each, ToolMessage) else each for each in result.update["messages"]]
+    if (
+        isinstance(result, Command)
+        and isinstance(result.update, Mapping)
+        and "messages" in result.update
+    ):
+        messages = [
+            _rebound(each, call_id) if isinstance(each, ToolMessage) else each
+            for each in result.update["messages"]
+        ]
         return Command(
-            graph=result.graph, update={**result.update, "messages": messages}, resume=result.resume, goto=result.goto
+            graph=result.graph,
+            update={**result.update, "messages": messages},
+            resume=result.resume,
+            goto=result.goto,
         )
     return result
 
 
 def _as_tool_message(error: EffectOnceError, request: ToolCallRequest) -> ToolMessage:
     call = request.tool_call
-    return ToolMessage(content=error_text(error), name=call["name"], tool_call_id=call["id"], status="error")
+    return ToolMessage(
+        content=error_text(error), name=call["name"], tool_call_id=call["id"], status="error"
+    )

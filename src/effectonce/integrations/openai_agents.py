@@ -1,13 +1,16 @@
-"""OpenAI Agents SDK: `agent = protect(agent, guard)`, and the function tools of the agent and of its MCP servers land once.
+"""OpenAI Agents SDK: `agent = protect(agent, guard)`, and the function tools of the agent and of
+its MCP servers land once.
 
     await Runner.run(agent, "refund pay_7", run_config=RunConfig(group_id="chat-42"))
 
-The conversation is the `group_id` of the run, or what *scope* says. What the model was shown is what the SDK sends to it, so the history has
-to be sent along: as input or from a session. Where the server keeps it (`conversation_id`, `previous_response_id`), results of earlier
-runs are not seen, and a call that is meant once more is answered with the earlier result.
+The conversation is the `group_id` of the run, or what *scope* says. What the model was shown is
+what the SDK sends to it, so the history has to be sent along: as input or from a session. Where
+the server keeps it (`conversation_id`, `previous_response_id`), results of earlier runs are not
+seen, and a call that is meant once more is answered with the earlier result.
 
-The SDK turns every error of a tool into "Please try again". Here an error is judged first: what may have happened is reported as such. A
-call to an MCP server is sent once, whatever its `max_retry_attempts`, and an error that the server reports is judged, too.
+The SDK turns every error of a tool into "Please try again". Here an error is judged first: what
+may have happened is reported as such. A call to an MCP server is sent once, whatever its
+`max_retry_attempts`, and an error that the server reports is judged, too.
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ try:
     from agents.tool_context import ToolContext
 except ImportError as missing:
     raise ImportError(
-        "effectonce.integrations.openai_agents needs the SDK: pip install 'effectonce[openai-agents]'"
+        "effectonce.integrations.openai_agents needs the SDK: pip install"
+        " 'effectonce[openai-agents]'"
     ) from missing
 
 from effectonce._core.keys import Stable
@@ -65,13 +69,15 @@ def protect(
 
     Agents that it hands over to are protected by themselves.
 
-    *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for all others. Tools that this guard protects
-    already need none. An agent that is used as a tool is no effect: protect it, too.
+    *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for
+    all others. Tools that this guard protects already need none. An agent that is used as a tool
+    is no effect: protect it, too.
     """
     for tool in agent.tools:
         if not isinstance(tool, FunctionTool) and tool.name in (contracts or ()):
             raise ContractViolation(
-                f"{tool.name} is a {type(tool).__name__}, and only function tools can be protected. Make it a function tool, or leave it out."
+                f"{tool.name} is a {type(tool).__name__}, and only function tools can be protected."
+                " Make it a function tool, or leave it out."
             )
     box, shown = AgentTools(guard, contracts, default), Shown()
     once = _ProtectedTools(box, shown, _group if scope is None else scope, tenant)
@@ -82,25 +88,34 @@ def protect(
 
 
 def _with_servers(kind: type[Agent[Any]], once: _ProtectedTools) -> type[Agent[Any]]:
-    """The tools of MCP servers are made anew in each turn, and by the agent: so its class protects them, and clones are of the same class."""
+    """The tools of MCP servers are made anew in each turn, and by the agent: so its class
+    protects them, and clones are of the same class.
+    """
 
     class ProtectedFunction(kind):  # type: ignore[valid-type, misc]
         async def get_mcp_tools(self, run_context: Any) -> list[Any]:
             for server in self.mcp_servers:
                 _send_once(server)
-            return [once.around(tool, of_server=True) for tool in await super().get_mcp_tools(run_context)]
+            return [
+                once.around(tool, of_server=True)
+                for tool in await super().get_mcp_tools(run_context)
+            ]
 
     ProtectedFunction.__name__, ProtectedFunction.__qualname__ = kind.__name__, kind.__qualname__
     return ProtectedFunction
 
 
 def _send_once(server: MCPServer) -> None:
-    """In an effect of ours, a call is sent once, and an error that the server reports is an error: the SDK makes a result of it."""
+    """In an effect of ours, a call is sent once, and an error that the server reports is an
+    error: the SDK makes a result of it.
+    """
     if getattr(server.call_tool, "__effectonce__", None) is server:
         return
     send = server.call_tool
 
-    async def call_tool(tool_name: str, arguments: dict[str, Any] | None, meta: dict[str, Any] | None = None) -> Any:
+    async def call_tool(
+        tool_name: str, arguments: dict[str, Any] | None, meta: dict[str, Any] | None = None
+    ) -> Any:
         with_meta = {} if meta is None else {"meta": meta}
         if not _once_only.get():
             return await send(tool_name, arguments, **with_meta)
@@ -110,7 +125,8 @@ def _send_once(server: MCPServer) -> None:
             result = await type(server).call_tool(resigned, tool_name, arguments, **with_meta)
         else:
             result = await send(tool_name, arguments, **with_meta)
-        if getattr(result, "is_error" if hasattr(result, "is_error") else "isError", False):  # by the version of MCP
+        # by the version of MCP
+        if getattr(result, "is_error" if hasattr(result, "is_error") else "isError", False):
             text = " ".join(getattr(part, "text", "") for part in result.content)
             raise ReportedError(result, f"the server reports an error: {text[:200]}", ran=True)
         return result
@@ -124,7 +140,9 @@ class _ProtectedTools:
         self._box, self._shown, self._scope, self._tenant = box, shown, scope, tenant
 
     def around(self, tool: FunctionTool, *, of_server: bool = False) -> FunctionTool:
-        """The same tool to the model. Errors reach us as they are, and a time-out is one of them."""
+        """The same tool to the model. Errors reach us as they are, and a time-out is one of
+        them.
+        """
         guarded = self._box.mine(getattr(tool, "__wrapped__", None))
         is_agent = tool._is_agent_tool  # noqa: SLF001  # nothing public says so
         once = getattr(tool.on_invoke_tool, "__effectonce__", None)
@@ -132,18 +150,25 @@ class _ProtectedTools:
             return tool
         bare = set_function_tool_failure_error_function(copy.copy(tool), None)
 
-        async def proceed(context: ToolContext[Any], given: str, given_up: type[Exception] = TimeoutError) -> Any:
+        async def proceed(
+            context: ToolContext[Any], given: str, given_up: type[Exception] = TimeoutError
+        ) -> Any:
             limit = asyncio.timeout(tool.timeout_seconds)
             try:
                 async with limit:
                     run = bare.on_invoke_tool(context, given)
                     return await (_by_server(run) if of_server else run)
             except ModelBehaviorError as error:
-                raise (_Unfit(str(error)) if _unfit(tool, context, error) else error) from error.__cause__
+                raise (
+                    _Unfit(str(error)) if _unfit(tool, context, error) else error
+                ) from error.__cause__
             except TimeoutError:
                 if not limit.expired():
                     raise
-                raise given_up(f"{tool.name} had no answer after {tool.timeout_seconds} s, and may have happened.") from None
+                raise given_up(
+                    f"{tool.name} had no answer after {tool.timeout_seconds} s, and may have"
+                    " happened."
+                ) from None
 
         async def invoke(context: ToolContext[Any], given: str) -> Any:
             try:
@@ -157,7 +182,8 @@ class _ProtectedTools:
                 return error_text(error)
             except ModelBehaviorError as error:
                 return await _formatted(tool, context, error, {**FAILED, "message": str(error)})
-            except Exception as error:  # noqa: BLE001  # the tool's own, and definite: as the tool wants it shown
+            except Exception as error:  # noqa: BLE001
+                # the tool's own, and definite: as the tool wants it shown
                 return await _formatted(tool, context, error, FAILED)
 
         invoke.__effectonce__ = self._box.guard  # type: ignore[attr-defined]
@@ -190,8 +216,12 @@ async def _by_server(run: Awaitable[Any]) -> Any:
     try:
         return await run
     except UserError as error:
-        *_, innermost = (frame.f_code.co_name for frame, _ in traceback.walk_tb(error.__traceback__))
-        unsent = innermost == "_validate_required_parameters" or str(error).startswith("Server not initialized")
+        *_, innermost = (
+            frame.f_code.co_name for frame, _ in traceback.walk_tb(error.__traceback__)
+        )
+        unsent = innermost == "_validate_required_parameters" or str(error).startswith(
+            "Server not initialized"
+        )
         raise (_Unfit(str(error)) if unsent else error) from error.__cause__
     finally:
         _once_only.reset(before)
@@ -202,15 +232,25 @@ class _Unfit(ModelBehaviorError):
 
 
 def _unfit(tool: FunctionTool, context: ToolContext[Any], error: ModelBehaviorError) -> bool:
-    """The same error may come from inside the tool, of another model that it asked: then it is unknown what the tool did before."""
+    """The same error may come from inside the tool, of another model that it asked: then it is
+    unknown what the tool did before.
+    """
     function = inspect.unwrap(getattr(tool, "__wrapped__", None) or _result)
-    ran = any(frame.f_code is getattr(function, "__code__", None) for frame, _ in traceback.walk_tb(error.__traceback__))
+    ran = any(
+        frame.f_code is getattr(function, "__code__", None)
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+    )
     return not ran and str(error).startswith(f"Invalid JSON input for tool {context.tool_name}")
 
 
-async def _formatted(tool: FunctionTool, context: ToolContext[Any], error: Exception, shown: Mapping[str, Any]) -> Any:
-    """In the words of the tool's own formatter; "please try again" is the SDK's default, and not used."""
-    formatter = tool._failure_error_function  # noqa: SLF001  # it is given to function_tool(), and kept nowhere else
+async def _formatted(
+    tool: FunctionTool, context: ToolContext[Any], error: Exception, shown: Mapping[str, Any]
+) -> Any:
+    """In the words of the tool's own formatter; "please try again" is the SDK's default, and not
+    used.
+    """
+    # it is given to function_tool(), and kept nowhere else
+    formatter = tool._failure_error_function  # noqa: SLF001
     if tool._use_default_failure_error_function or formatter is default_tool_error_function:  # noqa: SLF001
         return json.dumps(shown)
     if formatter is None:
@@ -230,8 +270,9 @@ def _group(context: ToolContext[Any]) -> str:
     group = None if context.run_config is None else context.run_config.group_id
     if group is None:
         raise ContractViolation(
-            "the run has no group_id, so a retry could not be recognised. Nothing was sent. "
-            "Run with RunConfig(group_id=...), or say what the conversation is: protect(agent, guard, scope=...)."
+            "the run has no group_id, so a retry could not be recognised. Nothing was sent. Run"
+            " with RunConfig(group_id=...), or say what the conversation is: protect(agent, guard,"
+            " scope=...)."
         )
     return group
 
@@ -245,7 +286,9 @@ class _Listening(AgentHooks[Any]):
     def __init__(self, own: AgentHooks[Any] | None, shown: Shown) -> None:
         self._own, self._shown = AgentHooks[Any]() if own is None else own, shown
 
-    async def on_llm_start(self, context: Any, agent: Any, system_prompt: str | None, input_items: list[Any]) -> None:
+    async def on_llm_start(
+        self, context: Any, agent: Any, system_prompt: str | None, input_items: list[Any]
+    ) -> None:
         self._shown.note(context.usage, input_items)
         await self._own.on_llm_start(context, agent, system_prompt, input_items)
 
@@ -269,14 +312,20 @@ class _Listening(AgentHooks[Any]):
 
 
 def delivered(items: Iterable[Any]) -> Iterator[Delivered]:
-    """The successful results in what was sent. Ids of calls are looked up in the items before, because they may come again later."""
+    """The successful results in what was sent. Ids of calls are looked up in the items before,
+    because they may come again later.
+    """
     asked: dict[str, tuple[str, str]] = {}
     for item in items:
         if not isinstance(item, Mapping):
             continue
         if item.get("type") == "function_call":
             asked[item["call_id"]] = (item["name"], item["arguments"])
-        elif item.get("type") == "function_call_output" and item["call_id"] in asked and not is_error_text(item["output"]):
+        elif (
+            item.get("type") == "function_call_output"
+            and item["call_id"] in asked
+            and not is_error_text(item["output"])
+        ):
             tool, arguments = asked[item["call_id"]]
             try:
                 known = json.loads(arguments or "{}")

@@ -1,12 +1,14 @@
-"""Pydantic AI: `Agent(model, capabilities=[EffectOnce(guard)])`, and the function tools of the agent land once.
+"""Pydantic AI: `Agent(model, capabilities=[EffectOnce(guard)])`, and the function tools of the
+agent land once.
 
     await agent.run("refund pay_7", conversation_id="chat-42")
 
-The conversation is the `conversation_id` of the run. One that the framework made up for this run is no conversation, because after a crash it
-makes up another: nothing is sent then. What the model was shown are the messages of the run, those that it began with included.
+The conversation is the `conversation_id` of the run. One that the framework made up for this run
+is no conversation, because after a crash it makes up another: nothing is sent then. What the
+model was shown are the messages of the run, those that it began with included.
 
-`ModelRetry` asks the model to call again. Where it stands for another error, a time-out above all, what was done is unknown, and the
-model is shown that instead.
+`ModelRetry` asks the model to call again. Where it stands for another error, a time-out above
+all, what was done is unknown, and the model is shown that instead.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ try:
     from pydantic_core import to_jsonable_python
 except ImportError as missing:
     raise ImportError(
-        "effectonce.integrations.pydantic_ai needs Pydantic AI: pip install 'effectonce[pydantic-ai]'"
+        "effectonce.integrations.pydantic_ai needs Pydantic AI: pip install"
+        " 'effectonce[pydantic-ai]'"
     ) from missing
 
 from effectonce._core.keys import Stable
@@ -72,8 +75,9 @@ _tool_return: TypeAdapter[ToolReturn[Any]] = TypeAdapter(ToolReturn)
 class EffectOnce(AbstractCapability[Any]):
     """Every call of a function tool lands once: for `Agent(..., capabilities=[...])`.
 
-    *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for all others. *guarded* are tools that this
-    guard protects already: their calls are only put in their place. *scope* and *tenant* are functions of the run's context.
+    *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for
+    all others. *guarded* are tools that this guard protects already: their calls are only put in
+    their place. *scope* and *tenant* are functions of the run's context.
     """
 
     def __init__(
@@ -87,7 +91,8 @@ class EffectOnce(AbstractCapability[Any]):
         tenant: Of | None = None,
     ) -> None:
         self._box = AgentTools(guard, contracts, default, _plain)
-        known = [guard._tool(tool) for tool in guarded]  # noqa: SLF001  # a stranger's tool is refused there
+        # a stranger's tool is refused there
+        known = [guard._tool(tool) for tool in guarded]  # noqa: SLF001
         self._guarded = {tool.contract.name: tool for tool in known}
         self._scope, self._tenant = _conversation if scope is None else scope, tenant
 
@@ -108,7 +113,9 @@ class EffectOnce(AbstractCapability[Any]):
             if guarded is not None:
                 with await self._box.awithin(guarded, asked), Guarded(this):
                     return await handler(args)
-            leg = ToolRun(functools.partial(_proceed, handler, args), _plain, STEERING, SingleRun(this))
+            leg = ToolRun(
+                functools.partial(_proceed, handler, args), _plain, STEERING, SingleRun(this)
+            )
             answer = await self._box.arun(asked, leg)
             return answer.own if answer.fresh else _again(answer.recorded)
         except ReportedError as error:
@@ -119,7 +126,9 @@ class EffectOnce(AbstractCapability[Any]):
     def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
         return _Inmost(toolset)
 
-    def _call(self, ctx: RunContext[Any], call: ToolCallPart, tool_def: ToolDefinition) -> AgentCall:
+    def _call(
+        self, ctx: RunContext[Any], call: ToolCallPart, tool_def: ToolDefinition
+    ) -> AgentCall:
         return AgentCall(
             tool=call.tool_name,
             arguments=call.args_as_dict(),
@@ -134,7 +143,9 @@ class EffectOnce(AbstractCapability[Any]):
 class _Inmost(WrapperToolset[Any]):
     """Below every hook: a hook that asks for the tool again gets the result of its one run."""
 
-    async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]) -> Any:
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
         call = functools.partial(self.wrapped.call_tool, name, tool_args, ctx, tool)
         run = under_way((name, ctx.tool_call_id))
         if run is None:
@@ -143,7 +154,8 @@ class _Inmost(WrapperToolset[Any]):
             return await run.arun(call)
         except (ModelRetry, ToolFailed) as wish:
             if _hidden(wish) is None:
-                wish.effectonce_verdict = ReportedError(None, str(wish), ran=False).effectonce_verdict  # type: ignore[union-attr]
+                reported = ReportedError(None, str(wish), ran=False)
+                wish.effectonce_verdict = reported.effectonce_verdict  # type: ignore[union-attr]
             raise
 
 
@@ -154,18 +166,24 @@ async def _proceed(handler: Callable[[dict[str, Any]], Any], args: dict[str, Any
         wish = error if isinstance(error, ToolFailed) else error.__cause__
         under = None if wish is None else _hidden(wish)
         raise ReportedError(
-            error, str(error) if under is None else f"{type(under).__name__}: {wish}", ran=under is not None
+            error,
+            str(error) if under is None else f"{type(under).__name__}: {wish}",
+            ran=under is not None,
         ) from error
 
 
 def _hidden(wish: BaseException) -> BaseException | None:
-    """A wish for another try, or a failure, is believed if the tool has no other reason than its own. This is the other one."""
+    """A wish for another try, or a failure, is believed if the tool has no other reason than its
+    own. This is the other one.
+    """
     under = wish.__cause__ or wish.__context__ or (wish if _of_a_server(wish) else None)
     return None if isinstance(under, Rejected | NotSent) else under
 
 
 def _of_a_server(wish: BaseException) -> bool:
-    """Did Pydantic AI make it of an error that an MCP server reports? That says nothing about what the server did before."""
+    """Did Pydantic AI make it of an error that an MCP server reports? That says nothing about
+    what the server did before.
+    """
     frames = [frame for frame, _ in traceback.walk_tb(wish.__traceback__)]
     return len(frames) > 0 and frames[-1].f_globals.get("__name__") == "pydantic_ai.mcp"
 
@@ -178,7 +196,9 @@ def _plain(result: Any) -> Any:
 
 
 def _again(recorded: Any) -> Any:
-    """The same to the model, pictures and files included. What a person settled is returned as that person gave it."""
+    """The same to the model, pictures and files included. What a person settled is returned as
+    that person gave it.
+    """
     match recorded:
         case {"tool_return": bytes() as data, **more} if not more:
             return _tool_return.validate_json(data)
@@ -189,15 +209,25 @@ def _again(recorded: Any) -> Any:
 
 
 def delivered(messages: Iterable[ModelMessage]) -> Iterator[Delivered]:
-    """The successful results in a history. Ids of calls are looked up in the message before them, because they may come again later."""
+    """The successful results in a history. Ids of calls are looked up in the message before
+    them, because they may come again later.
+    """
     asked: dict[str, ToolCallPart] = {}
     for message in messages:
         if isinstance(message, ModelResponse):
-            asked |= {part.tool_call_id: part for part in message.parts if isinstance(part, ToolCallPart)}
+            asked |= {
+                part.tool_call_id: part for part in message.parts if isinstance(part, ToolCallPart)
+            }
         elif isinstance(message, ModelRequest):
-            returned = [part for part in message.parts if isinstance(part, ToolReturnPart) and part.outcome == "success"]
+            returned = [
+                part
+                for part in message.parts
+                if isinstance(part, ToolReturnPart) and part.outcome == "success"
+            ]
             known = [
-                asked[part.tool_call_id] for part in returned if part.tool_call_id in asked and not is_error_text(part.content)
+                asked[part.tool_call_id]
+                for part in returned
+                if part.tool_call_id in asked and not is_error_text(part.content)
             ]
             yield from (Delivered(call.tool_name, call.args_as_dict()) for call in known)
 
@@ -206,8 +236,9 @@ def _conversation(ctx: RunContext[Any]) -> str:
     conversation = ctx.conversation_id
     if conversation is None or (_made_up(conversation) and not _began_before(ctx, conversation)):
         raise ContractViolation(
-            "the run has no conversation_id of yours, so a retry could not be recognised. Nothing was sent. "
-            "Run with agent.run(..., conversation_id=...), or say what the conversation is: EffectOnce(guard, scope=...)."
+            "the run has no conversation_id of yours, so a retry could not be recognised. Nothing"
+            " was sent. Run with agent.run(..., conversation_id=...), or say what the conversation"
+            " is: EffectOnce(guard, scope=...)."
         )
     return conversation
 
@@ -222,5 +253,9 @@ def _made_up(conversation: str) -> bool:
 
 def _began_before(ctx: RunContext[Any], conversation: str) -> bool:
     """Does the history that this run began with belong to it?"""
-    earlier = (message for message in ctx.messages if message.run_id is not None and message.run_id != ctx.run_id)
+    earlier = (
+        message
+        for message in ctx.messages
+        if message.run_id is not None and message.run_id != ctx.run_id
+    )
     return any(message.conversation_id == conversation for message in earlier)

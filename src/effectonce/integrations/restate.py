@@ -1,12 +1,16 @@
-"""Restate: `Service("refunds", invocation_context_managers=[EffectOnce(guard)])`, and guarded tools in its handlers have one effect.
+"""Restate: `Service("refunds", invocation_context_managers=[EffectOnce(guard)])`, and guarded
+tools in its handlers have one effect.
 
-Theory of operation. Restate writes a `ctx.run` down after it ran, so a crash in between runs it again: then it must have the same place.
-The scope is the invocation. Its id stays the same through retries, kills and resumptions, and Restate makes it from the idempotency key or
-from the key of a workflow, where there is one: sent again, also after Restate has forgotten it, it is the same. An invocation that is
-restarted as new has another id, and the headers of the first one: `effectonce-scope` among them names the scope.
+Theory of operation. Restate writes a `ctx.run` down after it ran, so a crash in between runs it
+again: then it must have the same place. The scope is the invocation. Its id stays the same
+through retries, kills and resumptions, and Restate makes it from the idempotency key or from the
+key of a workflow, where there is one: sent again, also after Restate has forgotten it, it is the
+same. An invocation that is restarted as new has another id, and the headers of the first one:
+`effectonce-scope` among them names the scope.
 
-The place in it is counted by what is asked for, see `_places.py`, and where the handler asks for it, not where it is run: a run that is in
-the journal is not run again. A guarded tool that is called without a run is a step of its handler.
+The place in it is counted by what is asked for, see `_places.py`, and where the handler asks for
+it, not where it is run: a run that is in the journal is not run again. A guarded tool that is
+called without a run is a step of its handler.
 """
 
 from __future__ import annotations
@@ -23,7 +27,9 @@ try:
     from restate.exceptions import RetryableError
     from restate.extensions import current_context
 except ImportError as missing:
-    raise ImportError("effectonce.integrations.restate needs the SDK: pip install 'effectonce[restate]'") from missing
+    raise ImportError(
+        "effectonce.integrations.restate needs the SDK: pip install 'effectonce[restate]'"
+    ) from missing
 
 from effectonce import EffectOnceError, Guard, Stable
 from effectonce._runtime.signature import is_async
@@ -35,11 +41,15 @@ IN_DOUBT_OR_FAILED = 409  # a client that sees a server's error would send it ag
 Of = Callable[[Context], str]
 
 
-def EffectOnce(guard: Guard, *, tenant: Of | None = None) -> Callable[[], AbstractAsyncContextManager[None]]:
-    """For `invocation_context_managers` of a service, a virtual object, a workflow or a handler. *tenant* is a function of the context.
+def EffectOnce(
+    guard: Guard, *, tenant: Of | None = None
+) -> Callable[[], AbstractAsyncContextManager[None]]:
+    """For `invocation_context_managers` of a service, a virtual object, a workflow or a handler.
+    *tenant* is a function of the context.
 
-    What may go better is retried by Restate, after `retry_after_s` if the error says so. What is in doubt, or failed for good, is a
-    `TerminalError`, whose metadata is what a model may see of it: `code`, `retriable`, `corrective_action`, `operation`.
+    What may go better is retried by Restate, after `retry_after_s` if the error says so. What is
+    in doubt, or failed for good, is a `TerminalError`, whose metadata is what a model may see of
+    it: `code`, `retriable`, `corrective_action`, `operation`.
     """
 
     @asynccontextmanager
@@ -66,25 +76,44 @@ class _Runs:
 
     def step(self, at: str) -> Step:
         whose = None if self._tenant is None else Stable(flagged(self._tenant, "tenant"))
-        return self._guard.step(self._scope, Stable(f"{self._handler}/{at}"), tenant=whose, latch=False)
+        return self._guard.step(
+            self._scope, Stable(f"{self._handler}/{at}"), tenant=whose, latch=False
+        )
 
     def run(
-        self, name: str, action: Callable[..., Any], *options: Any, args: tuple[Any, ...] | None = None, **more: Any
+        self,
+        name: str,
+        action: Callable[..., Any],
+        *options: Any,
+        args: tuple[Any, ...] | None = None,
+        **more: Any,
     ) -> RestateDurableFuture[Any]:
         asked = asked_for(args or (), {})
         place = self._places.take(name, asked)
         return self._giving_back(
-            self._run(name, self._at(f"{name}#{place}", action), *options, args=args, **more), name, asked, place
+            self._run(name, self._at(f"{name}#{place}", action), *options, args=args, **more),
+            name,
+            asked,
+            place,
         )
 
     def run_typed(
-        self, name: str, action: Callable[..., Any], options: RunOptions[Any] | None = None, /, *args: Any, **kwargs: Any
+        self,
+        name: str,
+        action: Callable[..., Any],
+        options: RunOptions[Any] | None = None,
+        /,
+        *args: Any,
+        **kwargs: Any,
     ) -> RestateDurableFuture[Any]:
         asked = asked_for(args, kwargs)
         place = self._places.take(name, asked)
         options = RunOptions() if options is None else options
         return self._giving_back(
-            self._run_typed(name, self._at(f"{name}#{place}", action), options, *args, **kwargs), name, asked, place
+            self._run_typed(name, self._at(f"{name}#{place}", action), options, *args, **kwargs),
+            name,
+            asked,
+            place,
         )
 
     def _at(self, at: str, action: Callable[..., Any]) -> Callable[..., Any]:
@@ -100,8 +129,12 @@ class _Runs:
 
         return arun if is_async(action) else run
 
-    def _giving_back(self, durable: Any, name: str, asked: bytes, place: int) -> RestateDurableFuture[Any]:
-        """Its place, when the handler sees that it failed: that is the same moment whenever the handler is run again."""
+    def _giving_back(
+        self, durable: Any, name: str, asked: bytes, place: int
+    ) -> RestateDurableFuture[Any]:
+        """Its place, when the handler sees that it failed: that is the same moment whenever the
+        handler is run again.
+        """
         fetched = durable.future.async_def
 
         async def fetch() -> Any:
@@ -121,13 +154,20 @@ class _as_restate_errors:  # noqa: N801  # used like a function
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if not isinstance(error, Exception) or isinstance(error, TerminalError | RetryableError):  # Restate's own
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
+        # Restate's own
+        if not isinstance(error, Exception) or isinstance(error, TerminalError | RetryableError):
             return
         if not retriable(error):
-            raise TerminalError(str(error), status_code=IN_DOUBT_OR_FAILED, metadata=_metadata(error)) from error
+            raise TerminalError(
+                str(error), status_code=IN_DOUBT_OR_FAILED, metadata=_metadata(error)
+            ) from error
         if isinstance(error, EffectOnceError) and error.retry_after_s is not None:
-            raise RetryableError(str(error), retry_after=timedelta(seconds=error.retry_after_s)) from error
+            raise RetryableError(
+                str(error), retry_after=timedelta(seconds=error.retry_after_s)
+            ) from error
 
 
 def _metadata(error: Exception) -> dict[str, str]:
@@ -135,5 +175,7 @@ def _metadata(error: Exception) -> dict[str, str]:
         return {"code": type(error).__name__, "retriable": "false"}
     reported = error.as_model_error()
     return {
-        name: value if isinstance(value, str) else json.dumps(value) for name, value in reported.items() if name != "message"
+        name: value if isinstance(value, str) else json.dumps(value)
+        for name, value in reported.items()
+        if name != "message"
     }

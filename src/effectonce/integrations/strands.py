@@ -1,10 +1,12 @@
 """Strands Agents: `Agent(..., plugins=[EffectOnce(guard)])`, and the tools of the agent land once.
 
-The conversation is the session of the agent's session manager, or what *scope* says: the id that an agent without one makes up for itself is
-another in the next process. What the model was shown are the messages of the agent.
+The conversation is the session of the agent's session manager, or what *scope* says: the id that
+an agent without one makes up for itself is another in the next process. What the model was shown
+are the messages of the agent.
 
-Strands tells the model every error of a tool as a text. Here an error is judged first: what may have happened is reported as such. A hook
-that asks for another try gets the answer that is known. Interrupts pass through, and so does what a tool streams on its way.
+Strands tells the model every error of a tool as a text. Here an error is judged first: what may
+have happened is reported as such. A hook that asks for another try gets the answer that is
+known. Interrupts pass through, and so does what a tool streams on its way.
 """
 
 from __future__ import annotations
@@ -22,29 +24,39 @@ try:
     from strands.plugins import Plugin
     from strands.types.tools import AgentTool, ToolUse
 except ImportError as missing:
-    raise ImportError("effectonce.integrations.strands needs Strands: pip install 'effectonce[strands]'") from missing
+    raise ImportError(
+        "effectonce.integrations.strands needs Strands: pip install 'effectonce[strands]'"
+    ) from missing
 
 from effectonce._core.keys import Stable
 from effectonce._runtime.step import Delivered, flagged
 from effectonce._tools.tool import GuardedTool
 from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.guard import Guard
-from effectonce.integrations._agent_tools import AgentCall, AgentTools, ReportedError, ToolOptions, ToolRun
+from effectonce.integrations._agent_tools import (
+    AgentCall,
+    AgentTools,
+    ReportedError,
+    ToolOptions,
+    ToolRun,
+)
 from effectonce.integrations._single_run import Guarded, SingleRun
 
 Of = Callable[[ExecuteToolContext], str | Stable]
 Next = Callable[[ExecuteToolContext], AsyncGenerator[TypedEvent, None]]
 Tell = Callable[[TypedEvent], None]
 
-STEERING = frozenset(("agent", "structured_output"))  # types of tools that are no effects: agents have tools of their own
+# types of tools that are no effects: agents have tools of their own
+STEERING = frozenset(("agent", "structured_output"))
 INTERRUPT = "tool_interrupt_event"
 
 
 class EffectOnce(Plugin):
     """Every call of a tool lands once: for `Agent(..., plugins=[...])`.
 
-    *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for all others. Tools that this guard protects
-    already need none. *scope* and *tenant* are functions of the context of the call: by default the session, and the guard's own.
+    *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for
+    all others. Tools that this guard protects already need none. *scope* and *tenant* are
+    functions of the context of the call: by default the session, and the guard's own.
     """
 
     name = "effectonce"
@@ -65,16 +77,26 @@ class EffectOnce(Plugin):
     def init_agent(self, agent: Agent) -> None:
         agent.add_middleware(ExecuteToolStage, self._around)
 
-    async def _around(self, context: ExecuteToolContext, proceed: Next) -> AsyncGenerator[TypedEvent, None]:
+    async def _around(
+        self, context: ExecuteToolContext, proceed: Next
+    ) -> AsyncGenerator[TypedEvent, None]:
         tool, guarded = context.tool, self._box.mine(context.tool)
-        if tool is None or tool.tool_type in STEERING or (guarded is None and self._box.passes(context.tool_use["name"])):
+        if (
+            tool is None
+            or tool.tool_type in STEERING
+            or (guarded is None and self._box.passes(context.tool_use["name"]))
+        ):
             async for event in proceed(context):
                 yield event
         else:
-            async for event in _events_of(functools.partial(self._answer, context, proceed, guarded)):
+            async for event in _events_of(
+                functools.partial(self._answer, context, proceed, guarded)
+            ):
                 yield event
 
-    async def _answer(self, context: ExecuteToolContext, proceed: Next, guarded: GuardedTool | None, tell: Tell) -> Any:
+    async def _answer(
+        self, context: ExecuteToolContext, proceed: Next, guarded: GuardedTool | None, tell: Tell
+    ) -> Any:
         ended, one = _Ended(), SingleRun() if guarded is None else Guarded()
         once = context if context.tool is None else context.replace(tool=_once(context.tool, one))
         run = functools.partial(ended.run, once, proceed, tell)
@@ -83,14 +105,18 @@ class EffectOnce(Plugin):
             if guarded is not None:
                 with await self._box.awithin(guarded, call), one:
                     return await run()
-            answer = await self._box.arun(call, ToolRun(run, _plain, (InterruptException, _Interrupted), one))
+            answer = await self._box.arun(
+                call, ToolRun(run, _plain, (InterruptException, _Interrupted), one)
+            )
             return answer.own if answer.fresh else _result(context, **_again(answer.recorded))
         except _Interrupted as error:
             return error.event
         except ReportedError as error:
             return error.result
         except EffectOnceError as error:
-            return _result(context, status="error", content=[{"json": error.as_model_error()}], exception=error)
+            return _result(
+                context, status="error", content=[{"json": error.as_model_error()}], exception=error
+            )
         except Exception as error:  # the tool's own, and definite: in the words of the framework
             if ended.event is None or ended.event.exception is not error:
                 raise
@@ -103,7 +129,10 @@ class EffectOnce(Plugin):
             arguments=_arguments(schema, context.tool_use["input"]),
             scope=self._scope(context),
             tenant=None if self._tenant is None else self._tenant(context),
-            shown=tuple(Delivered(d.tool, _arguments(schema, d.arguments)) for d in delivered(context.agent.messages)),
+            shown=tuple(
+                Delivered(d.tool, _arguments(schema, d.arguments))
+                for d in delivered(context.agent.messages)
+            ),
             schema=schema,
         )
 
@@ -117,7 +146,9 @@ class _Interrupted(Exception):
 
 
 class _Ended:
-    """One run of the tool. An error that the framework made a result of is raised again, to be judged."""
+    """One run of the tool. An error that the framework made a result of is raised again, to be
+    judged.
+    """
 
     event: ToolResultEvent | None = None
 
@@ -141,20 +172,27 @@ class _Ended:
             raise error
         if self.event.tool_result["status"] == "error":
             raise ReportedError(
-                self.event, f"the tool reports an error: {str(self.event.tool_result['content'])[:200]}", ran=True
+                self.event,
+                f"the tool reports an error: {str(self.event.tool_result['content'])[:200]}",
+                ran=True,
             )
         return self.event
 
 
 def _ran(error: BaseException) -> bool:
     """Did the tool raise it? What it was not run for may be called better."""
-    return not (isinstance(error, ValueError) and str(error).startswith("Validation failed for input parameters"))
+    return not (
+        isinstance(error, ValueError)
+        and str(error).startswith("Validation failed for input parameters")
+    )
 
 
 def _once(tool: AgentTool, one: SingleRun) -> AgentTool:
     """The same tool, which is run once: a layer further in that asks again gets its last event."""
 
-    async def stream(tool_use: ToolUse, invocation_state: dict[str, Any], **kwargs: Any) -> AsyncGenerator[Any, None]:
+    async def stream(
+        tool_use: ToolUse, invocation_state: dict[str, Any], **kwargs: Any
+    ) -> AsyncGenerator[Any, None]:
         async def run(tell: Tell) -> Any:
             last = None
             async for last in tool.stream(tool_use, invocation_state, **kwargs):
@@ -164,10 +202,13 @@ def _once(tool: AgentTool, one: SingleRun) -> AgentTool:
             return last
 
         heard = None
-        async for event in _events_of(lambda tell: one.arun(functools.partial(run, tell), ran=_ran)):
+        async for event in _events_of(
+            lambda tell: one.arun(functools.partial(run, tell), ran=_ran)
+        ):
             if isinstance(event, ToolResultEvent) and event.exception is not None:
                 one.anew() if not _ran(event.exception) else one.failed(event.exception)
-            if event is not heard:  # a tool that is not of Strands has no other result than the last that it says
+            # a tool that is not of Strands has no other result than the last that it says
+            if event is not heard:
                 yield event
             heard = event
 
@@ -207,10 +248,15 @@ def _again(recorded: Any) -> Mapping[str, Any]:
     """The same result. What a person settled is returned as that person gave it."""
     if isinstance(recorded, Mapping) and {"status", "content"} <= recorded.keys():
         return recorded
-    return {"status": "success", "content": [{"text": recorded} if isinstance(recorded, str) else {"json": recorded}]}
+    return {
+        "status": "success",
+        "content": [{"text": recorded} if isinstance(recorded, str) else {"json": recorded}],
+    }
 
 
-def _result(context: ExecuteToolContext, *, exception: Exception | None = None, **result: Any) -> ToolResultEvent:
+def _result(
+    context: ExecuteToolContext, *, exception: Exception | None = None, **result: Any
+) -> ToolResultEvent:
     bound: Any = {**result, "toolUseId": context.tool_use["toolUseId"]}
     return ToolResultEvent(bound, exception=exception)
 
@@ -221,7 +267,9 @@ def _schema(context: ExecuteToolContext) -> Mapping[str, Any]:
 
 
 def _arguments(schema: Mapping[str, Any], given: Any) -> dict[str, Any]:
-    """Those that the tool knows. What else is given, by hand even the agent itself, does not reach it."""
+    """Those that the tool knows. What else is given, by hand even the agent itself, does not
+    reach it.
+    """
     known = schema.get("properties")
     arguments = given if isinstance(given, Mapping) else {}
     return {name: value for name, value in arguments.items() if not known or name in known}
@@ -231,17 +279,27 @@ def _session(context: ExecuteToolContext) -> Stable:
     session = getattr(getattr(context.agent, "_session_manager", None), "session_id", None)
     if session is None:
         raise ContractViolation(
-            "the agent has no session, so a retry could not be recognised. Nothing was sent. "
-            "Give it one with Agent(session_manager=...), or say what the conversation is: EffectOnce(guard, scope=...)."
+            "the agent has no session, so a retry could not be recognised. Nothing was sent. Give"
+            " it one with Agent(session_manager=...), or say what the conversation is:"
+            " EffectOnce(guard, scope=...)."
         )
     return Stable(flagged(str(session), "the session id"))
 
 
 def delivered(messages: Iterable[Mapping[str, Any]]) -> Iterator[Delivered]:
-    """The successful results in a history. Ids of calls are looked up in the message before them, because they may come again later."""
+    """The successful results in a history. Ids of calls are looked up in the message before
+    them, because they may come again later.
+    """
     asked: dict[str, tuple[str, Any]] = {}
     for block in (block for message in messages for block in message["content"]):
         if "toolUse" in block:
-            asked[block["toolUse"]["toolUseId"]] = (block["toolUse"]["name"], block["toolUse"]["input"])
-        elif "toolResult" in block and block["toolResult"]["status"] == "success" and block["toolResult"]["toolUseId"] in asked:
+            asked[block["toolUse"]["toolUseId"]] = (
+                block["toolUse"]["name"],
+                block["toolUse"]["input"],
+            )
+        elif (
+            "toolResult" in block
+            and block["toolResult"]["status"] == "success"
+            and block["toolResult"]["toolUseId"] in asked
+        ):
             yield Delivered(*asked[block["toolResult"]["toolUseId"]])

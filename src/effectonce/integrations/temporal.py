@@ -1,17 +1,22 @@
-"""Temporal: whatever is retried, reset or started again, an activity's guarded tools have one effect.
+"""Temporal: whatever is retried, reset or started again, an activity's guarded tools have one
+effect.
 
     client = await Client.connect("localhost:7233", plugins=[EffectOnce(guard)])
 
-Theory of operation. An activity is a step, and its place must be the same however often it is run. Run ids and activity ids are not: a
-workflow that is retried or reset has new ones. So the place travels in headers, which the server keeps with the history.
+Theory of operation. An activity is a step, and its place must be the same however often it is
+run. Run ids and activity ids are not: a workflow that is retried or reset has new ones. So the
+place travels in headers, which the server keeps with the history.
 
  1. The client says whose workflow it is and which: the tenant and the workflow id.
- 2. The workflow counts its places by what is asked for, see `_places.py`, and says to each activity where it is. An activity id that was
-    given by hand is a place by itself. A child workflow's scope is its place in its parent.
+ 2. The workflow counts its places by what is asked for, see `_places.py`, and says to each
+    activity where it is. An activity id that was given by hand is a place by itself. A child
+    workflow's scope is its place in its parent.
  3. What continues as new is another generation: the same request there is another effect.
- 4. The worker enters `guard.step(scope, place)` around the activity, and tells Temporal what our errors mean.
+ 4. The worker enters `guard.step(scope, place)` around the activity, and tells Temporal what our
+    errors mean.
 
-A workflow that was started without the client's header, by a schedule or on the command line, has its workflow id for a scope.
+A workflow that was started without the client's header, by a schedule or on the command line,
+has its workflow id for a scope.
 """
 
 from __future__ import annotations
@@ -39,7 +44,9 @@ try:
     from temporalio.plugin import SimplePlugin
     from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 except ImportError as missing:
-    raise ImportError("effectonce.integrations.temporal needs temporalio: pip install 'effectonce[temporal]'") from missing
+    raise ImportError(
+        "effectonce.integrations.temporal needs temporalio: pip install 'effectonce[temporal]'"
+    ) from missing
 
 T = TypeVar("T")
 HEADER = "effectonce"
@@ -67,20 +74,29 @@ class At(Struct, frozen=True):
 
 
 class EffectOnce(SimplePlugin):
-    """Give it to the client, and to workers that have another client: `plugins=[EffectOnce(guard)]`.
+    """Give it to the client, and to workers that have another client:
+    `plugins=[EffectOnce(guard)]`.
 
-    The same workflow id is the same workflow, also if it is started again. With *each_start_anew* every start is another one.
+    The same workflow id is the same workflow, also if it is started again. With
+    *each_start_anew* every start is another one.
     """
 
     def __init__(self, guard: Guard, *, each_start_anew: bool = False) -> None:
         interceptor = EffectOnceInterceptor(guard, each_start_anew=each_start_anew)
-        super().__init__("effectonce", interceptors=[interceptor], workflow_runner=_passing_effectonce_through)
+        super().__init__(
+            "effectonce", interceptors=[interceptor], workflow_runner=_passing_effectonce_through
+        )
 
 
 def _passing_effectonce_through(runner: tw.WorkflowRunner | None) -> tw.WorkflowRunner:
-    """A workflow's file may import effectonce: nothing of it runs there, so it need not be imported for every workflow."""
+    """A workflow's file may import effectonce: nothing of it runs there, so it need not be
+    imported for every workflow.
+    """
     if isinstance(runner, SandboxedWorkflowRunner):
-        return dataclasses.replace(runner, restrictions=runner.restrictions.with_passthrough_modules("effectonce", "msgspec"))
+        return dataclasses.replace(
+            runner,
+            restrictions=runner.restrictions.with_passthrough_modules("effectonce", "msgspec"),
+        )
     assert runner is not None
     return runner
 
@@ -91,15 +107,22 @@ class EffectOnceInterceptor(tc.Interceptor, tw.Interceptor):
     def __init__(self, guard: Guard, *, each_start_anew: bool = False) -> None:
         self.guard, self.each_start_anew = guard, each_start_anew
 
-    def intercept_client(self, next: tc.OutboundInterceptor) -> tc.OutboundInterceptor:  # noqa: A002  # theirs
+    # theirs
+    def intercept_client(self, next: tc.OutboundInterceptor) -> tc.OutboundInterceptor:  # noqa: A002
         """Every start says whose it is."""
         return _Client(next, each_start_anew=self.each_start_anew)
 
-    def workflow_interceptor_class(self, input: tw.WorkflowInterceptorClassInput) -> type[tw.WorkflowInboundInterceptor]:  # noqa: A002
+    def workflow_interceptor_class(
+        self,
+        input: tw.WorkflowInterceptorClassInput,  # noqa: A002
+    ) -> type[tw.WorkflowInboundInterceptor]:  # noqa: A002, RUF100
         """Every workflow counts its places."""
         return _AnewWorkflow if self.each_start_anew else _Workflow
 
-    def intercept_activity(self, next: tw.ActivityInboundInterceptor) -> tw.ActivityInboundInterceptor:  # noqa: A002
+    def intercept_activity(
+        self,
+        next: tw.ActivityInboundInterceptor,  # noqa: A002
+    ) -> tw.ActivityInboundInterceptor:  # noqa: A002, RUF100
         """Every activity is a step."""
         return _Activity(next, self.guard)
 
@@ -127,7 +150,10 @@ class _Client(tc.OutboundInterceptor):
     def _from(self, workflow_id: str, headers: Mapping[str, Payload]) -> dict[str, Payload]:
         boundary = here.get()
         scope = f"{workflow_id}/{uuid.uuid4().hex}" if self._anew else workflow_id
-        return {HEADER: _payload(Origin(scope, None if boundary is None else boundary.tenant)), **headers}
+        return {
+            HEADER: _payload(Origin(scope, None if boundary is None else boundary.tenant)),
+            **headers,
+        }
 
 
 # ---------------------------------------------------------------- the workflow
@@ -152,10 +178,16 @@ class _Outbound(tw.WorkflowOutboundInterceptor):
     def start_activity(self, input: tw.StartActivityInput) -> workflow.ActivityHandle[Any]:  # noqa: A002
         return self._started(input, super().start_activity)
 
-    def start_local_activity(self, input: tw.StartLocalActivityInput) -> workflow.ActivityHandle[Any]:  # noqa: A002
+    def start_local_activity(
+        self,
+        input: tw.StartLocalActivityInput,  # noqa: A002
+    ) -> workflow.ActivityHandle[Any]:  # noqa: A002, RUF100
         return self._started(input, super().start_local_activity)
 
-    async def start_child_workflow(self, input: tw.StartChildWorkflowInput) -> workflow.ChildWorkflowHandle[Any, Any]:  # noqa: A002
+    async def start_child_workflow(
+        self,
+        input: tw.StartChildWorkflowInput,  # noqa: A002
+    ) -> workflow.ChildWorkflowHandle[Any, Any]:  # noqa: A002, RUF100
         origin, asked = self._origin(), _asked(input.args)
         place = self._places.take(input.workflow, asked)
         child = Origin(f"{_scope(origin)}/{input.workflow}#{place}", origin.tenant)
@@ -174,25 +206,33 @@ class _Outbound(tw.WorkflowOutboundInterceptor):
         input.headers = {**input.headers, HEADER: _payload(following)}
         return super().continue_as_new(input)
 
-    def _started(self, input: Any, start: Callable[[Any], workflow.ActivityHandle[Any]]) -> workflow.ActivityHandle[Any]:  # noqa: A002
+    def _started(
+        self,
+        input: Any,  # noqa: A002
+        start: Callable[[Any], workflow.ActivityHandle[Any]],  # noqa: A002, RUF100
+    ) -> workflow.ActivityHandle[Any]:  # noqa: A002, RUF100
         origin = self._origin()
         if input.activity_id is not None:
             input.headers = {
                 **input.headers,
-                HEADER: _payload(At(_scope(origin), input.activity_id, origin.tenant, by_hand=True)),
+                HEADER: _payload(
+                    At(_scope(origin), input.activity_id, origin.tenant, by_hand=True)
+                ),
             }
             return start(input)
         asked = _asked(input.args)
         place = self._places.take(input.activity, asked)
-        # Requests that differ share a step, so that they are recognised also where only the words of a volatile argument differ.
-        # They may run side by side: no latch.
+        # Requests that differ share a step, so that they are recognised also where only the
+        # words of a volatile argument differ. They may run side by side: no latch.
         at = At(_scope(origin), f"{input.activity}#{place}", origin.tenant, by_hand=False)
         input.headers = {**input.headers, HEADER: _payload(at)}
         handle = start(input)
         self._given_back_if_it_fails(handle, input.activity, asked, place)
         return handle
 
-    def _given_back_if_it_fails(self, handle: asyncio.Task[Any], name: str, asked: bytes, place: int) -> None:
+    def _given_back_if_it_fails(
+        self, handle: asyncio.Task[Any], name: str, asked: bytes, place: int
+    ) -> None:
         def ended(done: asyncio.Task[Any]) -> None:
             if done.cancelled() or done.exception() is not None:
                 self._places.give_back(name, asked, place)
@@ -202,18 +242,23 @@ class _Outbound(tw.WorkflowOutboundInterceptor):
     def _origin(self) -> Origin:
         info = workflow.info()
         given = info.headers.get(HEADER)
-        unnamed = f"{info.workflow_id}/{info.first_execution_run_id}" if self._anew else info.workflow_id
+        unnamed = (
+            f"{info.workflow_id}/{info.first_execution_run_id}" if self._anew else info.workflow_id
+        )
         origin = Origin(unnamed) if given is None else msgspec.json.decode(given.data, type=Origin)
         if not info.cron_schedule:
             return origin
         if info.retry_policy is not None and info.retry_policy.maximum_attempts != 1:
             raise ApplicationError(
-                "A cron workflow with a retry policy has no place for an effect: nothing tells its next run from a retry of this one. "
-                "Use a schedule, or retry activities instead of the workflow.",
+                "A cron workflow with a retry policy has no place for an effect: nothing tells its"
+                " next run from a retry of this one. Use a schedule, or retry activities instead of"
+                " the workflow.",
                 type="CONTRACT_VIOLATION",
                 non_retryable=True,
             )
-        return Origin(f"{origin.scope}/{info.original_execution_run_id}", origin.tenant, origin.generation)
+        return Origin(
+            f"{origin.scope}/{info.original_execution_run_id}", origin.tenant, origin.generation
+        )
 
 
 def _scope(origin: Origin) -> str:
@@ -222,7 +267,8 @@ def _scope(origin: Origin) -> str:
 
 def _asked(args: Any) -> bytes:
     return b"\0".join(
-        payload.SerializeToString(deterministic=True) for payload in workflow.payload_converter().to_payloads(args)
+        payload.SerializeToString(deterministic=True)
+        for payload in workflow.payload_converter().to_payloads(args)
     )
 
 
@@ -240,7 +286,8 @@ class _Activity(tw.ActivityInboundInterceptor):
 
     async def execute_activity(self, input: tw.ExecuteActivityInput) -> Any:  # noqa: A002
         given = input.headers.get(HEADER)
-        if given is None:  # a workflow without the interceptor: a guarded tool says that it has no step
+        # a workflow without the interceptor: a guarded tool says that it has no step
+        if given is None:
             with _as_temporal_errors():
                 return await super().execute_activity(input)
         at = msgspec.json.decode(given.data, type=At)
@@ -248,7 +295,10 @@ class _Activity(tw.ActivityInboundInterceptor):
             at.step if at.by_hand else Stable(at.step)
         )  # an id that was given by hand may be one that changes: it is looked at
         whose = None if at.tenant is None else Stable(at.tenant)
-        with _as_temporal_errors(), self._guard.step(Stable(at.scope), step, tenant=whose, latch=at.by_hand):
+        with (
+            _as_temporal_errors(),
+            self._guard.step(Stable(at.scope), step, tenant=whose, latch=at.by_hand),
+        ):
             return await super().execute_activity(input)
 
 
@@ -258,7 +308,9 @@ class _as_temporal_errors:  # noqa: N801  # used like a function
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
         if isinstance(error, Exception) and (isinstance(error, EffectOnceError) or is_known(error)):
             raise application_error(error) from error
 
@@ -266,17 +318,25 @@ class _as_temporal_errors:  # noqa: N801  # used like a function
 def application_error(error: Exception) -> FailureError:
     """What Temporal should make of an error of a guarded tool: retry it, retry it later, or not.
 
-    The type is the code of an error of ours, `OUTCOME_UNKNOWN` if it is in doubt, and what a model may see of it is the detail; or the
-    name of the tool's own error.
+    The type is the code of an error of ours, `OUTCOME_UNKNOWN` if it is in doubt, and what a
+    model may see of it is the detail; or the name of the tool's own error.
     """
     if isinstance(error, FailureError):  # Temporal's own
         return error
     if not isinstance(error, EffectOnceError):
-        return ApplicationError(str(error), type=type(error).__name__, non_retryable=not retriable(error))
+        return ApplicationError(
+            str(error), type=type(error).__name__, non_retryable=not retriable(error)
+        )
     later = error.retriable and error.retry_after_s is not None
     delay = timedelta(seconds=error.retry_after_s or 0.0) if later else None
     reported = error.as_model_error()
-    return ApplicationError(str(error), reported, type=error.code, non_retryable=not error.retriable, next_retry_delay=delay)
+    return ApplicationError(
+        str(error),
+        reported,
+        type=error.code,
+        non_retryable=not error.retriable,
+        next_retry_delay=delay,
+    )
 
 
 # ---------------------------------------------------------------- what is in doubt
@@ -286,7 +346,8 @@ class _Doubts:
     """What a workflow waits for. Bound to its query and its signal."""
 
     def __init__(self) -> None:
-        self.open: list[dict[str, Any]] = []  # one for each that waits: two may wait for the same effect
+        # one for each that waits: two may wait for the same effect
+        self.open: list[dict[str, Any]] = []
         self.settled: set[str] = set()
 
     def query(self) -> list[dict[str, Any]]:
@@ -296,13 +357,17 @@ class _Doubts:
         self.settled.add(operation)
 
 
-async def until_settled(start: Callable[[], Awaitable[T]], *, ask_every: timedelta = timedelta(hours=1)) -> T:
-    """In a workflow: run an activity, and if its effect is in doubt, wait until it is settled, then take the outcome.
+async def until_settled(
+    start: Callable[[], Awaitable[T]], *, ask_every: timedelta = timedelta(hours=1)
+) -> T:
+    """In a workflow: run an activity, and if its effect is in doubt, wait until it is settled,
+    then take the outcome.
 
         receipt = await until_settled(lambda: workflow.execute_activity(refund, "pay_7", start_to_close_timeout=MINUTE))
 
-    The query `effectonce_in_doubt` says what the workflow waits for. Settle it (`effectonce indoubt`), then send the signal
-    `effectonce_settled` with its reference; without the signal it is looked for *ask_every* so often. Nothing is sent again.
+    The query `effectonce_in_doubt` says what the workflow waits for. Settle it (`effectonce
+    indoubt`), then send the signal `effectonce_settled` with its reference; without the signal
+    it is looked for *ask_every* so often. Nothing is sent again.
     """
     doubts = _doubts()
     while True:
@@ -315,7 +380,8 @@ async def until_settled(start: Callable[[], Awaitable[T]], *, ask_every: timedel
         operation = doubt["operation"]
         doubts.open.append(doubt)
         try:
-            await workflow.wait_condition(lambda: operation in doubts.settled, timeout=ask_every)  # noqa: B023  # awaited here
+            # awaited here
+            await workflow.wait_condition(lambda: operation in doubts.settled, timeout=ask_every)  # noqa: B023
         except TimeoutError:
             continue
         finally:
@@ -324,7 +390,9 @@ async def until_settled(start: Callable[[], Awaitable[T]], *, ask_every: timedel
 
 
 def in_doubt(error: BaseException) -> dict[str, Any] | None:
-    """What is known about an effect in doubt that ended an activity: its reference is `operation`. None: it ended otherwise."""
+    """What is known about an effect in doubt that ended an activity: its reference is
+    `operation`. None: it ended otherwise.
+    """
     cause = error.cause if isinstance(error, ActivityError) else error
     if not isinstance(cause, ApplicationError) or cause.type != InDoubt.code:
         return None

@@ -1,4 +1,5 @@
-"""Three callables for tenacity, sync and async: is another attempt safe, how long to wait, when to stop.
+"""Three callables for tenacity, sync and async: is another attempt safe, how long to wait, when
+to stop.
 
     @tenacity.retry(
         retry=retry_if_safe(kind="read"),
@@ -6,7 +7,8 @@
         stop=tenacity.stop_after_attempt(3) | stop_at_deadline(90),
     )
 
-tenacity is not imported: each callable takes its `RetryCallState`. What an error means is what it means to a guarded tool.
+tenacity is not imported: each callable takes its `RetryCallState`. What an error means is what
+it means to a guarded tool.
 """
 
 from __future__ import annotations
@@ -26,17 +28,25 @@ from effectonce.policy import kind_of
 from effectonce.retries.retry import REPEATABLE
 
 
-def retry_if_safe(kind: Kind | str = "write", *, rules: Rules = (), one_request: bool = False) -> Callable[[Any], bool]:
+def retry_if_safe(
+    kind: Kind | str = "write", *, rules: Rules = (), one_request: bool = False
+) -> Callable[[Any], bool]:
     """Try again if that is safe and could go better: for `retry=`.
 
-    What is final is never tried again. What may have happened is, if *kind* is `read` or `idempotent_write`. For other kinds an error must
-    prove that nothing happened; what it says about its request counts only if the function makes no other: `one_request=True`.
+    What is final is never tried again. What may have happened is, if *kind* is `read` or
+    `idempotent_write`. For other kinds an error must prove that nothing happened; what it says
+    about its request counts only if the function makes no other: `one_request=True`.
     """
-    repeatable, verdict_of = kind_of(kind) in REPEATABLE, _classifier(rules, one_request=one_request)
+    repeatable, verdict_of = (
+        kind_of(kind) in REPEATABLE,
+        _classifier(rules, one_request=one_request),
+    )
 
     def safe(state: Any) -> bool:
         error = _error(state)
-        return error is not None and gate(verdict_of(error), repeatable=repeatable).action in GOES_ON
+        return (
+            error is not None and gate(verdict_of(error), repeatable=repeatable).action in GOES_ON
+        )
 
     return safe
 
@@ -44,7 +54,9 @@ def retry_if_safe(kind: Kind | str = "write", *, rules: Rules = (), one_request:
 def wait_full_jitter(
     base_s: float = 0.5, cap_s: float = 20.0, *, rules: Rules = (), rng: Callable[[], float] = rng
 ) -> Callable[[Any], float]:
-    """Evenly over [0, ceiling], at the cap too, and a little longer than the downstream asks for: for `wait=`."""
+    """Evenly over [0, ceiling], at the cap too, and a little longer than the downstream asks
+    for: for `wait=`.
+    """
     if not 0 <= base_s <= cap_s:
         raise ContractViolation(f"base_s={base_s} and cap_s={cap_s}: need 0 <= base_s <= cap_s")
     verdict_of = _classifier(rules, one_request=True)
@@ -58,11 +70,15 @@ def wait_full_jitter(
     return delay_s
 
 
-def stop_at_deadline(deadline_s: float | timedelta, *, clock: Callable[[], float] = time.monotonic) -> Callable[[Any], bool]:
-    """Stop when the time is over, or would be after the next sleep: for `stop=`. Counted from the first attempt.
+def stop_at_deadline(
+    deadline_s: float | timedelta, *, clock: Callable[[], float] = time.monotonic
+) -> Callable[[Any], bool]:
+    """Stop when the time is over, or would be after the next sleep: for `stop=`. Counted from
+    the first attempt.
 
-    Combine it to the right of tenacity's own: `stop_after_attempt(3) | stop_at_deadline(90)`. *clock* must be the one that tenacity
-    starts with, which is `time.monotonic`; only tests pass another.
+    Combine it to the right of tenacity's own: `stop_after_attempt(3) | stop_at_deadline(90)`.
+    *clock* must be the one that tenacity starts with, which is `time.monotonic`; only tests pass
+    another.
     """
     limit_s = seconds(deadline_s, "deadline_s")
     if not limit_s > 0:

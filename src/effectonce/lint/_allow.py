@@ -1,6 +1,8 @@
-"""Allowances: `# effectonce: allow EO101 because the key is written down first`, on the line or alone on the line above.
+"""Allowances: `# effectonce: allow EO101 because the key is written down first`, on the line or
+alone on the line above.
 
-An allowance says why. One without a reason is a finding, and so is one that allows nothing: it hides what comes later.
+An allowance says why. One without a reason is a finding, and so is one that allows nothing: it
+hides what comes later.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _MARK = re.compile(r"#\s*effectonce:\s*(?P<text>.*)")
-_ALLOW = re.compile(r"allow\s+(?P<codes>EO\d+(?:\s*,\s*EO\d+)*)(?:\s+because\s+(?P<reason>\S.*))?\s*")
+_ALLOW = re.compile(
+    r"allow\s+(?P<codes>EO\d+(?:\s*,\s*EO\d+)*)(?:\s+because\s+(?P<reason>\S.*))?\s*"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,9 @@ def allowances(source: bytes) -> Iterator[Allowance]:
 
 
 def _lines_below(tokens: list[tokenize.TokenInfo]) -> list[int]:
-    """For each token the line of the next code; its own line if there is none. Read from the end, so that each is looked at once."""
+    """For each token the line of the next code; its own line if there is none. Read from the
+    end, so that each is looked at once.
+    """
     skipped = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
     found, code = list[int](), 0
     for token in reversed(tokens):

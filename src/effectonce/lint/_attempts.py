@@ -1,4 +1,6 @@
-"""What a file tries again: decorators of retry libraries, their loops, and loops that are written by hand."""
+"""What a file tries again: decorators of retry libraries, their loops, and loops that are
+written by hand.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from effectonce.lint._source import Function, Module, calls, keyword, own
 _EVERYTHING = ["builtins.Exception"]
 _LIBRARIES = frozenset(known.RETRY_DECORATORS.values())
 _PLAIN_WAITS = frozenset(
-    f"tenacity.{w}" for w in ("wait_fixed", "wait_exponential", "wait_incrementing", "wait_chain", "wait_combine")
+    f"tenacity.{w}"
+    for w in ("wait_fixed", "wait_exponential", "wait_incrementing", "wait_chain", "wait_combine")
 )
 _ENDS = {
     "tenacity": ("stop",),
@@ -40,7 +43,11 @@ def retries(module: Module, node: ast.AST) -> Retries | None:
     func = node.func if isinstance(node, ast.Call) else node
     origin = module.origin(func)
     library = known.RETRY_DECORATORS.get(origin)
-    return Retries(node, origin, library) if library is not None and isinstance(node, ast.expr) else None
+    return (
+        Retries(node, origin, library)
+        if library is not None and isinstance(node, ast.expr)
+        else None
+    )
 
 
 def all_retries(module: Module) -> Iterator[tuple[Retries, Function | None]]:
@@ -50,7 +57,10 @@ def all_retries(module: Module) -> Iterator[tuple[Retries, Function | None]]:
     decorators: dict[ast.AST, Function] = {}
     for function in module.functions:
         decorators |= dict.fromkeys(function.decorator_list, function)
-    for node in (*module.every(ast.Call), *(each for each in decorators if not isinstance(each, ast.Call))):
+    for node in (
+        *module.every(ast.Call),
+        *(each for each in decorators if not isinstance(each, ast.Call)),
+    ):
         found = retries(module, node)
         if found is not None:
             yield found, decorators.get(found.node)
@@ -58,7 +68,9 @@ def all_retries(module: Module) -> Iterator[tuple[Retries, Function | None]]:
 
 def is_open(call: ast.Call) -> bool:
     """Does it take arguments that are not written here?"""
-    return any(each.arg is None for each in call.keywords) or any(isinstance(arg, ast.Starred) for arg in call.args)
+    return any(each.arg is None for each in call.keywords) or any(
+        isinstance(arg, ast.Starred) for arg in call.args
+    )
 
 
 # ---------------------------------------------------------------- which errors
@@ -74,13 +86,20 @@ def errors(module: Module, found: Retries) -> list[str]:
     match found.library:
         case "tenacity":
             given = keyword(call, "retry")
-            return _EVERYTHING if given is None else _of_tenacity(module, module.value(given) or given)
+            return (
+                _EVERYTHING if given is None else _of_tenacity(module, module.value(given) or given)
+            )
         case "backoff" if found.origin == "backoff.on_exception":
-            return _named(module, call.args[1] if len(call.args) > 1 else keyword(call, "exception"))
+            return _named(
+                module, call.args[1] if len(call.args) > 1 else keyword(call, "exception")
+            )
         case "stamina":
             return _named(module, keyword(call, "on"))
         case "retrying":
-            chooses = any(keyword(call, name) is not None for name in ("retry_on_exception", "retry_on_result"))
+            chooses = any(
+                keyword(call, name) is not None
+                for name in ("retry_on_exception", "retry_on_result")
+            )
             return [] if chooses else _EVERYTHING
         case "retry":
             given = call.args[0] if call.args else keyword(call, "exceptions")
@@ -91,7 +110,9 @@ def errors(module: Module, found: Retries) -> list[str]:
 
 def _of_tenacity(module: Module, given: ast.AST) -> list[str]:
     match given:
-        case ast.Call(func=func, args=args) if module.origin(func) == "tenacity.retry_if_exception_type":
+        case ast.Call(func=func, args=args) if (
+            module.origin(func) == "tenacity.retry_if_exception_type"
+        ):
             return _named(module, args[0]) if args else _EVERYTHING
         case ast.BinOp(op=ast.BitOr(), left=left, right=right):
             return [*_of_tenacity(module, left), *_of_tenacity(module, right)]
@@ -118,7 +139,9 @@ def polls(module: Module, found: Retries) -> bool:
 def is_safe(module: Module, found: Retries) -> bool:
     """Does it ask our tables whether another attempt is safe?"""
     given = keyword(found.call, "retry") if found.call is not None else None
-    return given is not None and any(module.origin(call.func).endswith("tenacity.retry_if_safe") for call in calls(given))
+    return given is not None and any(
+        module.origin(call.func).endswith("tenacity.retry_if_safe") for call in calls(given)
+    )
 
 
 # ---------------------------------------------------------------- how often, and how long apart
@@ -128,10 +151,16 @@ def is_endless(module: Module, found: Retries) -> bool:
     """Does it never give up?"""
     call = found.call
     if found.library == "stamina":
-        return call is not None and all(_is_none(keyword(call, name)) for name in ("attempts", "timeout"))
+        return call is not None and all(
+            _is_none(keyword(call, name)) for name in ("attempts", "timeout")
+        )
     if call is None:
         return True
-    if is_open(call) or (found.library == "tenacity" and call.args) or (found.library == "retry" and len(call.args) > 1):
+    if (
+        is_open(call)
+        or (found.library == "tenacity" and call.args)
+        or (found.library == "retry" and len(call.args) > 1)
+    ):
         return False
     given = [keyword(call, name) for name in _ENDS[found.library]]
     ends = [each for each in given if each is not None and not _is_none(each)]
@@ -139,7 +168,9 @@ def is_endless(module: Module, found: Retries) -> bool:
 
 
 def waits_alike(module: Module, found: Retries) -> str:
-    """How it waits, if all that failed together come again together; "" if they do not, or it does not say."""
+    """How it waits, if all that failed together come again together; "" if they do not, or it
+    does not say.
+    """
     call = found.call
     if call is None or is_open(call) or polls(module, found):
         return ""
@@ -152,10 +183,18 @@ def waits_alike(module: Module, found: Retries) -> str:
             jitter = keyword(call, "wait_jitter")
             return "wait_jitter=0" if isinstance(jitter, ast.Constant) and jitter.value == 0 else ""
         case "retrying":
-            names = [name for name in ("wait_fixed", "wait_exponential_multiplier") if keyword(call, name) is not None]
+            names = [
+                name
+                for name in ("wait_fixed", "wait_exponential_multiplier")
+                if keyword(call, name) is not None
+            ]
             return "" if keyword(call, "wait_jitter_max") is not None or not names else names[0]
         case "retry":
-            grows = keyword(call, "backoff") is not None and keyword(call, "jitter") is None and len(call.args) < 6
+            grows = (
+                keyword(call, "backoff") is not None
+                and keyword(call, "jitter") is None
+                and len(call.args) < 6
+            )
             return "backoff without jitter" if grows else ""
         case _:
             return ""
@@ -166,7 +205,11 @@ def _tenacity_wait(module: Module, given: ast.expr | None) -> str:
     if value is None:
         return ""
     names = [module.origin(call.func) for call in calls(value)]
-    return names[-1].removeprefix("tenacity.") if names and all(name in _PLAIN_WAITS for name in names) else ""
+    return (
+        names[-1].removeprefix("tenacity.")
+        if names and all(name in _PLAIN_WAITS for name in names)
+        else ""
+    )
 
 
 def _is_none(node: ast.AST | None) -> bool:
@@ -200,7 +243,9 @@ def _loop(node: ast.For | ast.While) -> Iterator[Loop]:
             continue
         after = node.body[node.body.index(statement) + 1 :]
         left = any(_leaves(block) for block in (statement.body, statement.orelse, after))
-        going_on = [handler for handler in statement.handlers if not _leaves(handler.body, anywhere=False)]
+        going_on = [
+            handler for handler in statement.handlers if not _leaves(handler.body, anywhere=False)
+        ]
         if left and going_on and not _counts_items(node, statement):
             yield Loop(node, statement, going_on)
 
@@ -220,7 +265,8 @@ def _counts_items(node: ast.For | ast.While, attempt: ast.Try | ast.TryStar) -> 
     used = [
         n
         for n in own(attempt.body)
-        if isinstance(n, ast.Subscript) and any(_is_name(m, node.target.id) for m in ast.walk(n.slice))
+        if isinstance(n, ast.Subscript)
+        and any(_is_name(m, node.target.id) for m in ast.walk(n.slice))
     ]
     return bool(used)
 

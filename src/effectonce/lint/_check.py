@@ -21,7 +21,14 @@ from effectonce.lint._reading import Reading
 from effectonce.lint._source import Module
 
 UNREADABLE, UNEXPLAINED, UNUSED = "EO001", "EO002", "EO003"
-_ALL = (*_keys.RULES, *_effects.RULES, *_endpoints.RULES, *_retries.RULES, *_statuses.RULES, *_declarations.RULES)
+_ALL = (
+    *_keys.RULES,
+    *_effects.RULES,
+    *_endpoints.RULES,
+    *_retries.RULES,
+    *_statuses.RULES,
+    *_declarations.RULES,
+)
 RULES: dict[str, LintRule] = {rule.code: rule for rule in sorted(_ALL, key=lambda rule: rule.code)}
 CODES: tuple[str, ...] = (UNREADABLE, UNEXPLAINED, UNUSED, *RULES)
 SOURCE_MAX = 10_000_000  # bytes; the longest that people write is a tenth of it
@@ -37,26 +44,38 @@ class Report:
 
     findings: tuple[LintFinding, ...] = ()
     allowances: tuple[Allowance, ...] = ()
-    adapters: frozenset[str] = frozenset()  # of effectonce.integrations, and the middleware, that it has
+    # of effectonce.integrations, and the middleware, that it has
+    adapters: frozenset[str] = frozenset()
 
 
-def check(paths: Iterable[str | os.PathLike[str]], *, codes: Iterable[str] = CODES) -> list[LintFinding]:
-    """Check files, and the files of folders. What one file of them protects is protected for all."""
+def check(
+    paths: Iterable[str | os.PathLike[str]], *, codes: Iterable[str] = CODES
+) -> list[LintFinding]:
+    """Check files, and the files of folders. What one file of them protects is protected for
+    all.
+    """
     chosen = frozenset(codes)
     return judged([(str(path), report(path, chosen)) for path in files(paths)], chosen)
 
 
-def check_source(source: str | bytes, *, path: str = "<source>", codes: Iterable[str] = CODES) -> list[LintFinding]:
+def check_source(
+    source: str | bytes, *, path: str = "<source>", codes: Iterable[str] = CODES
+) -> list[LintFinding]:
     """Check one text."""
     chosen = frozenset(codes)
-    return judged([(path, _report(source.encode() if isinstance(source, str) else source, path, chosen))], chosen)
+    return judged(
+        [(path, _report(source.encode() if isinstance(source, str) else source, path, chosen))],
+        chosen,
+    )
 
 
 # ---------------------------------------------------------------- which files
 
 
 def files(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Path]:
-    """The Python files among these, each once. Tests, hidden folders, environments and the like are passed by, unless they are named."""
+    """The Python files among these, each once. Tests, hidden folders, environments and the like
+    are passed by, unless they are named.
+    """
     seen: set[str] = set()
     for path in map(Path, paths):
         for file in _below(path) if path.is_dir() else [path]:
@@ -68,8 +87,14 @@ def files(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Path]:
 def _below(root: Path) -> Iterator[Path]:
     tests_too = not set(_TESTS).isdisjoint(root.parts)
     for folder, folders, names in os.walk(root):
-        folders[:] = sorted(name for name in folders if not _is_passed_by(Path(folder, name), tests_too=tests_too))
-        yield from (Path(folder, name) for name in sorted(names) if name.endswith(".py") and (tests_too or not _is_test(name)))
+        folders[:] = sorted(
+            name for name in folders if not _is_passed_by(Path(folder, name), tests_too=tests_too)
+        )
+        yield from (
+            Path(folder, name)
+            for name in sorted(names)
+            if name.endswith(".py") and (tests_too or not _is_test(name))
+        )
 
 
 def _is_passed_by(folder: Path, *, tests_too: bool) -> bool:
@@ -93,12 +118,16 @@ def report(path: Path, codes: frozenset[str]) -> Report:
     except OSError as error:
         return _unreadable(str(path), 1, 1, f"cannot be read: {error.strerror}")
     if source is None:
-        return _unreadable(str(path), 1, 1, f"is no ordinary file, or larger than {SOURCE_MAX // 1_000_000} MB")
+        return _unreadable(
+            str(path), 1, 1, f"is no ordinary file, or larger than {SOURCE_MAX // 1_000_000} MB"
+        )
     return _report(source, str(path), codes)
 
 
 def _content(path: Path) -> bytes | None:
-    """What is in an ordinary file of a size that people write. A pipe would be waited for, and a device may never end."""
+    """What is in an ordinary file of a size that people write. A pipe would be waited for, and a
+    device may never end.
+    """
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
         about = os.fstat(file.fileno())
         if not stat.S_ISREG(about.st_mode) or about.st_size > SOURCE_MAX:
@@ -114,16 +143,25 @@ def _report(source: bytes, path: str, codes: frozenset[str]) -> Report:
         if not _is_about_us(source):
             return Report()
         reading = Reading(Module(tree))
-        found = [_finding(path, code, hit) for code, rule in RULES.items() if code in codes for hit in rule.look(reading)]
+        found = [
+            _finding(path, code, hit)
+            for code, rule in RULES.items()
+            if code in codes
+            for hit in rule.look(reading)
+        ]
         allowed = tuple(allowances(source))
     except SyntaxError as error:
-        return _unreadable(path, error.lineno or 1, error.offset or 1, f"is no Python {_VERSION}: {error.msg}")
+        return _unreadable(
+            path, error.lineno or 1, error.offset or 1, f"is no Python {_VERSION}: {error.msg}"
+        )
     except ValueError as error:  # a null byte
         return _unreadable(path, 1, 1, f"is no Python {_VERSION}: {error}")
     except (RecursionError, MemoryError):
         return _unreadable(path, 1, 1, "is nested too deeply")
     adapters = frozenset(
-        name.removeprefix(_ADAPTERS).partition(".")[0] for name in reading.module.modules if name.startswith(_ADAPTERS)
+        name.removeprefix(_ADAPTERS).partition(".")[0]
+        for name in reading.module.modules
+        if name.startswith(_ADAPTERS)
     )
     middleware = {_endpoints.MIDDLEWARE} if _endpoints.has_middleware(reading.module) else set()
     return Report(tuple(dict.fromkeys(found)), allowed, adapters | middleware)
@@ -141,14 +179,27 @@ def _is_about_us(source: bytes) -> bool:
 
 def _unreadable(path: str, line: int, column: int, why: str) -> Report:
     message = f"this file {why}. Nothing in it was checked."
-    return Report((LintFinding(path=path, line=line, column=max(column, 1), code=UNREADABLE, message=message, end_line=line),))
+    return Report(
+        (
+            LintFinding(
+                path=path,
+                line=line,
+                column=max(column, 1),
+                code=UNREADABLE,
+                message=message,
+                end_line=line,
+            ),
+        )
+    )
 
 
 def _finding(path: str, code: str, hit: Hit) -> LintFinding:
     node = hit.node
     line: int = getattr(node, "lineno", 1)
     body = getattr(node, "body", None)
-    last = body[0].lineno - 1 if isinstance(body, list) and body else getattr(node, "end_lineno", line)
+    last = (
+        body[0].lineno - 1 if isinstance(body, list) and body else getattr(node, "end_lineno", line)
+    )
     return LintFinding(
         path=path,
         line=line,
@@ -167,18 +218,34 @@ def _finding(path: str, code: str, hit: Hit) -> LintFinding:
 def judged(reports: Sequence[tuple[str, Report]], codes: frozenset[str]) -> list[LintFinding]:
     """What is left when allowances, and what other files protect, are taken off."""
     adapters = frozenset[str]().union(*(report.adapters for _, report in reports))
-    adapters |= {"mcp", "fastmcp"} if adapters & {"mcp", "fastmcp"} else set()  # one server may be made with either
+    # one server may be made with either
+    adapters |= {"mcp", "fastmcp"} if adapters & {"mcp", "fastmcp"} else set()
     found: list[LintFinding] = []
     for path, each in reports:
-        open_ = [replace(finding, unless="", given="") for finding in each.findings if _holds(finding, adapters)]
+        open_ = [
+            replace(finding, unless="", given="")
+            for finding in each.findings
+            if _holds(finding, adapters)
+        ]
         left, used = _excused(open_, each.allowances)
         found += left
-        found += [finding for allowance in each.allowances for finding in _about(path, allowance, used, codes)]
-    return sorted((finding for finding in found if finding.code in codes), key=lambda f: (f.path, f.line, f.column, f.code))
+        found += [
+            finding
+            for allowance in each.allowances
+            for finding in _about(path, allowance, used, codes)
+        ]
+    return sorted(
+        (finding for finding in found if finding.code in codes),
+        key=lambda f: (f.path, f.line, f.column, f.code),
+    )
 
 
-def _excused(found: list[LintFinding], allowed: Sequence[Allowance]) -> tuple[list[LintFinding], set[tuple[Allowance, str]]]:
-    """Findings that nothing allows, and what of the allowances was of use. Both are looked up by line, however many there are."""
+def _excused(
+    found: list[LintFinding], allowed: Sequence[Allowance]
+) -> tuple[list[LintFinding], set[tuple[Allowance, str]]]:
+    """Findings that nothing allows, and what of the allowances was of use. Both are looked up by
+    line, however many there are.
+    """
     by_code: dict[str, list[Allowance]] = {}
     for allowance in sorted(allowed, key=lambda each: each.covers):
         for code in dict.fromkeys(allowance.codes):
@@ -198,7 +265,10 @@ def _excused(found: list[LintFinding], allowed: Sequence[Allowance]) -> tuple[li
         begins[finding.code][end] -= 1
     covered = {code: accumulate(counts) for code, counts in begins.items()}
     return left, {
-        (each, code) for code, several in by_code.items() for each, n in zip(several, covered[code], strict=False) if n
+        (each, code)
+        for code, several in by_code.items()
+        for each, n in zip(several, covered[code], strict=False)
+        if n
     }
 
 
@@ -206,21 +276,36 @@ def _holds(finding: LintFinding, adapters: frozenset[str]) -> bool:
     return finding.unless not in adapters and (not finding.given or finding.given in adapters)
 
 
-def _about(path: str, allowance: Allowance, used: set[tuple[Allowance, str]], codes: frozenset[str]) -> Iterator[LintFinding]:
+def _about(
+    path: str, allowance: Allowance, used: set[tuple[Allowance, str]], codes: frozenset[str]
+) -> Iterator[LintFinding]:
     def finding(code: str, message: str) -> LintFinding:
         return LintFinding(
-            path=path, line=allowance.line, column=allowance.column, code=code, message=message, end_line=allowance.line
+            path=path,
+            line=allowance.line,
+            column=allowance.column,
+            code=code,
+            message=message,
+            end_line=allowance.line,
         )
 
     if not allowance.codes:
-        yield finding(UNEXPLAINED, "this comment cannot be read. Write `# effectonce: allow EO101 because ...`.")
+        yield finding(
+            UNEXPLAINED,
+            "this comment cannot be read. Write `# effectonce: allow EO101 because ...`.",
+        )
     elif not allowance.reason:
         yield finding(
             UNEXPLAINED,
-            "this allowance gives no reason, and the next reader has to guess. Write `because ...` after its code.",
+            "this allowance gives no reason, and the next reader has to guess. Write `because ...`"
+            " after its code.",
         )
     for code in allowance.codes:
         if code not in CODES:
-            yield finding(UNUSED, f"there is no rule {code}. `effectonce lint --explain all` lists them.")
+            yield finding(
+                UNUSED, f"there is no rule {code}. `effectonce lint --explain all` lists them."
+            )
         elif code in codes and (allowance, code) not in used:
-            yield finding(UNUSED, f"nothing here is {code}: this allows what comes later. Remove it.")
+            yield finding(
+                UNUSED, f"nothing here is {code}: this allows what comes later. Remove it."
+            )

@@ -1,8 +1,10 @@
 """Declarations: does a tool do what its contract says?
 
-A tool is followed into the functions of its file. What those hand to a function of another file, to a value that the file does not tell, or
-to a client with hooks of its own may read the effect's key or its connection there: then nothing is reported. So a rule speaks only where
-the effect itself is visible, and everything around it is a client, a database driver or the standard library.
+A tool is followed into the functions of its file. What those hand to a function of another file,
+to a value that the file does not tell, or to a client with hooks of its own may read the
+effect's key or its connection there: then nothing is reported. So a rule speaks only where the
+effect itself is visible, and everything around it is a client, a database driver or the standard
+library.
 """
 
 from __future__ import annotations
@@ -19,23 +21,41 @@ from effectonce.lint._reading import DeclaredTool, Reading
 from effectonce.lint._source import Function, Module, calls, keyword, own
 
 _PACKAGES = known.words(
-    "builtins requests niquests httpx httpx2 aiohttp urllib3 stripe braintree razorpay aiosmtplib sendgrid resend postmarker boto3 kafka "
-    "aiokafka confluent_kafka twilio slack_sdk telegram psycopg psycopg2 asyncpg aiosqlite pymysql MySQLdb"
+    "builtins requests niquests httpx httpx2 aiohttp urllib3 stripe braintree razorpay aiosmtplib"
+    " sendgrid resend postmarker boto3 kafka aiokafka confluent_kafka twilio slack_sdk telegram"
+    " psycopg psycopg2 asyncpg aiosqlite pymysql MySQLdb"
 ) | frozenset(sys.stdlib_module_names)
 _DATABASE = re.compile(
     r"(?:sqlite3|aiosqlite|psycopg2?|asyncpg|pymysql|MySQLdb)\.(?:[\w.]+)?\(\)\.(?:[\w.()]+\.)?(?:execute\w*|commit|copy\w*)"
 )
-_WRITES = re.compile(r"\s*(?:insert|update|delete|merge|replace|truncate|drop|alter|create)\b", re.IGNORECASE)
-# Methods of strings, numbers, dicts, lists and answers: whatever the value is, they look into nothing.
+_WRITES = re.compile(
+    r"\s*(?:insert|update|delete|merge|replace|truncate|drop|alter|create)\b", re.IGNORECASE
+)
+# Methods of strings, numbers, dicts, lists and answers: whatever the value is, they look into
+# nothing.
 _PLAIN = known.words(
-    "get items keys values pop append extend add update setdefault copy format strip lstrip rstrip lower upper title split rsplit "
-    "splitlines join replace startswith endswith encode decode isoformat strftime date timestamp json text raise_for_status read "
-    "hexdigest digest hex total_seconds quantize model_dump model_dump_json dict index count sort sorted"
+    "get items keys values pop append extend add update setdefault copy format strip lstrip rstrip"
+    " lower upper title split rsplit splitlines join replace startswith endswith encode decode"
+    " isoformat strftime date timestamp json text raise_for_status read hexdigest digest hex"
+    " total_seconds quantize model_dump model_dump_json dict index count sort sorted"
 )
 _HOOKS = frozenset(
-    {"event_hooks", "hooks", "auth", "transport", "mounts", "headers", "middlewares", "trace_configs", "app", "client"}
+    {
+        "event_hooks",
+        "hooks",
+        "auth",
+        "transport",
+        "mounts",
+        "headers",
+        "middlewares",
+        "trace_configs",
+        "app",
+        "client",
+    }
 )
-_LATER = known.words("builtins.map builtins.filter builtins.zip builtins.iter builtins.reversed builtins.enumerate")
+_LATER = known.words(
+    "builtins.map builtins.filter builtins.zip builtins.iter builtins.reversed builtins.enumerate"
+)
 
 
 # ---------------------------------------------------------------- what a tool reaches
@@ -57,14 +77,25 @@ def _reach(reading: Reading, function: Function) -> list[Function]:
 def _is_visible(reading: Reading, reach: list[Function]) -> bool:
     """Is all that it calls known, so that none of it can look at the effect unseen?"""
     return all(
-        _is_understood(reading.module, call) for function in reach for node in _all(function) for call in calls(node)
+        _is_understood(reading.module, call)
+        for function in reach
+        for node in _all(function)
+        for call in calls(node)
     ) and not any(_hidden_in(function) for function in reach[1:])
 
 
 def _all(function: Function) -> list[ast.AST]:
     """What it runs, functions and lambdas inside it included."""
-    inner = [node for node in ast.walk(function) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)]
-    return [part for each in inner for part in ([each.body] if isinstance(each, ast.Lambda) else each.body)]
+    inner = [
+        node
+        for node in ast.walk(function)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+    ]
+    return [
+        part
+        for each in inner
+        for part in ([each.body] if isinstance(each, ast.Lambda) else each.body)
+    ]
 
 
 def _hidden_in(function: Function) -> bool:
@@ -80,7 +111,8 @@ def _is_understood(module: Module, call: ast.Call) -> bool:
     if not origin:
         return isinstance(func, ast.Attribute) and func.attr in _PLAIN
     if origin.startswith("effectonce."):
-        return origin.rpartition(".")[2][:1].isupper() and "()" not in origin  # an error, or an answer of a probe
+        # an error, or an answer of a probe
+        return origin.rpartition(".")[2][:1].isupper() and "()" not in origin
     looks = (
         _HOOKS if origin.rpartition(".")[2][:1].isupper() else _HOOKS - {"headers"}
     )  # the headers of a client may be made by hand
@@ -89,16 +121,21 @@ def _is_understood(module: Module, call: ast.Call) -> bool:
 
 
 def _is_hooked(module: Module, func: ast.expr) -> bool:
-    """Is this a method of a client that may have been given something to look at the effect with?"""
+    """Is this a method of a client that may have been given something to look at the effect
+    with?
+    """
     if not isinstance(func, ast.Attribute):
         return False
     client = func.value
     made = module.value(client)
-    if isinstance(made, ast.Call) and any(each.arg in _HOOKS or each.arg is None for each in made.keywords):
+    if isinstance(made, ast.Call) and any(
+        each.arg in _HOOKS or each.arg is None for each in made.keywords
+    ):
         return True
     if not isinstance(client, ast.Name):
         return False
-    for node in module.every(ast.Attribute):  # session.auth = ..., session.headers.update(...), session.mount(...)
+    # session.auth = ..., session.headers.update(...), session.mount(...)
+    for node in module.every(ast.Attribute):
         if (
             isinstance(node.value, ast.Name)
             and node.value.id == client.id
@@ -109,7 +146,9 @@ def _is_hooked(module: Module, func: ast.expr) -> bool:
 
 
 def _is_given(call: ast.Call, name: str) -> bool:
-    """Is it handed to something else, such as `protect(client)` or `@guard.tool(clients=[client])`?"""
+    """Is it handed to something else, such as `protect(client)` or
+    `@guard.tool(clients=[client])`?
+    """
     return any(
         isinstance(node, ast.Name) and node.id == name
         for given in (*call.args, *(each.value for each in call.keywords))
@@ -130,7 +169,9 @@ def _downstream(reading: Reading, tool: DeclaredTool) -> str:
     match given:
         case ast.Constant(value=str(name)):
             return name
-        case ast.Call(func=ast.Attribute(attr=name) as func) if reading.module.origin(func).startswith("effectonce."):
+        case ast.Call(func=ast.Attribute(attr=name) as func) if reading.module.origin(
+            func
+        ).startswith("effectonce."):
             return name
         case _:
             return ""
@@ -150,8 +191,10 @@ def _key_unused(reading: Reading) -> Iterator[Hit]:
         if effects and not _mentions(reach, _KEY_READ) and _is_visible(reading, reach):
             yield Hit(
                 effects[0].call,
-                f'{tool.function.name} declares downstream="key" and {effects[0].what} without it: a repeat after a lost answer is done '
-                "twice. Send current_effect().downstream_key, or use protect(client) of effectonce.http.client.",
+                f'{tool.function.name} declares downstream="key" and {effects[0].what} without it:'
+                " a repeat after a lost answer is done twice. Send"
+                " current_effect().downstream_key, or use protect(client) of"
+                " effectonce.http.client.",
             )
 
 
@@ -162,15 +205,20 @@ def _no_probe(reading: Reading) -> Iterator[Hit]:
     names = {tool.function.name for tool in reading.tools.values()}
     probed = [node.value for node in reading.module.every(ast.Attribute) if node.attr == "probe"]
     of = {node.id for node in probed if isinstance(node, ast.Name)}
-    elsewhere = any(not isinstance(node, ast.Name) or node.id not in names for node in probed if not _is_ours(reading, node))
+    elsewhere = any(
+        not isinstance(node, ast.Name) or node.id not in names
+        for node in probed
+        if not _is_ours(reading, node)
+    )
     for tool in reading.guarded:
         if tool.declared is None or tool.kind == "read" or _downstream(reading, tool) != "probe":
             continue
         if tool.function.name not in of and not elsewhere:
             yield Hit(
                 tool.declared,
-                f'{tool.function.name} declares downstream="probe" and has no probe in this file: after a lost answer nothing can be '
-                f"asked, and it waits for a person. Write one: @{tool.function.name}.probe.",
+                f'{tool.function.name} declares downstream="probe" and has no probe in this file:'
+                " after a lost answer nothing can be asked, and it waits for a person. Write one:"
+                f" @{tool.function.name}.probe.",
             )
 
 
@@ -184,16 +232,24 @@ def _no_connection(reading: Reading) -> Iterator[Hit]:
             continue
         reach = _reach(reading, tool.function)
         done = [call for function in reach for call in calls(function.body) if _does(reading, call)]
-        if done and not _mentions(reach, re.compile("current_effect|connection")) and _is_visible(reading, reach):
+        if (
+            done
+            and not _mentions(reach, re.compile("current_effect|connection"))
+            and _is_visible(reading, reach)
+        ):
             yield Hit(
                 done[0],
-                f'{tool.function.name} declares downstream="transaction" and does this outside of it: a crash between this and the record '
-                "does it again. Use current_effect().connection.",
+                f'{tool.function.name} declares downstream="transaction" and does this outside of'
+                " it: a crash between this and the record does it again. Use"
+                " current_effect().connection.",
             )
 
 
 def _does(reading: Reading, call: ast.Call) -> bool:
-    return reading.effect(call) is not None or _DATABASE.fullmatch(reading.module.origin(call.func)) is not None
+    return (
+        reading.effect(call) is not None
+        or _DATABASE.fullmatch(reading.module.origin(call.func)) is not None
+    )
 
 
 # ---------------------------------------------------------------- reads, names, results
@@ -207,25 +263,27 @@ def _read_with_key(reading: Reading) -> Iterator[Hit]:
             if what := _needs_a_record(reading.module, node):
                 yield Hit(
                     node,
-                    f'{tool.function.name} is declared kind="read" and {what}: a read has no record, and every repeat does it again. '
-                    'Declare what it is: kind="write", or "idempotent_write".',
+                    f'{tool.function.name} is declared kind="read" and {what}: a read has no'
+                    ' record, and every repeat does it again. Declare what it is: kind="write", or'
+                    ' "idempotent_write".',
                 )
                 break
 
 
 def _needs_a_record(module: Module, node: ast.AST) -> str:
     match node:
-        case ast.Attribute(value=ast.Call(func=func), attr="downstream_key" | "key" | "connection" as attr) if (
-            module.origin(func) == "effectonce.current_effect"
-        ):
+        case ast.Attribute(
+            value=ast.Call(func=func), attr="downstream_key" | "key" | "connection" as attr
+        ) if module.origin(func) == "effectonce.current_effect":
             return f"uses current_effect().{attr}"
-        case ast.Call(func=ast.Attribute(value=ast.Call(func=func), attr="request_key" | "key_as" as attr)) if (
-            module.origin(func) == "effectonce.current_effect"
-        ):
+        case ast.Call(
+            func=ast.Attribute(value=ast.Call(func=func), attr="request_key" | "key_as" as attr)
+        ) if module.origin(func) == "effectonce.current_effect":
             return f"uses current_effect().{attr}()"
-        case ast.Call(func=ast.Attribute(attr="execute" | "executemany"), args=[ast.Constant(value=str(sql)), *_]) if (
-            _WRITES.match(sql)
-        ):
+        case ast.Call(
+            func=ast.Attribute(attr="execute" | "executemany"),
+            args=[ast.Constant(value=str(sql)), *_],
+        ) if _WRITES.match(sql):
             return f"writes to a database ({sql.split()[0].upper()})"
         case ast.Call(func=ast.Attribute(attr="commit"), args=[], keywords=[]):
             return "commits"
@@ -238,10 +296,14 @@ def _same_name(reading: Reading) -> Iterator[Hit]:
     seen: dict[tuple[ast.AST, str, str], Function] = {}
     for tool in sorted(reading.guarded, key=lambda each: each.function.lineno):
         above = reading.module.parents.get(tool.function)
-        if tool.declared is None or not isinstance(above, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef):
+        if tool.declared is None or not isinstance(
+            above, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
+        ):
             continue
         given = keyword(tool.declared, "name")
-        if given is not None and not (isinstance(given, ast.Constant) and isinstance(given.value, str)):
+        if given is not None and not (
+            isinstance(given, ast.Constant) and isinstance(given.value, str)
+        ):
             continue
         name = tool.function.name if given is None else str(given.value)
         guard = ast.unparse(tool.declared.func)
@@ -249,19 +311,24 @@ def _same_name(reading: Reading) -> Iterator[Hit]:
         if first is not tool.function:
             yield Hit(
                 tool.declared,
-                f"two tools are called {name!r}, this one and that in line {first.lineno}: the name is part of every key, so a call of one "
-                "gets the result of the other. Give one of them another name.",
+                f"two tools are called {name!r}, this one and that in line {first.lineno}: the name"
+                " is part of every key, so a call of one gets the result of the other. Give one of"
+                " them another name.",
             )
 
 
 def _not_there_yet(reading: Reading) -> Iterator[Hit]:
     for tool in reading.guarded:
         for node in own(tool.function.body):
-            if isinstance(node, ast.Return) and node.value is not None and (what := _promise(reading.module, tool, node.value)):
+            if (
+                isinstance(node, ast.Return)
+                and node.value is not None
+                and (what := _promise(reading.module, tool, node.value))
+            ):
                 yield Hit(
                     node,
-                    f"{tool.function.name} returns {what}, and is recorded as done before that is: what comes of it is known to no "
-                    "repeat. Return what it gives.",
+                    f"{tool.function.name} returns {what}, and is recorded as done before that is:"
+                    " what comes of it is known to no repeat. Return what it gives.",
                 )
 
 
@@ -270,9 +337,12 @@ def _promise(module: Module, tool: DeclaredTool, given: ast.expr) -> str:
     value: ast.AST | None = given
     if isinstance(given, ast.Name):
         uses = [
-            n for n in own(tool.function.body) if isinstance(n, ast.Name) and n.id == given.id and isinstance(n.ctx, ast.Load)
+            n
+            for n in own(tool.function.body)
+            if isinstance(n, ast.Name) and n.id == given.id and isinstance(n.ctx, ast.Load)
         ]
-        value = module.value(given) if len(uses) == 1 else given  # used before: it may be awaited there
+        # used before: it may be awaited there
+        value = module.value(given) if len(uses) == 1 else given
     if isinstance(value, ast.GeneratorExp):
         return "a generator"
     if not isinstance(value, ast.Call):
@@ -289,13 +359,17 @@ def _promise(module: Module, tool: DeclaredTool, given: ast.expr) -> str:
 
 def _dropped(reading: Reading) -> Iterator[Hit]:
     for line in reading.module.every(ast.Expr):
-        called = reading.module.definition(line.value.func) if isinstance(line.value, ast.Call) else None
+        called = (
+            reading.module.definition(line.value.func) if isinstance(line.value, ast.Call) else None
+        )
         tool = reading.tools.get(called) if isinstance(called, ast.AsyncFunctionDef) else None
         if tool is not None and tool.sort in ("guarded", "workflow"):
             yield Hit(
                 line,
-                f"{tool.function.name} is an async {'tool' if tool.sort == 'guarded' else 'workflow'} and is called here without await: "
-                "nothing is run, nothing is recorded, and the code goes on as if it were done. Await it.",
+                f"{tool.function.name} is an async"
+                f" {'tool' if tool.sort == 'guarded' else 'workflow'} and is called here without"
+                " await: nothing is run, nothing is recorded, and the code goes on as if it were"
+                " done. Await it.",
             )
 
 

@@ -14,7 +14,9 @@ from effectonce.lint._reading import DeclaredTool, EffectCall, Reading
 from effectonce.lint._source import Function, Module, calls, own
 
 BESIDE = re.compile(r"log|metric|trac|telemetr|audit|stat|monitor|heartbeat|cache", re.IGNORECASE)
-_EXECUTORS = re.compile(r"concurrent\.futures\.(?:\w+\.)?(?:Thread|Process)PoolExecutor\(\)\.submit")
+_EXECUTORS = re.compile(
+    r"concurrent\.futures\.(?:\w+\.)?(?:Thread|Process)PoolExecutor\(\)\.submit"
+)
 _TASKS = frozenset({"asyncio.create_task", "asyncio.ensure_future"})
 _BACKGROUND = re.compile(r"(?:fastapi|starlette\.background)\.BackgroundTasks\(\)\.add_task")
 
@@ -28,15 +30,17 @@ def _unprotected(reading: Reading) -> Iterator[Hit]:
             if effect is not None and not effect.keyed and not effect.repeatable:
                 yield Hit(
                     call,
-                    f"{reading.name_of(tool.function)} is a {tool.name} that {effect.what}, and nothing keeps a retry from doing it again. "
-                    f"{_advice(tool)}",
+                    f"{reading.name_of(tool.function)} is a {tool.name} that {effect.what}, and"
+                    f" nothing keeps a retry from doing it again. {_advice(tool)}",
                     unless=tool.adapter,
                 )
                 break
 
 
 def by_helper(reading: Reading, call: ast.Call) -> EffectCall | None:
-    """What a function of this file does that is called so. What a request of a helper is for, its caller knows: those do not count."""
+    """What a function of this file does that is called so. What a request of a helper is for,
+    its caller knows: those do not count.
+    """
     helper = reading.module.definition(call.func)
     if helper is None or helper in reading.tools:
         return None
@@ -44,15 +48,22 @@ def by_helper(reading: Reading, call: ast.Call) -> EffectCall | None:
 
 
 def _advice(tool: DeclaredTool) -> str:
-    elsewhere = f", or protect its agent with effectonce.integrations.{tool.adapter}" if tool.adapter else ""
+    elsewhere = (
+        f", or protect its agent with effectonce.integrations.{tool.adapter}"
+        if tool.adapter
+        else ""
+    )
     return f"Guard it with @guard.tool(kind=...){elsewhere}."
 
 
 def _uses(module: Module, tool: DeclaredTool) -> bool:
-    return bool(tool.adapter) and any(name.startswith("effectonce.integrations") for name in module.modules)
+    return bool(tool.adapter) and any(
+        name.startswith("effectonce.integrations") for name in module.modules
+    )
 
 
-# ---------------------------------------------------------------- a doubt that is reported as a success
+# ---------------------------------------------------------------- a doubt that is reported as a
+# success
 
 
 def _swallowed(reading: Reading) -> Iterator[Hit]:
@@ -63,23 +74,39 @@ def _swallowed(reading: Reading) -> Iterator[Hit]:
             if isinstance(node, ast.Try | ast.TryStar):
                 yield from _handlers(reading, node, tool)
             elif isinstance(node, ast.With) and (what := _suppresses(reading, node)):
-                yield Hit(node.items[0].context_expr, _doubt(what, reading.name_of(tool.function)), given=tool.adapter)
+                yield Hit(
+                    node.items[0].context_expr,
+                    _doubt(what, reading.name_of(tool.function)),
+                    given=tool.adapter,
+                )
 
 
 def _handlers(reading: Reading, node: ast.Try | ast.TryStar, tool: DeclaredTool) -> Iterator[Hit]:
-    acts = does_something(reading, node.body) if tool.sort == "guarded" else any(reading.effects(node.body))
+    acts = (
+        does_something(reading, node.body)
+        if tool.sort == "guarded"
+        else any(reading.effects(node.body))
+    )
     for handler in node.handlers if acts else []:
         what = _doubtful(reading.module, handler.type)
         parts = list(own(handler.body))
-        ends = any(isinstance(part, ast.Return) for part in parts) or _goes_on_to_return(reading.module, node)
-        if what and ends and not any(isinstance(part, ast.Raise) for part in parts) and not _leaves(reading, parts):
+        ends = any(isinstance(part, ast.Return) for part in parts) or _goes_on_to_return(
+            reading.module, node
+        )
+        if (
+            what
+            and ends
+            and not any(isinstance(part, ast.Raise) for part in parts)
+            and not _leaves(reading, parts)
+        ):
             yield Hit(handler, _doubt(what, reading.name_of(tool.function)), given=tool.adapter)
 
 
 def _doubt(what: str, name: str) -> str:
     return (
-        f"{what} is caught here and {name} returns as if all were well: that is recorded as its success, whether it happened or not. "
-        "Let the error out; effectonce records what it means and tells the model."
+        f"{what} is caught here and {name} returns as if all were well: that is recorded as its"
+        " success, whether it happened or not. Let the error out; effectonce records what it means"
+        " and tells the model."
     )
 
 
@@ -91,7 +118,9 @@ def _goes_on_to_return(module: Module, node: ast.AST) -> bool:
         if isinstance(statements, list) and node in statements:
             after = statements[statements.index(node) + 1 :]
             return (
-                bool(after) and isinstance(after[0], ast.Return) and isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef)
+                bool(after)
+                and isinstance(after[0], ast.Return)
+                and isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef)
             )
     return False
 
@@ -99,7 +128,9 @@ def _goes_on_to_return(module: Module, node: ast.AST) -> bool:
 def _leaves(reading: Reading, parts: list[ast.AST]) -> bool:
     """Does it end the process, or call a function that never returns?"""
     exits = ("sys.exit", "os._exit", "os.abort", "builtins.exit", "builtins.quit")
-    return any(isinstance(part, ast.Call) and reading.module.origin(part.func) in exits for part in parts)
+    return any(
+        isinstance(part, ast.Call) and reading.module.origin(part.func) in exits for part in parts
+    )
 
 
 def _suppresses(reading: Reading, node: ast.With) -> str:
@@ -110,12 +141,16 @@ def _suppresses(reading: Reading, node: ast.With) -> str:
             and reading.module.origin(call.func) == "contextlib.suppress"
             and any(reading.effects(node.body))
         ):
-            return next((what for each in call.args if (what := _doubtful(reading.module, each))), "")
+            return next(
+                (what for each in call.args if (what := _doubtful(reading.module, each))), ""
+            )
     return ""
 
 
 def _doubtful(module: Module, caught: ast.expr | None) -> str:
-    """What a handler catches, if it is unknown after it whether the effect happened; "" if it catches less."""
+    """What a handler catches, if it is unknown after it whether the effect happened; "" if it
+    catches less.
+    """
     if caught is None:
         return "every error"
     for each in caught.elts if isinstance(caught, ast.Tuple) else [caught]:
@@ -128,12 +163,16 @@ def _doubtful(module: Module, caught: ast.expr | None) -> str:
 
 
 def does_something(reading: Reading, body: list[ast.stmt]) -> bool:
-    """Does it have an effect, as far as the calls in it are known or named so? Reading an answer that came is none."""
+    """Does it have an effect, as far as the calls in it are known or named so? Reading an answer
+    that came is none.
+    """
     for call in calls(body):
         if reading.effect(call) is not None:
             return True
         package = reading.module.origin(call.func).partition(".")[0]
-        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        name = (
+            call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        )
         if is_verb(name) and package not in known.SENDS and package not in sys.stdlib_module_names:
             return True
         helper = reading.module.definition(call.func)
@@ -148,7 +187,8 @@ def is_verb(name: str) -> bool:
 
 
 _DOES = known.words(
-    "pay charge refund transfer send create post execute submit publish book order cancel commit issue purchase"
+    "pay charge refund transfer send create post execute submit publish book order cancel commit"
+    " issue purchase"
 )
 
 
@@ -159,26 +199,38 @@ def _not_waited_for(reading: Reading) -> Iterator[Hit]:
     module = reading.module
     for tool in reading.guarded:
         body = tool.function.body
-        waited = {node.id for node in own(body) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-        joined = any(isinstance(c.func, ast.Attribute) and c.func.attr in ("join", "result", "wait") for c in calls(body))
+        waited = {
+            node.id
+            for node in own(body)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+        }
+        joined = any(
+            isinstance(c.func, ast.Attribute) and c.func.attr in ("join", "result", "wait")
+            for c in calls(body)
+        )
         for call in calls(body):
             how = starts(module, call)
             if not how or BESIDE.search(ast.unparse(call)) or (how == "a thread" and joined):
                 continue
             above = module.parents.get(call)
-            kept = isinstance(above, ast.Assign) and any(isinstance(t, ast.Name) and t.id in waited for t in above.targets)
+            kept = isinstance(above, ast.Assign) and any(
+                isinstance(t, ast.Name) and t.id in waited for t in above.targets
+            )
             if isinstance(above, ast.Expr | ast.Assign) and not kept:
                 yield Hit(
                     call,
-                    f"{tool.function.name} leaves this to {how} and is recorded as done before it happened: if it fails, or the process "
-                    "ends, it is not done again. Wait for it inside the tool.",
+                    f"{tool.function.name} leaves this to {how} and is recorded as done before it"
+                    " happened: if it fails, or the process ends, it is not done again. Wait for"
+                    " it inside the tool.",
                 )
 
 
 def starts(module: Module, call: ast.Call) -> str:
     """What a call leaves its work to; "" if it does it."""
     origin = module.origin(call.func)
-    if origin in _TASKS or (not origin and isinstance(call.func, ast.Attribute) and call.func.attr == "run_in_executor"):
+    if origin in _TASKS or (
+        not origin and isinstance(call.func, ast.Attribute) and call.func.attr == "run_in_executor"
+    ):
         return "a task"
     if origin in ("threading.Thread().start", "multiprocessing.Process().start"):
         return "a thread"
@@ -198,8 +250,9 @@ def _read_that_writes(reading: Reading) -> Iterator[Hit]:
         for effect in reading.effects(tool.function.body):
             yield Hit(
                 effect.call,
-                f'{tool.function.name} is declared kind="read" and {effect.what}: nothing is recorded, and every repeat does it again. '
-                'Declare what it is: kind="write", or "irreversible".',
+                f'{tool.function.name} is declared kind="read" and {effect.what}: nothing is'
+                ' recorded, and every repeat does it again. Declare what it is: kind="write", or'
+                ' "irreversible".',
             )
             break
 
@@ -219,18 +272,22 @@ def _several(reading: Reading) -> Iterator[Hit]:
         most = max(path.ended, path.on or (), key=len)
         if len(most) > 1 and not all(effect.keyed for effect in most):
             first, second = most[:2]
-            yield Hit(second.call, _one_record(reading.name_of(tool.function), looped=first is second), given=tool.adapter)
+            yield Hit(
+                second.call,
+                _one_record(reading.name_of(tool.function), looped=first is second),
+                given=tool.adapter,
+            )
 
 
 def _one_record(name: str, *, looped: bool) -> str:
     if looped:
         return (
-            f"{name} does this for each item and is recorded as one effect: after a crash in between it is unknown which were done. "
-            "Call a tool for each item."
+            f"{name} does this for each item and is recorded as one effect: after a crash in"
+            " between it is unknown which were done. Call a tool for each item."
         )
     return (
-        f"this is the second effect of {name}, which is recorded as one: after a crash between them it is unknown which was done. "
-        "Make them two tools, or two steps of a workflow."
+        f"this is the second effect of {name}, which is recorded as one: after a crash between them"
+        " it is unknown which was done. Make them two tools, or two steps of a workflow."
     )
 
 
@@ -252,7 +309,11 @@ def _step(reading: Reading, statement: ast.stmt) -> _Path:
             first = tuple(reading.effects(test))
             return _either(first, _through(reading, body), _through(reading, orelse))
         case ast.Match(subject=subject, cases=cases):
-            return _either(tuple(reading.effects(subject)), *(_through(reading, case.body) for case in cases), _Path((), ()))
+            return _either(
+                tuple(reading.effects(subject)),
+                *(_through(reading, case.body) for case in cases),
+                _Path((), ()),
+            )
         case ast.Try() | ast.TryStar():
             whole = _through(reading, [*statement.body, *statement.orelse])
             instead = [_through(reading, handler.body) for handler in statement.handlers]
@@ -263,7 +324,8 @@ def _step(reading: Reading, statement: ast.stmt) -> _Path:
             first = tuple(effect for item in statement.items for effect in reading.effects(item))
             inner = _through(reading, statement.body)
             return _Path(
-                first + inner.ended if inner.ended or inner.on is None else (), None if inner.on is None else first + inner.on
+                first + inner.ended if inner.ended or inner.on is None else (),
+                None if inner.on is None else first + inner.on,
             )
         case ast.For() | ast.AsyncFor() | ast.While():
             return _Path((), _looped(reading, statement))
@@ -278,18 +340,25 @@ def _step(reading: Reading, statement: ast.stmt) -> _Path:
 def _either(first: tuple[EffectCall, ...], *ways: _Path) -> _Path:
     ended = max((way.ended for way in ways), key=len, default=())
     ons = [way.on for way in ways if way.on is not None]
-    return _Path(first + ended if ended or not ons else (), first + max(ons, key=len) if ons else None)
+    return _Path(
+        first + ended if ended or not ons else (), first + max(ons, key=len) if ons else None
+    )
 
 
 def _looped(reading: Reading, loop: ast.For | ast.AsyncFor | ast.While) -> tuple[EffectCall, ...]:
     """One for each item is several; a loop that is left after the first is an attempt."""
     inside = tuple(reading.effects(loop.body))
     left = any(isinstance(node, ast.Break | ast.Return) for node in own(loop.body))
-    items = isinstance(loop, ast.For | ast.AsyncFor) and not left and reading.module.origin(loop.iter) != "builtins.range()"
+    items = (
+        isinstance(loop, ast.For | ast.AsyncFor)
+        and not left
+        and reading.module.origin(loop.iter) != "builtins.range()"
+    )
     return (inside * 2)[: max(2, len(inside))] if items else inside[:1]
 
 
-# ---------------------------------------------------------------- workflows, and records made by hand
+# ---------------------------------------------------------------- workflows, and records made by
+# hand
 
 
 def _beside_the_steps(reading: Reading) -> Iterator[Hit]:
@@ -299,8 +368,8 @@ def _beside_the_steps(reading: Reading) -> Iterator[Hit]:
         for effect in reading.effects(tool.function.body):
             yield Hit(
                 effect.call,
-                f"{tool.function.name} does this beside its steps, and each time that the run is resumed it is done again. "
-                "Make it a step: run.step(name, function, ...).",
+                f"{tool.function.name} does this beside its steps, and each time that the run is"
+                " resumed it is done again. Make it a step: run.step(name, function, ...).",
             )
 
 
@@ -315,12 +384,15 @@ def _looked_up_then_done(reading: Reading) -> Iterator[Hit]:
         if not effects:
             continue
         for look, write in _pairs(reading.module, function):
-            between = [effect for effect in effects if look.lineno < effect.call.lineno < write.lineno]
+            between = [
+                effect for effect in effects if look.lineno < effect.call.lineno < write.lineno
+            ]
             if between:
                 yield Hit(
                     look,
-                    f"{function.name} looks whether it was done, does it, and then writes that down: two at once both do it, "
-                    "and so does a restart after a crash in between. Claim it first, in one step: @guard.tool does.",
+                    f"{function.name} looks whether it was done, does it, and then writes that"
+                    " down: two at once both do it, and so does a restart after a crash in"
+                    " between. Claim it first, in one step: @guard.tool does.",
                 )
                 break
 
@@ -340,7 +412,13 @@ def _pairs(module: Module, function: Function) -> Iterator[tuple[ast.Call, ast.C
             assert isinstance(write.func, ast.Attribute)
             same = ast.dump(look.args[0]) == ast.dump(write.args[0])
             claims = any(each.arg in ("nx", "xx") for each in write.keywords)
-            if same and look.func.attr in _LOOKS and write.func.attr in _WRITES and not claims and look.lineno < write.lineno:
+            if (
+                same
+                and look.func.attr in _LOOKS
+                and write.func.attr in _WRITES
+                and not claims
+                and look.lineno < write.lineno
+            ):
                 yield look, write
 
 

@@ -13,7 +13,8 @@ from effectonce.lint._reading import EffectCall, Reading
 from effectonce.lint._source import Function, Module, calls, keyword
 
 MIDDLEWARE = "http.server"  # protects the endpoints of all files
-_OF_OTHERS = re.compile(r"\w*idempot\w*(?:\..*)?|(?:.*\.)?\w*idempot\w*middleware", re.IGNORECASE)  # a package, or a class
+# a package, or a class
+_OF_OTHERS = re.compile(r"\w*idempot\w*(?:\..*)?|(?:.*\.)?\w*idempot\w*middleware", re.IGNORECASE)
 _LOOKS = re.compile(
     r"idempot|dedup|current_effect|\bguard|once\b|already|\block|_lock\b|unique|duplicate|replay|nonce|processed|exists|conflict"
     r"|get_or_create|\bnx=",
@@ -25,7 +26,9 @@ _CHANGES = frozenset({"POST", "PATCH"})
 def has_middleware(module: Module) -> bool:
     """Does a file import the middleware, or one for the same of others, or is it written there?"""
     names = (*module.modules, *(cls.name for cls in module.every(ast.ClassDef)))
-    return any(name.startswith(f"effectonce.{MIDDLEWARE}") or _OF_OTHERS.fullmatch(name) for name in names)
+    return any(
+        name.startswith(f"effectonce.{MIDDLEWARE}") or _OF_OTHERS.fullmatch(name) for name in names
+    )
 
 
 def _unprotected(reading: Reading) -> Iterator[Hit]:
@@ -34,23 +37,34 @@ def _unprotected(reading: Reading) -> Iterator[Hit]:
             continue
         effect = _effect(reading, function, route)
         if effect is not None:
-            advice = "Add IdempotencyMiddleware of effectonce.http.server, or guard" if is_asgi else "Guard"
+            advice = (
+                "Add IdempotencyMiddleware of effectonce.http.server, or guard"
+                if is_asgi
+                else "Guard"
+            )
             yield Hit(
                 effect.call,
-                f"{function.name} {effect.what} for each request, and a client that got no answer sends it again: it is done twice. "
-                f"{advice} what it does with @guard.tool(kind=...).",
+                f"{function.name} {effect.what} for each request, and a client that got no answer"
+                f" sends it again: it is done twice. {advice} what it does with"
+                " @guard.tool(kind=...).",
                 unless=MIDDLEWARE,
             )
 
 
 def _looks(module: Module, function: Function, route: ast.Call) -> bool:
-    """Does an endpoint, a dependency of it or of its router, look whether it was done? By its words: silence where it may."""
+    """Does an endpoint, a dependency of it or of its router, look whether it was done? By its
+    words: silence where it may.
+    """
     router = module.value(route.func.value) if isinstance(route.func, ast.Attribute) else None
-    return any(_LOOKS.search(ast.unparse(node)) for node in (function, route, router) if node is not None)
+    return any(
+        _LOOKS.search(ast.unparse(node)) for node in (function, route, router) if node is not None
+    )
 
 
 def _effect(reading: Reading, function: Function, route: ast.Call) -> EffectCall | None:
-    """The first one of an endpoint that a repeat does twice. A POST that asks or sets something, or counts beside it, is none."""
+    """The first one of an endpoint that a repeat does twice. A POST that asks or sets something,
+    or counts beside it, is none.
+    """
     asks = route.args and known.ASKING_URL.search(reading.text(route.args[0]))
     sets = function.name.strip("_").partition("_")[0] in known.SETTING_FIRST
     for call in calls(function.body):
@@ -63,7 +77,9 @@ def _effect(reading: Reading, function: Function, route: ast.Call) -> EffectCall
 
 
 def _endpoints(module: Module) -> Iterator[tuple[Function, ast.Call, bool]]:
-    """The functions that answer a POST or PATCH, where they are declared to, and whether our middleware can stand before them."""
+    """The functions that answer a POST or PATCH, where they are declared to, and whether our
+    middleware can stand before them.
+    """
     for function in module.functions:
         for decorator in function.decorator_list:
             made = _kind(module, decorator) if isinstance(decorator, ast.Call) else None
@@ -79,15 +95,25 @@ def _endpoints(module: Module) -> Iterator[tuple[Function, ast.Call, bool]]:
 
 
 def _kind(module: Module, decorator: ast.Call) -> bool | None:
-    """Is it one of an ASGI server, or of another? None if it is no endpoint that changes something."""
+    """Is it one of an ASGI server, or of another? None if it is no endpoint that changes
+    something.
+    """
     origin = module.origin(decorator.func)
-    found = next((is_asgi for pattern, is_asgi in known.ENDPOINTS if pattern.fullmatch(origin)), None) if origin else None
+    found = (
+        next((is_asgi for pattern, is_asgi in known.ENDPOINTS if pattern.fullmatch(origin)), None)
+        if origin
+        else None
+    )
     return found if origin.rpartition(".")[2] in ("post", "patch") or _changes(decorator) else None
 
 
 def _changes(call: ast.Call) -> bool:
     methods = keyword(call, "methods")
-    given = set() if methods is None else {part.value for part in ast.walk(methods) if isinstance(part, ast.Constant)}
+    given = (
+        set()
+        if methods is None
+        else {part.value for part in ast.walk(methods) if isinstance(part, ast.Constant)}
+    )
     return not _CHANGES.isdisjoint(str(each).upper() for each in given)
 
 

@@ -21,13 +21,17 @@ class LintFinding:
     code: str
     message: str
     end_line: int
-    unless: str = ""  # an adapter of effectonce.integrations, or the middleware: if any file has it, this is no finding
+    # an adapter of effectonce.integrations, or the middleware: if any file has it, this is no
+    # finding
+    unless: str = ""
     given: str = ""  # and the other way round
 
 
 @dataclass(frozen=True, slots=True)
 class LintRule:
-    """One question of the checklist. What it is about, and an example both ways, is in `rules/<code>.md`."""
+    """One question of the checklist. What it is about, and an example both ways, is in
+    `rules/<code>.md`.
+    """
 
     code: str
     look: Callable[[Reading], Iterator[Hit]]
@@ -58,11 +62,17 @@ class RulePage:
 @cache
 def page(code: str) -> RulePage:
     """The page of a rule: a title, a paragraph, and two examples, which are also its tests."""
-    text = resources.files("effectonce.lint").joinpath("rules", f"{code}.md").read_text(encoding="utf-8")
+    text = (
+        resources.files("effectonce.lint")
+        .joinpath("rules", f"{code}.md")
+        .read_text(encoding="utf-8")
+    )
     title, _, rest = text.partition("\n")
     why, _, examples = rest.partition("Found:")
     bad, _, good = examples.partition("Not found:")
-    return RulePage(code, title.removeprefix(f"# {code} "), why.strip(), _block(bad), _block(good), text.strip())
+    return RulePage(
+        code, title.removeprefix(f"# {code} "), why.strip(), _block(bad), _block(good), text.strip()
+    )
 
 
 def _block(text: str) -> str:

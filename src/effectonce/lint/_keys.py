@@ -1,8 +1,9 @@
 """Keys: is this one the same on the next attempt, and another one for another effect?
 
-A key stands where a call takes `idempotency_key=` (or what AWS calls it), under `Idempotency-Key` in a dict, in `guard.call(key=)`, and in
-the scope and step of `guard.step`. An expression is looked into only as far as it hands on what it is made of: `str`, f-strings, hashes,
-`+`. What an unknown function makes of a clock is its own business: it may be the week.
+A key stands where a call takes `idempotency_key=` (or what AWS calls it), under
+`Idempotency-Key` in a dict, in `guard.call(key=)`, and in the scope and step of `guard.step`. An
+expression is looked into only as far as it hands on what it is made of: `str`, f-strings,
+hashes, `+`. What an unknown function makes of a clock is its own business: it may be the week.
 """
 
 from __future__ import annotations
@@ -17,15 +18,23 @@ from effectonce.lint._finding import Hit, LintRule
 from effectonce.lint._reading import Reading
 from effectonce.lint._source import Module, keyword, own, parameters
 
-_ARGUMENT = re.compile(r"idempotency_?key|MessageDeduplicationId|ClientRequestToken|ClientToken", re.IGNORECASE)
+_ARGUMENT = re.compile(
+    r"idempotency_?key|MessageDeduplicationId|ClientRequestToken|ClientToken", re.IGNORECASE
+)
 _HEADER = re.compile(r"(?:x-)?idempotency-key", re.IGNORECASE)
 _SENT_AS = ("json", "data", "body", "headers", "options", "params")
-_WRITES_DOWN = known.words("add values insert save get_or_create update_or_create bulk_create replace")
+_WRITES_DOWN = known.words(
+    "add values insert save get_or_create update_or_create bulk_create replace"
+)
 _HANDS_ON = known.words(
-    "builtins.str builtins.repr builtins.int builtins.format builtins.bytes uuid.uuid5 uuid.uuid3 uuid.UUID json.dumps"
+    "builtins.str builtins.repr builtins.int builtins.format builtins.bytes uuid.uuid5 uuid.uuid3"
+    " uuid.UUID json.dumps"
 )
 _HASHES = re.compile(r"hashlib\.\w+|hmac\.(?:new|digest)|zlib\.crc32|base64\.\w+")
-_METHODS = known.words("encode decode hex hexdigest digest join format isoformat strftime timestamp lower upper strip replace")
+_METHODS = known.words(
+    "encode decode hex hexdigest digest join format isoformat strftime timestamp lower upper strip"
+    " replace"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +42,19 @@ class Key:
     """An expression that is used as a key."""
 
     node: ast.expr
-    whole: bool = True  # it is all of the key; in a step the tool and its arguments are in it as well
+    # it is all of the key; in a step the tool and its arguments are in it as well
+    whole: bool = True
 
 
 def keys(reading: Reading) -> Iterator[Key]:
     """Where this file says which key something has."""
     module = reading.module
     for call in module.every(ast.Call):
-        yield from (Key(given.value) for given in call.keywords if given.arg and _ARGUMENT.fullmatch(given.arg))
+        yield from (
+            Key(given.value)
+            for given in call.keywords
+            if given.arg and _ARGUMENT.fullmatch(given.arg)
+        )
         yield from _of_guard(reading, call)
     for entries in module.every(ast.Dict):
         for name, value in zip(entries.keys, entries.values, strict=True):
@@ -48,26 +62,38 @@ def keys(reading: Reading) -> Iterator[Key]:
                 yield Key(value)
     for assigned in module.every(ast.Assign):
         match assigned.targets:
-            case [ast.Subscript(slice=ast.Constant(value=str(header)))] if _HEADER.fullmatch(header):
+            case [ast.Subscript(slice=ast.Constant(value=str(header)))] if _HEADER.fullmatch(
+                header
+            ):
                 yield Key(assigned.value)
             case _:
                 pass
 
 
 def _is_sent(module: Module, entries: ast.Dict, name: str) -> bool:
-    """Is this entry of a dict a header, or a field of what a call sends? A row of a table may hold a fresh key: that writes it down."""
+    """Is this entry of a dict a header, or a field of what a call sends? A row of a table may
+    hold a fresh key: that writes it down.
+    """
     if _HEADER.fullmatch(name):
         return True
     above = module.parents.get(entries)
-    return _ARGUMENT.fullmatch(name) is not None and isinstance(above, ast.keyword) and above.arg in _SENT_AS
+    return (
+        _ARGUMENT.fullmatch(name) is not None
+        and isinstance(above, ast.keyword)
+        and above.arg in _SENT_AS
+    )
 
 
 def _of_guard(reading: Reading, call: ast.Call) -> Iterator[Key]:
     match call.func:
-        case ast.Attribute(value=guard, attr="call") if (key := keyword(call, "key")) is not None and reading.is_guard(guard):
+        case ast.Attribute(value=guard, attr="call") if (
+            key := keyword(call, "key")
+        ) is not None and reading.is_guard(guard):
             yield Key(key)
         case ast.Attribute(value=guard, attr="step") if reading.is_guard(guard):
-            named = [given for name in ("scope", "step") if (given := keyword(call, name)) is not None]
+            named = [
+                given for name in ("scope", "step") if (given := keyword(call, name)) is not None
+            ]
             for part in (*call.args[:2], *named):
                 yield Key(part, whole=False)
         case _:
@@ -77,8 +103,12 @@ def _of_guard(reading: Reading, call: ast.Call) -> Iterator[Key]:
 # ---------------------------------------------------------------- what a key is made of
 
 
-def parts(module: Module, node: ast.AST, *, made_now: bool = False, depth: int = 0) -> Iterator[ast.AST]:
-    """The ends of what a key is made of, through all that hands it on; only what is *made_now*, if that is the question."""
+def parts(
+    module: Module, node: ast.AST, *, made_now: bool = False, depth: int = 0
+) -> Iterator[ast.AST]:
+    """The ends of what a key is made of, through all that hands it on; only what is *made_now*,
+    if that is the question.
+    """
     if depth > 8:
         return
     match node:
@@ -89,7 +119,11 @@ def parts(module: Module, node: ast.AST, *, made_now: bool = False, depth: int =
         case ast.BinOp(op=ast.Add() | ast.Mod(), left=left, right=right):
             inner = [left, right]
         case ast.Call() if _hands_on(module, node):
-            receiver = [node.func.value] if isinstance(node.func, ast.Attribute) and _is_method(module, node) else []
+            receiver = (
+                [node.func.value]
+                if isinstance(node.func, ast.Attribute) and _is_method(module, node)
+                else []
+            )
             inner = [*receiver, *node.args]
         case ast.Attribute(attr="hex" | "int" | "bytes", value=ast.Call() as value):
             inner = [value]
@@ -118,18 +152,27 @@ def _is_method(module: Module, call: ast.Call) -> bool:
 
 
 def _is_kept(module: Module, name: ast.Name, value: ast.AST) -> bool:
-    """Is a name used for more than this key, or made before a loop that uses it? Then it may be the same on the next attempt."""
+    """Is a name used for more than this key, or made before a loop that uses it? Then it may be
+    the same on the next attempt.
+    """
     scope = module.scope_of(name)
     if isinstance(scope.node, ast.Module) or name.id not in scope.names:
-        return not isinstance(value, ast.Constant)  # made outside this function: it was there before the attempt
-    uses = [node for node in own(getattr(scope.node, "body", [])) if isinstance(node, ast.Name) and node.id == name.id]
+        # made outside this function: it was there before the attempt
+        return not isinstance(value, ast.Constant)
+    uses = [
+        node
+        for node in own(getattr(scope.node, "body", []))
+        if isinstance(node, ast.Name) and node.id == name.id
+    ]
     loads = [node for node in uses if isinstance(node.ctx, ast.Load)]
     return len(loads) > 1 or _loop_around(module, name) is not _loop_around(module, value)
 
 
 def _loop_around(module: Module, node: ast.AST) -> ast.AST | None:
     at: ast.AST | None = node
-    while at is not None and not isinstance(at, ast.For | ast.AsyncFor | ast.While | ast.FunctionDef | ast.AsyncFunctionDef):
+    while at is not None and not isinstance(
+        at, ast.For | ast.AsyncFor | ast.While | ast.FunctionDef | ast.AsyncFunctionDef
+    ):
         at = module.parents.get(at)
     return at
 
@@ -143,24 +186,32 @@ def _fresh(reading: Reading) -> Iterator[Hit]:
         if _is_written_down(module, key.node):
             continue
         for part in parts(module, key.node, made_now=True):
-            if isinstance(part, ast.Call) and known.FRESH.fullmatch(origin := module.origin(part.func)):
+            if isinstance(part, ast.Call) and known.FRESH.fullmatch(
+                origin := module.origin(part.func)
+            ):
                 if known.CLOCK.match(origin) and _is_coarse(module, part):
                     continue
                 yield Hit(
                     key.node,
-                    f"this key is made with {origin}(), so that each attempt has another one and is done again. "
-                    "Make it of ids that are the same on the next attempt, or write it down before the first one.",
+                    f"this key is made with {origin}(), so that each attempt has another one and is"
+                    " done again. Make it of ids that are the same on the next attempt, or write"
+                    " it down before the first one.",
                 )
                 break
 
 
 def _is_written_down(module: Module, key: ast.expr) -> bool:
-    """Does it go into an object or a row, or into headers that a loop sends each time? Then the next attempt has the same one."""
+    """Does it go into an object or a row, or into headers that a loop sends each time? Then the
+    next attempt has the same one.
+    """
     given = module.parents.get(key)
     call = module.parents.get(given) if isinstance(given, ast.keyword) else None
     if isinstance(call, ast.Call):
-        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-        row = name in ("create", "acreate") and not module.origin(call.func)  # of a model, as far as the file shows
+        name = (
+            call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        )
+        # of a model, as far as the file shows
+        row = name in ("create", "acreate") and not module.origin(call.func)
         return name[:1].isupper() or name in _WRITES_DOWN or row
     assigned = module.parents.get(given) if isinstance(given, ast.Dict) else None
     function = module.function_around(key)
@@ -184,7 +235,9 @@ def _is_coarse(module: Module, clock: ast.AST) -> bool:
         case ast.Attribute(attr="strftime" | "format"):
             call = module.parents.get(above)
             given = call.args[0] if isinstance(call, ast.Call) and call.args else None
-            return not (isinstance(given, ast.Constant) and known.FINE_FORMAT.search(str(given.value)))
+            return not (
+                isinstance(given, ast.Constant) and known.FINE_FORMAT.search(str(given.value))
+            )
         case ast.FormattedValue(format_spec=ast.JoinedStr(values=[ast.Constant(value=str(spec))])):
             return "%" in spec and not known.FINE_FORMAT.search(spec)
         case _:
@@ -197,21 +250,28 @@ def _per_attempt(reading: Reading) -> Iterator[Hit]:
             if name := _attempt_or_call(part):
                 yield Hit(
                     key.node,
-                    f"{name} is in this key, and the next attempt has another one, so that it is done again. "
-                    "Make the key of what stays: the conversation or task, the step, the ids it is about.",
+                    f"{name} is in this key, and the next attempt has another one, so that it is"
+                    " done again. Make the key of what stays: the conversation or task, the step,"
+                    " the ids it is about.",
                 )
                 break
 
 
 def _attempt_or_call(node: ast.AST) -> str:
     match node:
-        case ast.Name(id=name) | ast.Attribute(attr=name) if name.lower() in known.ATTEMPT | known.CALL_IDS:
+        case ast.Name(id=name) | ast.Attribute(attr=name) if (
+            name.lower() in known.ATTEMPT | known.CALL_IDS
+        ):
             return name
-        case ast.Attribute(value=ast.Name(id=owner), attr="id" | "call_id" as name) if owner.lower() in known.TOOL_CALLS:
+        case ast.Attribute(value=ast.Name(id=owner), attr="id" | "call_id" as name) if (
+            owner.lower() in known.TOOL_CALLS
+        ):
             return f"{owner}.{name}"
         case ast.Subscript(slice=ast.Constant(value="tool_call_id" | "tool_use_id" as name)):
             return str(name)
-        case ast.Subscript(value=ast.Name(id=owner), slice=ast.Constant(value="id")) if owner.lower() in known.TOOL_CALLS:
+        case ast.Subscript(value=ast.Name(id=owner), slice=ast.Constant(value="id")) if (
+            owner.lower() in known.TOOL_CALLS
+        ):
             return f'{owner}["id"]'
         case _:
             return ""
@@ -223,8 +283,9 @@ def _per_request(reading: Reading) -> Iterator[Hit]:
             if name := _request_id(reading.module, part):
                 yield Hit(
                     key.node,
-                    f"{name} is in this key and names one request: a caller that got no answer asks again in another one, and it is done "
-                    "again. Use the caller's Idempotency-Key, or ids of what it is about.",
+                    f"{name} is in this key and names one request: a caller that got no answer asks"
+                    " again in another one, and it is done again. Use the caller's"
+                    " Idempotency-Key, or ids of what it is about.",
                 )
                 break
 
@@ -234,16 +295,26 @@ def _request_id(module: Module, node: ast.AST) -> str:
     match node:
         case ast.Name(id=name) | ast.Attribute(attr=name) if name.lower() in known.REQUEST_NAMES:
             return name
-        case ast.Attribute(value=ast.Name(id=owner) | ast.Attribute(value=ast.Name(), attr=owner), attr=name) if (
-            name in known.REQUEST_KEPT and owner in known.REQUEST_KEPT_BY and not ast.unparse(node).endswith(_OF_CELERY)
+        case ast.Attribute(
+            value=ast.Name(id=owner) | ast.Attribute(value=ast.Name(), attr=owner), attr=name
+        ) if (
+            name in known.REQUEST_KEPT
+            and owner in known.REQUEST_KEPT_BY
+            and not ast.unparse(node).endswith(_OF_CELERY)
         ):
             return ast.unparse(node)
         case (
             ast.Subscript(value=owned, slice=ast.Constant(value=str(name)))
-            | ast.Call(func=ast.Attribute(value=owned, attr="get"), args=[ast.Constant(value=str(name)), *_])
+            | ast.Call(
+                func=ast.Attribute(value=owned, attr="get"),
+                args=[ast.Constant(value=str(name)), *_],
+            )
         ) if known.REQUEST_HEADER.fullmatch(name) and _HEADERS.search(ast.unparse(owned)):
             return name
-        case ast.Call(func=ast.Attribute(value=ast.Name(id=name) | ast.Attribute(attr=name), attr="get"), args=[]):
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name(id=name) | ast.Attribute(attr=name), attr="get"),
+            args=[],
+        ):
             return name if known.REQUEST_ASKED.fullmatch(name.lower()) else ""
         case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name) as func):
             is_known = bool(module.origin(func)) or module.definition(func) is not None
@@ -263,8 +334,9 @@ def _per_process(reading: Reading) -> Iterator[Hit]:
             if reason := _differs(module, part):
                 yield Hit(
                     key.node,
-                    f"{reason}, so that after a restart, or on another worker, the same effect has another key and is done again. "
-                    "Use content_key(), or a hash of json.dumps(..., sort_keys=True).",
+                    f"{reason}, so that after a restart, or on another worker, the same effect has"
+                    " another key and is done again. Use content_key(), or a hash of"
+                    " json.dumps(..., sort_keys=True).",
                 )
                 break
 
@@ -280,9 +352,18 @@ def _differs(module: Module, call: ast.Call) -> str:
             return "the text of a dict depends on the order in which it was filled"
         case "builtins.str" | "builtins.repr" if _type_of(module, given) == "set":
             return "a set has another order in each process"
-        case "json.dumps" if keyword(call, "sort_keys") is None and all(each.arg for each in call.keywords):
-            why = "json.dumps() without sort_keys=True writes a dict in the order in which it was filled"
-            return why if _type_of(module, given) in ("dict", "") and not _is_in_order(module.value(given)) else ""
+        case "json.dumps" if keyword(call, "sort_keys") is None and all(
+            each.arg for each in call.keywords
+        ):
+            why = (
+                "json.dumps() without sort_keys=True writes a dict in the order in which it was"
+                " filled"
+            )
+            return (
+                why
+                if _type_of(module, given) in ("dict", "") and not _is_in_order(module.value(given))
+                else ""
+            )
         case _:
             return ""
 
@@ -302,7 +383,9 @@ def _is_in_order(value: ast.AST | None) -> bool:
 
 
 def _type_of(module: Module, node: ast.AST | None) -> str:
-    """`dict`, `set`, `list` and the like, where the file says so; a dict that is written out is none: its order is written too."""
+    """`dict`, `set`, `list` and the like, where the file says so; a dict that is written out is
+    none: its order is written too.
+    """
     match value := module.value(node):
         case ast.Set() | ast.SetComp():
             return "set"
@@ -331,13 +414,16 @@ def _constant(reading: Reading) -> Iterator[Hit]:
     module = reading.module
     for key in keys(reading):
         function = module.function_around(key.node)
-        if function is None or not [arg for arg in parameters(function) if arg.arg not in ("self", "cls")]:
+        if function is None or not [
+            arg for arg in parameters(function) if arg.arg not in ("self", "cls")
+        ]:
             continue  # a script that runs once has one key
         if key.whole and _is_constant(module, key.node):
             yield Hit(
                 key.node,
-                "this key is the same for whatever the function is called with: the second effect is taken for a repeat of the first "
-                "and not done. Put the ids into it that tell two effects apart.",
+                "this key is the same for whatever the function is called with: the second effect"
+                " is taken for a repeat of the first and not done. Put the ids into it that tell"
+                " two effects apart.",
             )
 
 
@@ -356,17 +442,22 @@ def _is_constant(module: Module, node: ast.AST) -> bool:
 def _personal(reading: Reading) -> Iterator[Hit]:
     module = reading.module
     for key in keys(reading):
-        if any(isinstance(node, ast.Call) and _HASHES.fullmatch(module.origin(node.func)) for node in parts(module, key.node)):
+        if any(
+            isinstance(node, ast.Call) and _HASHES.fullmatch(module.origin(node.func))
+            for node in parts(module, key.node)
+        ):
             continue
         for part in parts(module, key.node):
             match part:
-                case ast.Name(id=name) | ast.Attribute(attr=name) | ast.Subscript(slice=ast.Constant(value=str(name))) if (
-                    name.lower() in known.PERSONAL
-                ):
+                case (
+                    ast.Name(id=name)
+                    | ast.Attribute(attr=name)
+                    | ast.Subscript(slice=ast.Constant(value=str(name)))
+                ) if name.lower() in known.PERSONAL:
                     yield Hit(
                         key.node,
-                        f"{name} is in this key: keys are stored, logged and sent to others, and a person who changes it has another key. "
-                        "Use the id of the account.",
+                        f"{name} is in this key: keys are stored, logged and sent to others, and a"
+                        " person who changes it has another key. Use the id of the account.",
                     )
                     break
                 case _:
@@ -381,8 +472,9 @@ def _shown_to_the_model(reading: Reading) -> Iterator[Hit]:
             if re.fullmatch(r"idempotency_?key", arg.arg, re.IGNORECASE):
                 yield Hit(
                     arg,
-                    f"{tool.function.name} asks the model for its key: it makes up another one each time, or the same for two effects. "
-                    "Take the key from the step: current_effect().downstream_key.",
+                    f"{tool.function.name} asks the model for its key: it makes up another one each"
+                    " time, or the same for two effects. Take the key from the step:"
+                    " current_effect().downstream_key.",
                 )
 
 

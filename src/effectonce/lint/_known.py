@@ -1,6 +1,8 @@
-"""What other people's names mean here: which calls are effects, which decorators make tools, what retries, what changes by itself.
+"""What other people's names mean here: which calls are effects, which decorators make tools,
+what retries, what changes by itself.
 
-Names are as `Module.origin` writes them: `httpx.Client().post` is the method of what `httpx.Client()` returns.
+Names are as `Module.origin` writes them: `httpx.Client().post` is the method of what
+`httpx.Client()` returns.
 """
 
 from __future__ import annotations
@@ -15,15 +17,17 @@ def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# A file with none of these words, in small letters, has nothing that a rule is about. What sends counts together with a loop, or a server.
+# A file with none of these words, in small letters, has nothing that a rule is about. What sends
+# counts together with a loop, or a server.
 WORDS = words(
-    "effectonce guard idempot deduplicationid clienttoken clientrequesttoken retry tenacity backoff stamina sleep( redis "
-    "core.cache langchain langgraph function_tool pydantic_ai mcp crewai google.adk autogen strands agent_framework beta_ "
-    "smolagents llama_index temporalio celery dbos dramatiq breaker"
+    "effectonce guard idempot deduplicationid clienttoken clientrequesttoken retry tenacity backoff"
+    " stamina sleep( redis core.cache langchain langgraph function_tool pydantic_ai mcp crewai"
+    " google.adk autogen strands agent_framework beta_ smolagents llama_index temporalio celery"
+    " dbos dramatiq breaker"
 )
 SENDS = words(
-    "requests niquests httpx aiohttp urllib3 stripe braintree razorpay smtp mail sendgrid resend postmark boto3 kafka "
-    "twilio slack telegram"
+    "requests niquests httpx aiohttp urllib3 stripe braintree razorpay smtp mail sendgrid resend"
+    " postmark boto3 kafka twilio slack telegram"
 )
 LOOPS = words("while range(")
 SERVES = words("fastapi starlette flask quart ninja litestar sanic aiohttp")
@@ -70,15 +74,17 @@ EFFECTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 )  # fmt: skip
 # A quick look at a call's last name: most calls are none of these.
 VERBS = words(
-    "post put patch delete request urlopen send sendmail send_message send_and_wait send_batch produce publish "
-    "publish_batch send_email send_raw_email send_templated_email send_bulk_templated_email send_bulk_email "
-    "send_message_batch put_events put_record put_records send_mail send_mass_mail mail_admins mail_managers sale "
-    "submit_for_settlement void"
+    "post put patch delete request urlopen send sendmail send_message send_and_wait send_batch"
+    " produce publish publish_batch send_email send_raw_email send_templated_email"
+    " send_bulk_templated_email send_bulk_email send_message_batch put_events put_record"
+    " put_records send_mail send_mass_mail mail_admins mail_managers sale submit_for_settlement"
+    " void"
 )
 VERB_LIKE = re.compile(rf"(?:{_STRIPE}|transfer)(?:_async)?|chat_\w+|files_upload\w*|send_\w+")
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS", "TRACE")
 REPEATABLE_METHODS = ("PUT", "DELETE")  # a second one changes nothing more
-# A POST that only asks, by where it goes and by what its function, or the class of its tool, is called.
+# A POST that only asks, by where it goes and by what its function, or the class of its tool, is
+# called.
 ASKING_URL = re.compile(
     r"search|query|queries|graphql|oauth|token|login|authenticate|embed|complet|lookup|find|validat|verify|preview|quote|estimat"
     r"|translat|summari|generat|predict|infer|chat|classif|analy|count|rpc|retriev|rerank|moderation|transcri|ocr|scrap|crawl|extract"
@@ -86,18 +92,23 @@ ASKING_URL = re.compile(
     re.IGNORECASE,
 )
 ASKING_FIRST = words(
-    "find list get check fetch ask count preview quote estimate validate verify read complete chat calculate compute login "
-    "authenticate generate"
+    "find list get check fetch ask count preview quote estimate validate verify read complete chat"
+    " calculate compute login authenticate generate"
 )
 ASKING = words(
-    "search query lookup serp scrape crawl parse eval evaluate evaluation extract embed embedding translate summarize summarise "
-    "classify analyze analyse ocr transcribe retrieve retriever rerank predict detect inference"
+    "search query lookup serp scrape crawl parse eval evaluate evaluation extract embed embedding"
+    " translate summarize summarise classify analyze analyse ocr transcribe retrieve retriever"
+    " rerank predict detect inference"
 )
-# A POST that sets what it is given: a second one changes nothing more. By the first word of its function.
-SETTING_FIRST = words("update refresh set save sync upsert replace reset reload enable disable configure test ping")
+# A POST that sets what it is given: a second one changes nothing more. By the first word of its
+# function.
+SETTING_FIRST = words(
+    "update refresh set save sync upsert replace reset reload enable disable configure test ping"
+)
 NAME_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
 KEYED = re.compile(
-    r"idempot|dedup|downstream_key|current_effect|request_key|key_as|client_?token|client_?request_?token", re.IGNORECASE
+    r"idempot|dedup|downstream_key|current_effect|request_key|key_as|client_?token|client_?request_?token",
+    re.IGNORECASE,
 )
 IN_A_THREAD = frozenset(
     {
@@ -110,7 +121,8 @@ IN_A_THREAD = frozenset(
 
 # ---------------------------------------------------------------- tools
 
-# The decorator, what it makes, and the rooms of `effectonce.integrations` that protect it from where the agent is made.
+# The decorator, what it makes, and the rooms of `effectonce.integrations` that protect it from
+# where the agent is made.
 TOOLS: Frameworks = tuple(
     (re.compile(pattern), name, adapter)
     for pattern, name, adapter in (
@@ -145,18 +157,26 @@ AGENTS: Frameworks = tuple(
         (r"agent_framework\.(?:Chat)?Agent", "tool of the Agent Framework", "agent_framework"),
     )
 )
-# The same for what engines run again by themselves. Their rooms give a place, not protection: it takes `@guard.tool` as well.
+# The same for what engines run again by themselves. Their rooms give a place, not protection: it
+# takes `@guard.tool` as well.
 ENGINES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), name)
     for pattern, name in (
         (r"temporalio\.activity\.defn", "activity of Temporal"),
-        (r"celery\.(?:app\.(?:base\.)?)?Celery\(\)\.task|celery\.shared_task|celery\.app\.shared_task", "task of Celery"),
-        (r"\.*(?:[\w.]+\.)?celery(?:_app)?\.(?:celery_)?app\.task|\.*(?:[\w.]+\.)?celery_app\.task", "task of Celery"),
+        (
+            r"celery\.(?:app\.(?:base\.)?)?Celery\(\)\.task|celery\.shared_task|celery\.app\.shared_task",
+            "task of Celery",
+        ),
+        (
+            r"\.*(?:[\w.]+\.)?celery(?:_app)?\.(?:celery_)?app\.task|\.*(?:[\w.]+\.)?celery_app\.task",
+            "task of Celery",
+        ),
         (r"dbos\.(?:_dbos\.)?DBOS(?:\(\))?\.step", "step of DBOS"),
         (r"dramatiq\.(?:actor\.)?actor", "actor of Dramatiq"),
     )
 )
-# Decorators of endpoints, and whether they are of an ASGI server, which our middleware can stand before.
+# Decorators of endpoints, and whether they are of an ASGI server, which our middleware can stand
+# before.
 ENDPOINTS: tuple[tuple[re.Pattern[str], bool], ...] = tuple(
     (re.compile(pattern), is_asgi)
     for pattern, is_asgi in (
@@ -177,7 +197,8 @@ TOOL_CLASSES = {
     "autogen_core.tools.BaseTool": ("tool of AutoGen", "autogen"),
 }
 TOOL_METHODS = ("_run", "_arun", "run")
-GUARD = re.compile(r"effectonce(?:\.guard)?\.Guard\(\)|\.*(?:[\w.]+\.)?guard")  # made here, or imported under that name
+# made here, or imported under that name
+GUARD = re.compile(r"effectonce(?:\.guard)?\.Guard\(\)|\.*(?:[\w.]+\.)?guard")
 
 # ---------------------------------------------------------------- what is another one each time
 
@@ -188,21 +209,39 @@ FRESH = re.compile(
     r"|ulid\.(?:new|ULID)|nanoid\.generate|cuid2?\.\w+|ksuid\.\w+|numpy\.random\.\w+"
 )
 CLOCK = re.compile(r"time\.|datetime\.|pendulum\.|arrow\.|django\.utils\.timezone\.")
-COARSE = frozenset({"date", "isocalendar", "year", "month", "day", "weekday", "start_of", "floor", "toordinal", "replace"})
+COARSE = frozenset(
+    {
+        "date",
+        "isocalendar",
+        "year",
+        "month",
+        "day",
+        "weekday",
+        "start_of",
+        "floor",
+        "toordinal",
+        "replace",
+    }
+)
 FINE_FORMAT = re.compile(r"%[HIMSfsXcpT]|HH|mm|ss")
 ATTEMPT = words(
-    "attempt attempts attempt_number attempt_no attempt_num attempt_count attempt_index retries retry_count retry_number "
-    "retry_num retry_attempt num_retries n_retries try_number try_count tries"
+    "attempt attempts attempt_number attempt_no attempt_num attempt_count attempt_index retries"
+    " retry_count retry_number retry_num retry_attempt num_retries n_retries try_number try_count"
+    " tries"
 )
 CALL_IDS = words("tool_call_id toolcallid tool_use_id tooluseid function_call_id")
 TOOL_CALLS = words("tool_call toolcall tool_use function_call tc")
-# One for each request: in headers, under these names whatever has them, kept by a framework, and asked of a function or a context variable.
+# One for each request: in headers, under these names whatever has them, kept by a framework, and
+# asked of a function or a context variable.
 REQUEST_HEADER = re.compile(
     r"(?:http[-_])?(?:x[-_])?(?:request|correlation|trace|b3[-_]trace|amzn[-_](?:trace|request))[-_]?id|(?:http[-_])?traceparent"
     r"|x[-_]cloud[-_]trace[-_]context",
     re.IGNORECASE,
 )
-REQUEST_NAMES = words("trace_id traceid span_id spanid traceparent x_request_id x_correlation_id x_trace_id http_request_id")
+REQUEST_NAMES = words(
+    "trace_id traceid span_id spanid traceparent x_request_id x_correlation_id x_trace_id"
+    " http_request_id"
+)
 REQUEST_KEPT = words("request_id correlation_id")
 REQUEST_KEPT_BY = words("request req g ctx context state")
 REQUEST_ASKED = re.compile(
@@ -249,7 +288,9 @@ FINAL = re.compile(
     r"|effectonce(?:\.errors)?\.(?:ContractViolation|Conflict|Expired|InDoubt)"
     r"|botocore\.exceptions\.ParamValidationError|smtplib\.(?:SMTPAuthenticationError|SMTPRecipientsRefused)"
 )
-SLEEP = frozenset({"time.sleep", "asyncio.sleep", "anyio.sleep", "trio.sleep", "gevent.sleep", "eventlet.sleep"})
+SLEEP = frozenset(
+    {"time.sleep", "asyncio.sleep", "anyio.sleep", "trio.sleep", "gevent.sleep", "eventlet.sleep"}
+)
 SDKS = re.compile(
     r"(?:openai\.(?:Async)?(?:Azure)?OpenAI|openai\.AsyncAzureOpenAI|anthropic\.(?:Async)?Anthropic(?:Bedrock|Vertex)?)\(\)"
 )

@@ -1,4 +1,6 @@
-"""Which functions of a file are tools, what protects them, and what they do that cannot be undone."""
+"""Which functions of a file are tools, what protects them, and what they do that cannot be
+undone.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ class Reading:
 
     @property
     def recorded(self) -> list[DeclaredTool]:
-        """Those that are recorded as one effect each: guarded, or protected by an adapter if any file uses it."""
+        """Those that are recorded as one effect each: guarded, or protected by an adapter if any
+        file uses it.
+        """
         return [tool for tool in self.tools.values() if tool.sort == "guarded" or tool.adapter]
 
     def is_guard(self, node: ast.AST) -> bool:
@@ -75,7 +79,10 @@ class Reading:
                 ) is not None and not _framework(self.module.origin(func)):
                     name = str(_constant(kind) or getattr(kind, "attr", "")).lower()
                     return DeclaredTool(function, "guarded", kind=name, declared=decorator)
-                case ast.Call(func=ast.Attribute(value=guard, attr="workflow")) | ast.Attribute(value=guard, attr="workflow"):
+                case (
+                    ast.Call(func=ast.Attribute(value=guard, attr="workflow"))
+                    | ast.Attribute(value=guard, attr="workflow")
+                ):
                     if self.is_guard(guard):
                         return DeclaredTool(function, "workflow")
                 case _:
@@ -84,10 +91,14 @@ class Reading:
 
     def _of_framework(self, function: Function) -> DeclaredTool | None:
         for decorator in function.decorator_list:
-            origin = self.module.origin(decorator.func if isinstance(decorator, ast.Call) else decorator)
+            origin = self.module.origin(
+                decorator.func if isinstance(decorator, ast.Call) else decorator
+            )
             if found := _framework(origin):
                 return DeclaredTool(function, "agent", *found)
-            if name := next((name for pattern, name in known.ENGINES if pattern.fullmatch(origin)), ""):
+            if name := next(
+                (name for pattern, name in known.ENGINES if pattern.fullmatch(origin)), ""
+            ):
                 return DeclaredTool(function, "engine", name)
         return self._method_of_tool_class(function)
 
@@ -101,14 +112,28 @@ class Reading:
         return None
 
     def _handed_over(self) -> Iterator[tuple[Function, DeclaredTool]]:
-        """Functions that are made tools by a call: `FunctionTool(refund)`, `AssistantAgent(..., tools=[refund])`."""
+        """Functions that are made tools by a call: `FunctionTool(refund)`, `AssistantAgent(...,
+        tools=[refund])`.
+        """
         for call in self.module.every(ast.Call):
             origin = self.module.origin(call.func)
             if made := _framework(origin):
-                given = [*call.args[:1], *(value for name in ("func", "fn") if (value := keyword(call, name)) is not None)]
+                given = [
+                    *call.args[:1],
+                    *(
+                        value
+                        for name in ("func", "fn")
+                        if (value := keyword(call, name)) is not None
+                    ),
+                ]
             elif made := _framework(origin, known.AGENTS):
                 lists = [*call.args, keyword(call, "tools")]
-                given = [each for one in lists if isinstance(one, ast.List | ast.Tuple) for each in one.elts]
+                given = [
+                    each
+                    for one in lists
+                    if isinstance(one, ast.List | ast.Tuple)
+                    for each in one.elts
+                ]
             else:
                 continue
             for each in given:
@@ -137,7 +162,11 @@ class Reading:
         if known.HTTP.fullmatch(origin):
             return self._request(call, last, args)
         what = next((what for pattern, what in known.EFFECTS if pattern.fullmatch(origin)), "")
-        return EffectCall(call, what, self._keyed(call), repeatable=False, http=False) if what else None
+        return (
+            EffectCall(call, what, self._keyed(call), repeatable=False, http=False)
+            if what
+            else None
+        )
 
     def _request(self, call: ast.Call, verb: str, args: list[ast.expr]) -> EffectCall | None:
         method = verb.upper()
@@ -163,7 +192,11 @@ class Reading:
             return False
         url = args[0] if args else keyword(call, "url")
         function = self.module.function_around(call)
-        named = [] if function is None else [part.lower() for part in known.NAME_PARTS.findall(self.name_of(function))]
+        named = (
+            []
+            if function is None
+            else [part.lower() for part in known.NAME_PARTS.findall(self.name_of(function))]
+        )
         if named and (named[0] in known.ASKING_FIRST or not known.ASKING.isdisjoint(named)):
             return True
         return known.ASKING_URL.search(self.text(url)) is not None
@@ -171,10 +204,16 @@ class Reading:
     def name_of(self, function: Function) -> str:
         """As people call it: a tool that is a class has the name of the class."""
         cls = self.module.parents.get(function)
-        return cls.name if isinstance(cls, ast.ClassDef) and function.name in known.TOOL_METHODS else function.name
+        return (
+            cls.name
+            if isinstance(cls, ast.ClassDef) and function.name in known.TOOL_METHODS
+            else function.name
+        )
 
     def text(self, node: ast.AST | None) -> str:
-        """What is written in an expression, and in what its names are assigned: for a look at its words."""
+        """What is written in an expression, and in what its names are assigned: for a look at
+        its words.
+        """
         if node is None:
             return ""
         words = []
@@ -183,7 +222,11 @@ class Reading:
                 words.append(part.id if isinstance(part, ast.Name) else part.attr)
                 meant = self.module.value(part)
                 if isinstance(meant, ast.Constant | ast.JoinedStr | ast.BinOp):
-                    words.extend(str(each.value) for each in ast.walk(meant) if isinstance(each, ast.Constant))
+                    words.extend(
+                        str(each.value)
+                        for each in ast.walk(meant)
+                        if isinstance(each, ast.Constant)
+                    )
             elif isinstance(part, ast.Constant):
                 words.append(str(part.value))
         return " ".join(words)
@@ -197,16 +240,26 @@ class Reading:
         if any(known.KEYED.search(text) for text in texts):
             return True
         function = self.module.function_around(call)
-        mentioned = {node.id for each in given for node in ast.walk(each) if isinstance(node, ast.Name)}
+        mentioned = {
+            node.id for each in given for node in ast.walk(each) if isinstance(node, ast.Name)
+        }
         return function is not None and any(
-            isinstance(node.value, ast.Name) and node.value.id in mentioned and known.KEYED.search(ast.unparse(node.slice))
+            isinstance(node.value, ast.Name)
+            and node.value.id in mentioned
+            and known.KEYED.search(ast.unparse(node.slice))
             for node in own(function.body)
             if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
         )  # headers["Idempotency-Key"] = ...
 
 
 def _framework(origin: str, table: known.Frameworks = known.TOOLS) -> tuple[str, str] | None:
-    return next(((name, adapter) for pattern, name, adapter in table if pattern.fullmatch(origin)), None) if origin else None
+    return (
+        next(
+            ((name, adapter) for pattern, name, adapter in table if pattern.fullmatch(origin)), None
+        )
+        if origin
+        else None
+    )
 
 
 def _constant(node: ast.AST | None) -> object:

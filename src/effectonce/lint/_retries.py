@@ -40,17 +40,23 @@ def _two_layers(reading: Reading) -> Iterator[Hit]:
             if found is not None and not is_safe(module, found):
                 yield Hit(call, _layers(found.library, tool.function.name))
         for loop in by_hand:
-            if module.function_around(loop.node) is tool.function and risked(reading, loop.attempt.body):
+            if module.function_around(loop.node) is tool.function and risked(
+                reading, loop.attempt.body
+            ):
                 yield Hit(loop.node, _layers("a loop", tool.function.name))
 
 
 def _layers(who: str, name: str) -> str:
     layers = "three of each are nine, and the record knows of three"
-    return f"{who} tries again inside {name}, which effectonce tries again too: {layers}. {_ONE_LAYER}"
+    return (
+        f"{who} tries again inside {name}, which effectonce tries again too: {layers}. {_ONE_LAYER}"
+    )
 
 
 def _retries_inside(reading: Reading, call: ast.Call) -> Retries | None:
-    """Is it a library that tries an effect again, or a function of this file that one does so with? Reading twice has no effect."""
+    """Is it a library that tries an effect again, or a function of this file that one does so
+    with? Reading twice has no effect.
+    """
     module = reading.module
     found = retries(module, call)
     if found is not None:
@@ -59,12 +65,18 @@ def _retries_inside(reading: Reading, call: ast.Call) -> Retries | None:
     helper = module.definition(call.func)
     if helper is None or not (is_verb(helper.name) or does_something(reading, helper.body)):
         return None
-    return next((found for each in helper.decorator_list if (found := retries(module, each)) is not None), None)
+    return next(
+        (found for each in helper.decorator_list if (found := retries(module, each)) is not None),
+        None,
+    )
 
 
 def risked(reading: Reading, nodes: list[ast.stmt]) -> EffectCall | None:
     """The first effect in there that a repeat would do twice."""
-    return next((effect for effect in reading.effects(nodes) if not effect.keyed and not effect.repeatable), None)
+    return next(
+        (effect for effect in reading.effects(nodes) if not effect.keyed and not effect.repeatable),
+        None,
+    )
 
 
 def _retries_everything(reading: Reading) -> Iterator[Hit]:
@@ -72,7 +84,11 @@ def _retries_everything(reading: Reading) -> Iterator[Hit]:
     guarded = {tool.function for tool in reading.guarded}
     for found, function in all_retries(module):
         body = function.body if function is not None else body_of_loop(module, found)
-        if body is None or {function, module.function_around(found.node)} & guarded or is_safe(module, found):
+        if (
+            body is None
+            or {function, module.function_around(found.node)} & guarded
+            or is_safe(module, found)
+        ):
             continue
         effect, error = risked(reading, body), broad(errors(module, found))
         if effect is not None and error:
@@ -109,8 +125,8 @@ def caught_by(module: Module, handler: ast.ExceptHandler) -> str:
 
 def _again(who: str, effect: EffectCall, error: str) -> str:
     return (
-        f"after {error} {who} tries again what {effect.what}: if only the answer was lost, it is done twice. "
-        "Guard it with @guard.tool(kind=...), or send one key with every attempt."
+        f"after {error} {who} tries again what {effect.what}: if only the answer was lost, it is"
+        " done twice. Guard it with @guard.tool(kind=...), or send one key with every attempt."
     )
 
 
@@ -123,13 +139,19 @@ def _without_end(reading: Reading) -> Iterator[Hit]:
         if is_endless(module, found):
             yield Hit(
                 found.node,
-                f"{found.library} never gives up here: its caller may never get an answer, and an outage keeps every caller. {_END}",
+                f"{found.library} never gives up here: its caller may never get an answer, and an"
+                f" outage keeps every caller. {_END}",
             )
     for loop in loops(module):
-        if _runs_for_ever(module, loop) and any(slept(module, loop)) and all(caught_by(module, each) for each in loop.handlers):
+        if (
+            _runs_for_ever(module, loop)
+            and any(slept(module, loop))
+            and all(caught_by(module, each) for each in loop.handlers)
+        ):
             yield Hit(
                 loop.node,
-                f"this loop never gives up: its caller may never get an answer, and an outage keeps every caller. {_END}",
+                "this loop never gives up: its caller may never get an answer, and an outage keeps"
+                f" every caller. {_END}",
             )
 
 
@@ -137,7 +159,9 @@ _END = "Give it a number of attempts and a deadline."
 
 
 def _runs_for_ever(module: Module, loop: Loop) -> bool:
-    if not isinstance(loop.node, ast.While) or not (isinstance(loop.node.test, ast.Constant) and loop.node.test.value):
+    if not isinstance(loop.node, ast.While) or not (
+        isinstance(loop.node.test, ast.Constant) and loop.node.test.value
+    ):
         return False
     tried = set(own(loop.attempt.body)) | set(own(loop.attempt.orelse))
     others = [node for node in own(loop.node.body) if node not in tried]
@@ -146,7 +170,9 @@ def _runs_for_ever(module: Module, loop: Loop) -> bool:
     return all(_only_waits_or_tells(module, node) for node in others if isinstance(node, ast.Call))
 
 
-TELLS = known.words("debug info warning warn error exception critical log print format increment inc")
+TELLS = known.words(
+    "debug info warning warn error exception critical log print format increment inc"
+)
 
 
 def _only_waits_or_tells(module: Module, call: ast.Call) -> bool:
@@ -174,14 +200,19 @@ def _without_jitter(reading: Reading) -> Iterator[Hit]:
 
 
 def _is_of_others(module: Module, handler: ast.ExceptHandler) -> bool:
-    """May the error come from a service? A file that is not there yet keeps no other caller waiting."""
+    """May the error come from a service? A file that is not there yet keeps no other caller
+    waiting.
+    """
     names = [module.origin(each) for each in getattr(handler.type, "elts", [handler.type])]
-    return bool(caught_by(module, handler)) or any(not name.startswith("builtins.") for name in names)
+    return bool(caught_by(module, handler)) or any(
+        not name.startswith("builtins.") for name in names
+    )
 
 
 _TOGETHER = (
-    "all that failed together come again together, and the service is down again. Wait a random part of it: "
-    "wait_full_jitter() of effectonce.integrations.tenacity, or random.uniform(0, delay)."
+    "all that failed together come again together, and the service is down again. Wait a random"
+    " part of it: wait_full_jitter() of effectonce.integrations.tenacity, or random.uniform(0,"
+    " delay)."
 )
 
 
@@ -210,7 +241,9 @@ def _clients(reading: Reading) -> Iterator[Hit]:
     module = reading.module
     if not reading.guarded:
         return
-    yield from (Hit(call, _RESENDS) for call in module.every(ast.Call) if _sends_posts_again(module, call))
+    yield from (
+        Hit(call, _RESENDS) for call in module.every(ast.Call) if _sends_posts_again(module, call)
+    )
     yield from (
         Hit(node, _SDK.format("Stripe"))
         for node in (*module.every(ast.Assign), *module.every(ast.Call))
@@ -219,23 +252,30 @@ def _clients(reading: Reading) -> Iterator[Hit]:
     reported: set[ast.AST] = set()
     for tool in reading.guarded:
         for node in own(tool.function.body):
-            if not isinstance(node, ast.Name | ast.Attribute) or not known.SDKS.fullmatch(module.origin(node)):
+            if not isinstance(node, ast.Name | ast.Attribute) or not known.SDKS.fullmatch(
+                module.origin(node)
+            ):
                 continue
             made = module.value(node)
             above = module.parents.get(node)
             once = isinstance(above, ast.Attribute) and above.attr == "with_options"
-            if isinstance(made, ast.Call) and made not in reported and not once and _max_retries(made) != 0:
+            if (
+                isinstance(made, ast.Call)
+                and made not in reported
+                and not once
+                and _max_retries(made) != 0
+            ):
                 reported.add(made)
                 yield Hit(made, _SDK.format(module.origin(made).partition(".")[0]))
 
 
 _RESENDS = (
-    "this Retry sends a POST again by itself when its answer was lost, without a check whether that is safe. "
-    "Leave POST out of allowed_methods, and let @guard.tool retry."
+    "this Retry sends a POST again by itself when its answer was lost, without a check whether that"
+    " is safe. Leave POST out of allowed_methods, and let @guard.tool retry."
 )
 _SDK = (
-    "this client of {} tries again by itself under a guarded tool: its attempts multiply, and the record does not know of them. "
-    "Use without_retries(client) of effectonce.retries.clients."
+    "this client of {} tries again by itself under a guarded tool: its attempts multiply, and the"
+    " record does not know of them. Use without_retries(client) of effectonce.retries.clients."
 )
 
 
@@ -250,7 +290,11 @@ def _stripe_retries(module: Module, node: ast.AST) -> bool:
             return times > 0 and module.origin(target) == "stripe.max_network_retries"
         case ast.Call(func=func):
             given = keyword(node, "max_network_retries")
-            return module.origin(func) == "stripe.StripeClient" and isinstance(given, ast.Constant) and bool(given.value)
+            return (
+                module.origin(func) == "stripe.StripeClient"
+                and isinstance(given, ast.Constant)
+                and bool(given.value)
+            )
         case _:
             return False
 
@@ -262,7 +306,8 @@ def _sends_posts_again(module: Module, call: ast.Call) -> bool:
     if isinstance(given, ast.Constant):
         return given.value in (None, False)
     return given is not None and any(
-        isinstance(n, ast.Constant) and n.value == "POST" for n in ast.walk(module.value(given) or given)
+        isinstance(n, ast.Constant) and n.value == "POST"
+        for n in ast.walk(module.value(given) or given)
     )
 
 
@@ -273,7 +318,8 @@ def _final(reading: Reading) -> Iterator[Hit]:
     yield from _retried(
         reading,
         known.FINAL,
-        "{1} tries again after {0}, which is the same however often it is asked. Leave it out, and fail at once.",
+        "{1} tries again after {0}, which is the same however often it is asked. Leave it out, and"
+        " fail at once.",
     )
 
 
@@ -282,15 +328,16 @@ def _open_circuit(reading: Reading) -> Iterator[Hit]:
     yield from _retried(
         reading,
         known.OPEN_CIRCUIT,
-        "{1} tries again after {0}: an open circuit says that the service is down, and nothing was sent. Fail, or fall back.",
+        "{1} tries again after {0}: an open circuit says that the service is down, and nothing was"
+        " sent. Fail, or fall back.",
     )
     for function in reading.module.functions:
         outer = _retrying_decorator_above_breaker(module, function)
         if outer is not None:
             yield Hit(
                 outer.node,
-                f"{outer.library} stands above the breaker of {function.name} and tries again while it is open. "
-                "Put it below, or leave its error out.",
+                f"{outer.library} stands above the breaker of {function.name} and tries again while"
+                " it is open. Put it below, or leave its error out.",
             )
 
 
@@ -314,7 +361,11 @@ def _retrying_decorator_above_breaker(module: Module, function: Function) -> Ret
     for decorator in function.decorator_list:
         outer = outer or retries(module, decorator)
         origin = module.origin(decorator.func if isinstance(decorator, ast.Call) else decorator)
-        if outer is not None and known.BREAKERS.fullmatch(origin) and "builtins.Exception" in errors(module, outer):
+        if (
+            outer is not None
+            and known.BREAKERS.fullmatch(origin)
+            and "builtins.Exception" in errors(module, outer)
+        ):
             return outer
     return None
 

@@ -1,8 +1,10 @@
 """One file of Python, and what its names mean.
 
-Nothing is imported. A name means what the file says: an import, or the one value that it is assigned. `origin` writes that as a dotted name,
-with `()` for "what that returns": after `import httpx as h` and `client = h.Client()`, the origin of `client.post` is `httpx.Client().post`.
-A name that is bound twice, or by something else (a loop, a parameter without a type), means nothing: then no rule speaks about it.
+Nothing is imported. A name means what the file says: an import, or the one value that it is
+assigned. `origin` writes that as a dotted name, with `()` for "what that returns": after `import
+httpx as h` and `client = h.Client()`, the origin of `client.post` is `httpx.Client().post`. A
+name that is bound twice, or by something else (a loop, a parameter without a type), means
+nothing: then no rule speaks about it.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ class SourceScope:
 
     node: ast.AST
     outer: SourceScope | None
-    names: dict[str, list[str | ast.AST | None]] = field(default_factory=dict)  # an import, a value, or something else
+    # an import, a value, or something else
+    names: dict[str, list[str | ast.AST | None]] = field(default_factory=dict)
 
     def bind(self, name: str, meaning: str | ast.AST | None) -> None:
         self.names.setdefault(name, []).append(meaning)
@@ -99,7 +102,11 @@ class Module:
                 self.modules.add(module)
                 for alias in node.names:
                     self.stars |= alias.name == "*"
-                    joined = f"{module}{alias.name}" if module.endswith(".") else f"{module}.{alias.name}"
+                    joined = (
+                        f"{module}{alias.name}"
+                        if module.endswith(".")
+                        else f"{module}.{alias.name}"
+                    )
                     self.modules.add(joined)
                     scope.bind(alias.asname or alias.name, joined)
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
@@ -107,14 +114,22 @@ class Module:
             case ast.Assign(targets=[target], value=value):
                 self._bind_target(target, value, scope)
             case ast.AnnAssign(target=target, value=value, annotation=annotation):
-                self._bind_target(target, value if value is not None else Instance(annotation, called=False), scope)
+                self._bind_target(
+                    target,
+                    value if value is not None else Instance(annotation, called=False),
+                    scope,
+                )
             case ast.NamedExpr(target=ast.Name(id=name), value=value):
                 scope.bind(name, value)
             case ast.withitem(context_expr=value, optional_vars=ast.Name(id=name)):
                 scope.bind(name, Instance(value, called=True))
             case ast.Name() if not self._is_bound_elsewhere(node):
                 scope.bind(node.id, None)
-            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+            case (
+                ast.ExceptHandler(name=str(name))
+                | ast.MatchAs(name=str(name))
+                | ast.MatchStar(name=str(name))
+            ):
                 scope.bind(name, None)
             case ast.Global() | ast.Nonlocal():
                 for name in node.names:
@@ -129,7 +144,9 @@ class Module:
                 cls = scope.node
                 if isinstance(cls, ast.ClassDef):
                     self._attributes.setdefault(cls, {}).setdefault(name, []).append(value)
-            case ast.Attribute(value=ast.Name(id=me), attr=attr) if (found := self._class_of(me, scope)) is not None:
+            case ast.Attribute(value=ast.Name(id=me), attr=attr) if (
+                found := self._class_of(me, scope)
+            ) is not None:
                 self._attributes.setdefault(found, {}).setdefault(attr, []).append(value)
             case _:
                 pass
@@ -137,7 +154,11 @@ class Module:
     def _is_bound_elsewhere(self, node: ast.Name) -> bool:
         """Is it the target of something that `_bind` reads as a whole?"""
         match self.parents.get(node):
-            case ast.Assign(targets=[target]) | ast.AnnAssign(target=target) | ast.NamedExpr(target=target):
+            case (
+                ast.Assign(targets=[target])
+                | ast.AnnAssign(target=target)
+                | ast.NamedExpr(target=target)
+            ):
                 return target is node
             case ast.withitem(optional_vars=target):
                 return target is node
@@ -148,17 +169,23 @@ class Module:
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             return
         for arg in parameters(node):
-            scope.bind(arg.arg, None if arg.annotation is None else Instance(arg.annotation, called=False))
+            scope.bind(
+                arg.arg, None if arg.annotation is None else Instance(arg.annotation, called=False)
+            )
 
     def _class_of(self, me: str, scope: SourceScope) -> ast.ClassDef | None:
         """The class whose method this is, if *me* is its first parameter."""
         around: SourceScope | None = scope
-        while around is not None and not isinstance(around.node, ast.FunctionDef | ast.AsyncFunctionDef):
+        while around is not None and not isinstance(
+            around.node, ast.FunctionDef | ast.AsyncFunctionDef
+        ):
             around = around.outer
         if around is None or around.outer is None:
             return None
         method, cls = around.node, around.outer.node
-        if not isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) or not isinstance(cls, ast.ClassDef):
+        if not isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) or not isinstance(
+            cls, ast.ClassDef
+        ):
             return None
         first = next(parameters(method), None)
         return cls if first is not None and first.arg == me else None
@@ -171,7 +198,8 @@ class Module:
 
     def every(self, kind: type[N]) -> list[N]:
         """All nodes of a kind, in order."""
-        return self._nodes.get(kind, [])  # type: ignore[return-value]  # it is what they are filed under
+        # it is what they are filed under
+        return self._nodes.get(kind, [])  # type: ignore[return-value]
 
     def scope_of(self, node: ast.AST) -> SourceScope:
         """Where the names in *node* are looked up."""
@@ -200,7 +228,10 @@ class Module:
             case ast.Call(func=func, args=args):
                 base = self.origin(func)
                 match args:
-                    case [ast.Constant(value=str(service)), *_] if base in ("boto3.client", "boto3.resource"):
+                    case [ast.Constant(value=str(service)), *_] if base in (
+                        "boto3.client",
+                        "boto3.resource",
+                    ):
                         return f"boto3.{service}()"
                     case _:
                         return f"{base}()" if base else ""
@@ -219,10 +250,16 @@ class Module:
         imported = [meaning for meaning in meanings if isinstance(meaning, str)]
         if imported:
             return imported[0] if all(isinstance(m, str) for m in meanings) else ""
-        return self.origin(meanings[0]) if len(meanings) == 1 and isinstance(meanings[0], ast.AST) else ""
+        return (
+            self.origin(meanings[0])
+            if len(meanings) == 1 and isinstance(meanings[0], ast.AST)
+            else ""
+        )
 
     def meanings(self, name: ast.Name) -> list[str | ast.AST | None] | None:
-        """Everything that a name is bound to, in the scope that counts; None if it is bound nowhere."""
+        """Everything that a name is bound to, in the scope that counts; None if it is bound
+        nowhere.
+        """
         scope: SourceScope | None = self.scope_of(name)
         first = True
         while scope is not None:
@@ -233,7 +270,9 @@ class Module:
         return None
 
     def value(self, node: ast.AST | None) -> ast.AST | None:
-        """What *node* is assigned, if it is a name, or an attribute of `self`, that is assigned once; otherwise itself."""
+        """What *node* is assigned, if it is a name, or an attribute of `self`, that is assigned
+        once; otherwise itself.
+        """
         seen = 0
         while isinstance(node, ast.Name | ast.Attribute) and seen < 8:
             meant: ast.AST | None = None
@@ -248,10 +287,16 @@ class Module:
         return node
 
     def definition(self, node: ast.AST) -> Function | None:
-        """The function of this file that a name calls, or the method of the class around that `self.name` does."""
+        """The function of this file that a name calls, or the method of the class around that
+        `self.name` does.
+        """
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             cls = self._class_of(node.value.id, self.scope_of(node))
-            methods = [] if cls is None else [each for each in cls.body if getattr(each, "name", "") == node.attr]
+            methods = (
+                []
+                if cls is None
+                else [each for each in cls.body if getattr(each, "name", "") == node.attr]
+            )
             only = methods[0] if len(methods) == 1 else None
             return only if isinstance(only, ast.FunctionDef | ast.AsyncFunctionDef) else None
         if not isinstance(node, ast.Name):
@@ -272,7 +317,9 @@ class Module:
         match annotation:
             case ast.BinOp(left=left, op=ast.BitOr(), right=ast.Constant(value=None)):
                 return self.origin(left)
-            case ast.Subscript(value=value, slice=ast.Tuple(elts=[first, *_]) | first) if self.origin(value) in _CONTAINERS:
+            case ast.Subscript(value=value, slice=ast.Tuple(elts=[first, *_]) | first) if (
+                self.origin(value) in _CONTAINERS
+            ):
                 return self.origin(first)
             case _:
                 return self.origin(annotation)
@@ -320,7 +367,9 @@ def keyword(call: ast.Call, name: str) -> ast.expr | None:
 
 
 def children(node: ast.AST) -> list[ast.AST]:
-    """The parts of a node, in order; without `Load` and `Store`, which say nothing that its place does not."""
+    """The parts of a node, in order; without `Load` and `Store`, which say nothing that its
+    place does not.
+    """
     found: list[ast.AST] = []
     for name in node._fields:
         part = getattr(node, name, None)

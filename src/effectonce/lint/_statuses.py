@@ -1,8 +1,9 @@
 """Statuses: does a retry look at what an answer says, or does it go on until that is a success?
 
-A test of an answer is asked what it says of some statuses. One that says the same of all that are no success tells none apart. If a loop, a
-decorator or a predicate has only such tests, it tries again after any status. Where an answer, or an error, is given to a function that
-may look at it, nothing is reported.
+A test of an answer is asked what it says of some statuses. One that says the same of all that
+are no success tells none apart. If a loop, a decorator or a predicate has only such tests, it
+tries again after any status. Where an answer, or an error, is given to a function that may look
+at it, nothing is reported.
 """
 
 from __future__ import annotations
@@ -65,15 +66,21 @@ def _value(module: Module, node: ast.AST, answer: str, status: int) -> Any:
     match node:
         case ast.Constant(value=int(number)):
             return number
-        case ast.Attribute(value=ast.Name(id=name), attr=attr) if name == answer and attr in _OF_ANSWER:
+        case ast.Attribute(value=ast.Name(id=name), attr=attr) if (
+            name == answer and attr in _OF_ANSWER
+        ):
             return _OF_ANSWER[attr](status)
-        case ast.Attribute(value=ast.Name() | ast.Attribute(), attr=attr) if attr.upper() in HTTPStatus.__members__:
+        case ast.Attribute(value=ast.Name() | ast.Attribute(), attr=attr) if (
+            attr.upper() in HTTPStatus.__members__
+        ):
             return HTTPStatus[attr.upper()].value
         case ast.Name() if (meant := module.value(node)) is not None and meant is not node:
             return of(meant)
         case ast.Tuple(elts=items) | ast.List(elts=items) | ast.Set(elts=items):
             return [of(item) for item in items]
-        case ast.Call(args=given) if module.origin(node.func) == "builtins.range" and 1 <= len(given) <= 2:
+        case ast.Call(args=given) if (
+            module.origin(node.func) == "builtins.range" and 1 <= len(given) <= 2
+        ):
             return range(*(of(each) for each in given))
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             return not of(operand)
@@ -83,13 +90,18 @@ def _value(module: Module, node: ast.AST, answer: str, status: int) -> Any:
             return of(left) // of(right)
         case ast.Compare(left=left, ops=ops, comparators=comparators):
             sides = [of(each) for each in (left, *comparators)]
-            return all(_OPERATORS[type(op)](*pair) for op, *pair in zip(ops, sides, sides[1:], strict=False))
+            return all(
+                _OPERATORS[type(op)](*pair)
+                for op, *pair in zip(ops, sides, sides[1:], strict=False)
+            )
         case _:
             raise _UnknownError
 
 
 def _says(module: Module, test: ast.AST, answer: str) -> str:
-    """Of which answers a test holds: "good", "bad", "" for something else that tells no bad ones apart, "some" if it may tell them."""
+    """Of which answers a test holds: "good", "bad", "" for something else that tells no bad ones
+    apart, "some" if it may tell them.
+    """
     try:
         good = {bool(_value(module, test, answer, status)) for status in _GOOD}
         bad = {bool(_value(module, test, answer, status)) for status in _BAD}
@@ -97,7 +109,13 @@ def _says(module: Module, test: ast.AST, answer: str) -> str:
         return "some" if _has_name(test, {answer}) else ""
     if len(bad) == 2:
         return "some"
-    return "bad" if True in bad and False in good else "good" if True in good and True not in bad else ""
+    return (
+        "bad"
+        if True in bad and False in good
+        else "good"
+        if True in good and True not in bad
+        else ""
+    )
 
 
 def _names(node: ast.AST) -> set[str]:
@@ -122,7 +140,9 @@ def _tells_apart(module: Module, nodes: list[ast.stmt], answer: str) -> bool:
                     return True
             case ast.Match(subject=subject) if _has_name(subject, names):
                 return True
-            case ast.Call() if not _is_only_shown(module, node) and any(_has_name(given, names) for given in _given(node)):
+            case ast.Call() if not _is_only_shown(module, node) and any(
+                _has_name(given, names) for given in _given(node)
+            ):
                 return True
             case _:
                 pass
@@ -134,7 +154,9 @@ def _given(call: ast.Call) -> list[ast.expr]:
 
 
 def _is_only_shown(module: Module, call: ast.Call) -> bool:
-    """Is it only logged, printed, read by the standard library, or in what is raised or returned?"""
+    """Is it only logged, printed, read by the standard library, or in what is raised or
+    returned?
+    """
     above = module.parents.get(call)
     name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     package = module.origin(call.func).partition(".")[0]
@@ -162,16 +184,24 @@ def _by_hand(reading: Reading) -> Iterator[Hit]:
         handlers = [handler for handler in loop.handlers if _is_status_error(module, handler)]
         if effect is None or not handlers or not _is_the_same(loop.node, effect.call):
             continue
-        if not _tells_apart(module, loop.attempt.body, _name_of_answer(module, effect.call)) and not any(
+        if not _tells_apart(
+            module, loop.attempt.body, _name_of_answer(module, effect.call)
+        ) and not any(
             _tells_apart(module, handler.body, handler.name or "") for handler in handlers
         ):
             reported.add(loop.node)
             yield Hit(loop.node, _message("this loop", effect))
-    counted = [node for node in module.every(ast.For) if module.origin(node.iter) == "builtins.range()"]
+    counted = [
+        node for node in module.every(ast.For) if module.origin(node.iter) == "builtins.range()"
+    ]
     every: list[ast.For | ast.While] = [*module.every(ast.While), *counted]
     for node in every:
         effect = None if node in reported else _risked(reading, node.body)
-        if effect is not None and _is_until_success(module, node, effect.call) and _is_the_same(node, effect.call):
+        if (
+            effect is not None
+            and _is_until_success(module, node, effect.call)
+            and _is_the_same(node, effect.call)
+        ):
             yield Hit(node, _message("this loop", effect))
 
 
@@ -192,19 +222,25 @@ def _name_of_answer(module: Module, call: ast.Call) -> str:
     match above:
         case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
             return name
-        case ast.NamedExpr(target=ast.Name(id=name)) | ast.withitem(optional_vars=ast.Name(id=name)):
+        case (
+            ast.NamedExpr(target=ast.Name(id=name)) | ast.withitem(optional_vars=ast.Name(id=name))
+        ):
             return name
         case _:
             return ""
 
 
 def _is_the_same(loop: ast.For | ast.While | ast.AsyncFor, call: ast.Call) -> bool:
-    """Does each round send the same? What a call in the loop made, what is counted, and the number of the round may be something else."""
+    """Does each round send the same? What a call in the loop made, what is counted, and the
+    number of the round may be something else.
+    """
     changed: set[str] = set() if isinstance(loop, ast.While) else _names(loop.target)
     for node in own(loop.body):
         if isinstance(node, ast.AugAssign):
             changed |= _names(node.target)
-        elif isinstance(node, ast.Assign) and (any(calls(node.value)) or _has_name(node.value, changed)):
+        elif isinstance(node, ast.Assign) and (
+            any(calls(node.value)) or _has_name(node.value, changed)
+        ):
             changed |= {target.id for target in node.targets if isinstance(target, ast.Name)}
     return not any(_has_name(given, changed) for given in _given(call))
 
@@ -213,21 +249,33 @@ def _is_until_success(module: Module, loop: ast.For | ast.While, call: ast.Call)
     """Is it left after a success, and goes on after anything else?"""
     answer = _name_of_answer(module, call)
     after = [statement for statement in _flat(loop.body) if statement.lineno > call.lineno]
-    if not answer or _ends(after, ast.Raise) or any(_raises_itself(node, answer) for node in own(loop.body)):
+    if (
+        not answer
+        or _ends(after, ast.Raise)
+        or any(_raises_itself(node, answer) for node in own(loop.body))
+    ):
         return False
-    if isinstance(loop, ast.While) and any(_says(module, part, answer) == "bad" for part in _parts(loop.test)):
+    if isinstance(loop, ast.While) and any(
+        _says(module, part, answer) == "bad" for part in _parts(loop.test)
+    ):
         return not _ends(after, *_LEAVES) and not _tells_apart(module, loop.body, answer)
     for number, statement in enumerate(after):
         says = _says(module, statement.test, answer) if isinstance(statement, ast.If) else ""
         if isinstance(statement, ast.If) and says in ("good", "bad"):
-            success, failure = (statement.body, statement.orelse) if says == "good" else (statement.orelse, statement.body)
+            success, failure = (
+                (statement.body, statement.orelse)
+                if says == "good"
+                else (statement.orelse, statement.body)
+            )
             goes_on = _goes_on(success, failure, after[number + 1 :])
             return goes_on and not _tells_apart(module, _without(loop.body, success), answer)
     return False
 
 
 def _goes_on(success: list[ast.stmt], failure: list[ast.stmt], rest: list[ast.stmt]) -> bool:
-    """Is a loop left after a success only? *rest* is what comes after both, unless one of them ends before."""
+    """Is a loop left after a success only? *rest* is what comes after both, unless one of them
+    ends before.
+    """
     if _ends(failure[-1:], *_LEAVES, ast.Raise):
         return False
     if _ends(failure[-1:], ast.Continue):
@@ -240,7 +288,9 @@ def _parts(test: ast.expr) -> list[ast.expr]:
 
 
 def _without(body: list[ast.stmt], success: list[ast.stmt]) -> list[ast.stmt]:
-    """The statements of a loop, apart from those for a success: what is done with that is no matter."""
+    """The statements of a loop, apart from those for a success: what is done with that is no
+    matter.
+    """
     found: list[ast.stmt] = []
     for statement in body:
         inner = [part for part in children(statement) if isinstance(part, ast.stmt)]
@@ -248,7 +298,9 @@ def _without(body: list[ast.stmt], success: list[ast.stmt]) -> list[ast.stmt]:
             found += [part for part in inner if part not in success]
         elif isinstance(statement, ast.With | ast.AsyncWith | ast.Try):
             found += _without(statement.body, success)
-            found += [part for handler in getattr(statement, "handlers", []) for part in handler.body]
+            found += [
+                part for handler in getattr(statement, "handlers", []) for part in handler.body
+            ]
         elif statement not in success:
             found.append(statement)
     return found
@@ -269,7 +321,11 @@ def _ends(statements: list[ast.stmt], *how: type[ast.stmt]) -> bool:
 
 
 def _raises_itself(node: ast.AST, answer: str) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr == "raise_for_status" and _has_name(node.value, {answer})
+    return (
+        isinstance(node, ast.Attribute)
+        and node.attr == "raise_for_status"
+        and _has_name(node.value, {answer})
+    )
 
 
 # ---------------------------------------------------------------- libraries
@@ -283,7 +339,9 @@ def _by_library(reading: Reading) -> Iterator[Hit]:
         effect = None if body is None or function in guarded else _risked(reading, body)
         if body is None or effect is None or broad(errors(module, found)):
             continue
-        if _after_any(module, found) and not _tells_apart(module, body, _name_of_answer(module, effect.call)):
+        if _after_any(module, found) and not _tells_apart(
+            module, body, _name_of_answer(module, effect.call)
+        ):
             yield Hit(found.node, _message(found.library, effect))
 
 
@@ -295,8 +353,14 @@ def _after_any(module: Module, found: Retries) -> bool:
         return True
     given = keyword(call, "retry")
     if found.origin == "backoff.on_predicate":
-        predicate: ast.AST | None = call.args[1] if len(call.args) > 1 else keyword(call, "predicate")
-    elif isinstance(given, ast.Call) and module.origin(given.func) == "tenacity.retry_if_result" and given.args:
+        predicate: ast.AST | None = (
+            call.args[1] if len(call.args) > 1 else keyword(call, "predicate")
+        )
+    elif (
+        isinstance(given, ast.Call)
+        and module.origin(given.func) == "tenacity.retry_if_result"
+        and given.args
+    ):
         predicate = given.args[0]
     else:
         return False
@@ -310,7 +374,9 @@ def _is_bad(module: Module, predicate: ast.AST | None) -> bool:
     function = predicate if isinstance(predicate, ast.Lambda) else module.definition(predicate)
     answer = None if function is None else next(parameters(function), None)
     match function:
-        case ast.Lambda(body=test) | ast.FunctionDef(body=[ast.Return(value=ast.expr() as test)]) if answer is not None:
+        case (
+            ast.Lambda(body=test) | ast.FunctionDef(body=[ast.Return(value=ast.expr() as test)])
+        ) if answer is not None:
             return _says(module, test, answer.arg) == "bad"
         case _:
             return False
@@ -328,8 +394,8 @@ def _by_urllib3(reading: Reading) -> Iterator[Hit]:
         if statuses is not None and (final := _final_among(module, statuses)):
             yield Hit(
                 call,
-                f"this Retry sends a POST again after a {final[0]}, which is the same however often it is asked. "
-                "Leave out every 4xx but 429, and let @guard.tool retry.",
+                f"this Retry sends a POST again after a {final[0]}, which is the same however often"
+                " it is asked. Leave out every 4xx but 429, and let @guard.tool retry.",
             )
 
 
@@ -353,8 +419,9 @@ _SETS = ("builtins.frozenset", "builtins.set", "builtins.list", "builtins.tuple"
 
 def _message(who: str, effect: EffectCall) -> str:
     return (
-        f"{who} tries again what {effect.what} after any status: a 400 stays a 400, and after a 500 or 504 it may have been done. "
-        "Go on only after 429 and 503, or send one key with every attempt."
+        f"{who} tries again what {effect.what} after any status: a 400 stays a 400, and after a 500"
+        " or 504 it may have been done. Go on only after 429 and 503, or send one key with every"
+        " attempt."
     )
 
 

@@ -1,1 +1,3 @@
-"""The proxy between any MCP client and any MCP server. `effectonce mcp -- COMMAND` runs it; `proxy.py` says how it works."""
+"""The proxy between any MCP client and any MCP server. `effectonce mcp -- COMMAND` runs it;
+`proxy.py` says how it works.
+"""

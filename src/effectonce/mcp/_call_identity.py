@@ -5,11 +5,13 @@
     a conversation  named by the host; the place is the ordinal: how many results of this very call the model was shown
     nothing         the same, for all who use this server; and for a while after a result the same call is taken for a retry
 
-A result counts as shown when it was handed to a client that lived on and did not give up on it. A server does not see that, and a client may
-give up without a word: there, and after a result that came late, the same call is taken for a retry for a while in a conversation as well.
-The count is kept in the store, in a cell for each intent, so it outlives this process. The id of a call proves a retry if it comes again, and
-nothing if it does not: a model that decides again has a new one. Ids of requests, sessions of a transport and traces are not looked at: each
-may be new for a retry.
+A result counts as shown when it was handed to a client that lived on and did not give up on it.
+A server does not see that, and a client may give up without a word: there, and after a result
+that came late, the same call is taken for a retry for a while in a conversation as well. The
+count is kept in the store, in a cell for each intent, so it outlives this process. The id of a
+call proves a retry if it comes again, and nothing if it does not: a model that decides again has
+a new one. Ids of requests, sessions of a transport and traces are not looked at: each may be new
+for a retry.
 """
 
 from __future__ import annotations
@@ -60,13 +62,23 @@ class ToolRequest(Struct, frozen=True, kw_only=True):
 
 
 def asked(
-    tool: str, server: str, arguments: Mapping[str, Any], contract: ToolContract, meta: Any, conversation: str, tenant: str
+    tool: str,
+    server: str,
+    arguments: Mapping[str, Any],
+    contract: ToolContract,
+    meta: Any,
+    conversation: str,
+    tenant: str,
 ) -> ToolRequest:
     """What *meta* says about a call; *conversation* is what is known without it."""
     meta = meta if isinstance(meta, Mapping) else {}
     ignored = {*contract.volatile, contract.key_argument}
     matched = {name: value for name, value in arguments.items() if name not in ignored}
-    identity = matched if contract.identity is None else {name: arguments.get(name) for name in contract.identity}
+    identity = (
+        matched
+        if contract.identity is None
+        else {name: arguments.get(name) for name in contract.identity}
+    )
     return ToolRequest(
         tenant=tenant,
         tool=tool,
@@ -81,7 +93,9 @@ def asked(
 
 
 def _named_in(meta: Mapping[str, Any], name: str) -> str:
-    """What a client says to us alone is looked at, as in `guard.step`: it may have put the id of its call there."""
+    """What a client says to us alone is looked at, as in `guard.step`: it may have put the id of
+    its call there.
+    """
     value = _first(meta, (name,))
     return named(value, f"_meta {name!r}") if value else ""
 
@@ -92,13 +106,17 @@ def _first(meta: Mapping[str, Any], names: tuple[str, ...]) -> str:
         if value is None or value == "":
             continue
         if not isinstance(value, str) or len(value) > TEXT_MAX:
-            raise ContractViolation(f"_meta {name!r} is a text of at most {TEXT_MAX} characters. Nothing was sent.")
+            raise ContractViolation(
+                f"_meta {name!r} is a text of at most {TEXT_MAX} characters. Nothing was sent."
+            )
         return value
     return ""
 
 
 class _Shown(Struct, frozen=True, array_like=True):
-    """The last of the same calls: its ordinal, when its result was shown, and the id that the host had for it."""
+    """The last of the same calls: its ordinal, when its result was shown, and the id that the
+    host had for it.
+    """
 
     ordinal: int = 0
     at: float | None = None  # by the store's clock; None: not yet
@@ -129,20 +147,28 @@ class CallPlaces:
             return Placed(ByName((call.server, call.key)))
         if call.step:
             return Placed(AtStep(call.step))
-        name = "mcp/" + derive("shown", call.tenant, call.scope, call.tool, call.intent, secret=self._secret)
+        name = "mcp/" + derive(
+            "shown", call.tenant, call.scope, call.tool, call.intent, secret=self._secret
+        )
         at_once = self._sees_client and bool(call.scope)
         cell: Cell | None = await self._store.aapply(ReadCell(name))
         while cell is not None:
             last = _of(cell)
-            if not _is_wish(last, call.call, 0.0 if at_once and not last.late else contract.again_s, cell.now):
+            if not _is_wish(
+                last, call.call, 0.0 if at_once and not last.late else contract.again_s, cell.now
+            ):
                 return Placed(AtOrdinal(last.ordinal), name, at_once)
             following = _Shown(last.ordinal + 1)
-            cell = await self._store.aapply(WriteCell(name, cell.revision, _encode(following), contract.counted_s))
+            cell = await self._store.aapply(
+                WriteCell(name, cell.revision, _encode(following), contract.counted_s)
+            )
             if cell is None:
                 return Placed(AtOrdinal(following.ordinal), name, at_once)
         raise AssertionError("there is a cell until one is written")
 
-    async def shown(self, placed: Placed, call: str, keep_s: float, *, after_s: float = 0.0) -> None:
+    async def shown(
+        self, placed: Placed, call: str, keep_s: float, *, after_s: float = 0.0
+    ) -> None:
         """The model has the result, *after_s* seconds after it asked."""
         if not placed.counter:
             return
@@ -153,7 +179,9 @@ class CallPlaces:
             if last.ordinal != placed.place.ordinal or last.at is not None:
                 return
             now_shown = _Shown(last.ordinal, cell.now, call, after_s > LATE_S)
-            cell = await self._store.aapply(WriteCell(placed.counter, cell.revision, _encode(now_shown), keep_s))
+            cell = await self._store.aapply(
+                WriteCell(placed.counter, cell.revision, _encode(now_shown), keep_s)
+            )
 
 
 def _of(cell: Cell) -> _Shown:

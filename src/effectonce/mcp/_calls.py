@@ -69,19 +69,31 @@ class McpCall(Struct, kw_only=True, eq=False):
 
     def sent_arguments(self, key: str) -> dict[str, Any]:
         """The arguments as the server gets them."""
-        return self.arguments | ({self.contract.key_argument: key} if self.contract.key_argument else {})
+        return self.arguments | (
+            {self.contract.key_argument: key} if self.contract.key_argument else {}
+        )
 
-    async def judged(self, result: dict[str, Any], line: bytes, key: str, request: Request) -> dict[str, Any]:
-        """A result that says what was done; what says something else is raised. *request* asks the server, if a refusal is in question."""
+    async def judged(
+        self, result: dict[str, Any], line: bytes, key: str, request: Request
+    ) -> dict[str, Any]:
+        """A result that says what was done; what says something else is raised. *request* asks
+        the server, if a refusal is in question.
+        """
         nothing_done = self.contract.errors == "nothing_done"
         if not nothing_done:
             nothing_done = await was_refused(result, self.name, self.sent_arguments(key), request)
         return judged(result, line, nothing_done=nothing_done)
 
     def beside(self, request_id: str, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Another request to the server of this call, in the version of the protocol in which the call is written."""
+        """Another request to the server of this call, in the version of the protocol in which
+        the call is written.
+        """
         meta = self.meta if isinstance(self.meta, dict) else {}
-        passed_on = {name: value for name, value in meta.items() if name.startswith("io.modelcontextprotocol/")}
+        passed_on = {
+            name: value
+            for name, value in meta.items()
+            if name.startswith("io.modelcontextprotocol/")
+        }
         params = params | ({"_meta": passed_on} if passed_on else {})
         return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
 
@@ -89,7 +101,9 @@ class McpCall(Struct, kw_only=True, eq=False):
 class ToolError(Exception):
     """The server answered, and it is no result. *line* is its message."""
 
-    def __init__(self, why: str, line: bytes, certainty: Certainty, result: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, why: str, line: bytes, certainty: Certainty, result: dict[str, Any] | None = None
+    ) -> None:
         super().__init__(why)
         self.line, self.result = line, result
         bucket = Bucket.SCHEMA if certainty is Certainty.NOT_SENT else Bucket.SERVER_ERROR
@@ -102,7 +116,9 @@ class Unanswered(Exception):
     def __init__(self, why: str, *, sent: bool) -> None:
         super().__init__(why)
         certainty = Certainty.AMBIGUOUS if sent else Certainty.NOT_SENT
-        self.effectonce_verdict = Verdict(Bucket.NO_ANSWER if sent else Bucket.UNREACHABLE, certainty, why, retry=sent)
+        self.effectonce_verdict = Verdict(
+            Bucket.NO_ANSWER if sent else Bucket.UNREACHABLE, certainty, why, retry=sent
+        )
 
 
 class ServerCall:
@@ -134,7 +150,9 @@ class ServerCall:
             self.call = await self._more(line)
 
     async def _more(self, line: bytes) -> McpCall:
-        """The server needs input: the client learns it, and the same call, made again, goes on with this one."""
+        """The server needs input: the client learns it, and the same call, made again, goes on
+        with this one.
+        """
         self._input, self._open[self._key] = asyncio.get_running_loop().create_future(), self
         try:
             await self._answer(self.call, line)
@@ -145,8 +163,11 @@ class ServerCall:
         finally:
             del self._open[self._key]
         if following is None:
-            # A server that asks does nothing before it knows: it is called anew with what it asked for.
-            raise ToolError("the server asked for input, and no client brought it", line, Certainty.NOT_SENT)
+            # A server that asks does nothing before it knows: it is called anew with what it
+            # asked for.
+            raise ToolError(
+                "the server asked for input, and no client brought it", line, Certainty.NOT_SENT
+            )
         return following
 
     def bring(self, call: McpCall) -> bool:
@@ -171,19 +192,29 @@ def result_of(line: bytes) -> dict[str, Any]:
     try:
         message = _message(line)
     except (ValueError, RecursionError) as unread:
-        raise ToolError(f"the server's answer cannot be read: {unread}", line, Certainty.AMBIGUOUS) from None
+        raise ToolError(
+            f"the server's answer cannot be read: {unread}", line, Certainty.AMBIGUOUS
+        ) from None
     result = message.get("result")
     if isinstance(result, dict):
         return result
     error = message.get("error")
-    code, why = (error.get("code"), error.get("message")) if isinstance(error, dict) else (None, "neither result nor error")
+    code, why = (
+        (error.get("code"), error.get("message"))
+        if isinstance(error, dict)
+        else (None, "neither result nor error")
+    )
     raise ToolError(
-        f"the server answered {code}: {why}", line, Certainty.NOT_SENT if code in NOT_CALLED else Certainty.AMBIGUOUS
+        f"the server answered {code}: {why}",
+        line,
+        Certainty.NOT_SENT if code in NOT_CALLED else Certainty.AMBIGUOUS,
     )
 
 
 def _message(line: bytes) -> dict[str, Any]:
-    """Without losing a digit, or as well as it can be read: what was done was done, however it is reported."""
+    """Without losing a digit, or as well as it can be read: what was done was done, however it
+    is reported.
+    """
     try:
         return read(line)
     except UnreadableMessage:
@@ -192,9 +223,13 @@ def _message(line: bytes) -> dict[str, Any]:
 
 
 def judged(result: dict[str, Any], line: bytes, *, nothing_done: bool) -> dict[str, Any]:
-    """A result that says what was done; what says something else is raised. *nothing_done* is what an error of the tool means."""
+    """A result that says what was done; what says something else is raised. *nothing_done* is
+    what an error of the tool means.
+    """
     if result.get("resultType") == "input_required":
-        raise ToolError("the tool asks for input, and has done nothing yet", line, Certainty.NOT_SENT, result)
+        raise ToolError(
+            "the tool asks for input, and has done nothing yet", line, Certainty.NOT_SENT, result
+        )
     if result.get("isError") is True:
         certainty = Certainty.NOT_SENT if nothing_done else Certainty.AMBIGUOUS
         raise ToolError(f"the tool reports an error: {_text(result)}", line, certainty, result)
@@ -203,5 +238,9 @@ def judged(result: dict[str, Any], line: bytes, *, nothing_done: bool) -> dict[s
 
 def _text(result: dict[str, Any]) -> str:
     content = result.get("content")
-    texts = [part.get("text", "") for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    texts = (
+        [part.get("text", "") for part in content if isinstance(part, dict)]
+        if isinstance(content, list)
+        else []
+    )
     return " ".join(text for text in texts if isinstance(text, str))[:200]

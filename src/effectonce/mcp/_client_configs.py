@@ -1,7 +1,8 @@
-"""Where the hosts of agents keep their MCP servers, and how an entry for the proxy is written there.
+"""Where the hosts of agents keep their MCP servers, and how an entry for the proxy is written
+there.
 
-Each file belongs to another program: what is in it stays, an entry of the same name is replaced only if that is wished, and a file that
-cannot be read as it should be is left alone.
+Each file belongs to another program: what is in it stays, an entry of the same name is replaced
+only if that is wished, and a file that cannot be read as it should be is left alone.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class Host(Struct, frozen=True):
                 return Path(environ.get("CODEX_HOME") or home / ".codex") / "config.toml"
 
     def handing_on(self, variable: str) -> dict[str, Any]:
-        """What an entry says so that the server gets a variable of the host's own environment; nothing if the host has no words for it."""
+        """What an entry says so that the server gets a variable of the host's own environment;
+        nothing if the host has no words for it.
+        """
         match self.name:
             case "claude-code":
                 return {"env": {variable: f"${{{variable}}}"}}
@@ -77,11 +80,23 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8") if path.exists() else ""
     except (OSError, UnicodeDecodeError) as error:
-        raise ContractViolation(f"{path} cannot be read ({error}), and was left alone. Add the entry yourself.") from None
+        raise ContractViolation(
+            f"{path} cannot be read ({error}), and was left alone. Add the entry yourself."
+        ) from None
 
 
-def entered(host: Host, text: str, where: Path, name: str, command: Sequence[str], *, variable: str = "", force: bool) -> str:
-    """What the file of *host* says with the server *name* in it. Where it says so already, it stays as it is.
+def entered(
+    host: Host,
+    text: str,
+    where: Path,
+    name: str,
+    command: Sequence[str],
+    *,
+    variable: str = "",
+    force: bool,
+) -> str:
+    """What the file of *host* says with the server *name* in it. Where it says so already, it
+    stays as it is.
 
     *variable* is one of the environment that the server needs.
     """
@@ -90,7 +105,8 @@ def entered(host: Host, text: str, where: Path, name: str, command: Sequence[str
     return (_toml if where.suffix == ".toml" else _json)(host, text, where, name, entry, force)
 
 
-def _json(host: Host, text: str, where: Path, name: str, entry: dict[str, Any], force: bool) -> str:  # noqa: FBT001  # see `entered`
+# see `entered`
+def _json(host: Host, text: str, where: Path, name: str, entry: dict[str, Any], force: bool) -> str:  # noqa: FBT001
     try:
         document = json.loads(text) if text.strip() else {}
     except ValueError as error:
@@ -99,14 +115,20 @@ def _json(host: Host, text: str, where: Path, name: str, entry: dict[str, Any], 
         ) from None
     servers = document.get(host.section, {}) if isinstance(document, dict) else None
     if not isinstance(servers, dict):
-        raise ContractViolation(f"{where} is not what {host.about} writes there, and was left alone.")
+        raise ContractViolation(
+            f"{where} is not what {host.about} writes there, and was left alone."
+        )
     if servers.get(name) == entry:
         return text
     _refuse_other(name in servers, name, where, force=force)
-    return json.dumps(document | {host.section: servers | {name: entry}}, indent=2, ensure_ascii=False) + "\n"
+    return (
+        json.dumps(document | {host.section: servers | {name: entry}}, indent=2, ensure_ascii=False)
+        + "\n"
+    )
 
 
-def _toml(host: Host, text: str, where: Path, name: str, entry: dict[str, Any], force: bool) -> str:  # noqa: FBT001  # see `entered`
+# see `entered`
+def _toml(host: Host, text: str, where: Path, name: str, entry: dict[str, Any], force: bool) -> str:  # noqa: FBT001
     """TOML is only added to: to write it anew would lose its comments."""
     try:
         servers = tomllib.loads(text).get(host.section, {})
@@ -118,17 +140,23 @@ def _toml(host: Host, text: str, where: Path, name: str, entry: dict[str, Any], 
         return text
     if name in servers:
         raise ContractViolation(
-            f"{where} has a server {name!r} already, and was left alone. Take it out first, or use another name."
+            f"{where} has a server {name!r} already, and was left alone. Take it out first, or use"
+            " another name."
         )
-    lines = [f"[{host.section}.{_quoted(name)}]", *(f"{field} = {_quoted(value)}" for field, value in entry.items())]
+    lines = [
+        f"[{host.section}.{_quoted(name)}]",
+        *(f"{field} = {_quoted(value)}" for field, value in entry.items()),
+    ]
     table = "\n".join(lines) + "\n"
     return f"{text.rstrip()}\n\n{table}".lstrip()
 
 
-def _refuse_other(there: bool, name: str, where: Path, *, force: bool) -> None:  # noqa: FBT001  # it reads as a sentence
+# it reads as a sentence
+def _refuse_other(there: bool, name: str, where: Path, *, force: bool) -> None:  # noqa: FBT001
     if there and not force:
         raise ContractViolation(
-            f"{where} has another server {name!r}, and was left alone. Replace it with --force, or use another name."
+            f"{where} has another server {name!r}, and was left alone. Replace it with --force, or"
+            " use another name."
         )
 
 
@@ -143,7 +171,9 @@ def write(path: Path, text: str) -> None:
 
 
 def _quoted(value: Any) -> str:
-    """Texts and lists of texts are written as in JSON, but for two: half of a character is none in TOML, and DEL has to be escaped."""
+    """Texts and lists of texts are written as in JSON, but for two: half of a character is none
+    in TOML, and DEL has to be escaped.
+    """
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -151,10 +181,18 @@ def _quoted(value: Any) -> str:
 
 
 def starting(name: str, tools: Sequence[Mapping[str, Any]]) -> str:
-    """A contract file for these tools: the safe choice for each, and what the server says beside it."""
+    """A contract file for these tools: the safe choice for each, and what the server says beside
+    it.
+    """
     lines = [
-        "# What is known about the tools of this server. Correct it: only you know what running twice would do.",
-        "# kind: read, idempotent_write, write or irreversible. All settings are in docs/reference/mcp.md.",
+        (
+            "# What is known about the tools of this server. Correct it: only you know what running"
+            " twice would do."
+        ),
+        (
+            "# kind: read, idempotent_write, write or irreversible. All settings are in"
+            " docs/reference/mcp.md."
+        ),
         f"name = {_quoted(name)}",
     ]
     for tool in tools:
@@ -167,10 +205,19 @@ def _about(tool: Mapping[str, Any]) -> list[str]:
     if hints.get("readOnlyHint") is True:
         kind = 'kind = "write"  # the server says that it only reads: if you believe it, "read"'
     elif hints.get("idempotentHint") is True:
-        kind = 'kind = "write"  # the server says that repeats do no harm: if you believe it, "idempotent_write"'
+        kind = (
+            'kind = "write"  # the server says that repeats do no harm: if you believe it,'
+            ' "idempotent_write"'
+        )
     else:
         kind = 'kind = "write"'
     properties = (tool.get("inputSchema") or {}).get("properties") or {}
-    key = next((field for field in properties if field.lower().replace("_", "") == "idempotencykey"), None)
-    keyed = [] if key is None else [f"key_argument = {_quoted(key)}  # filled by the proxy; the model does not see it"]
+    key = next(
+        (field for field in properties if field.lower().replace("_", "") == "idempotencykey"), None
+    )
+    keyed = (
+        []
+        if key is None
+        else [f"key_argument = {_quoted(key)}  # filled by the proxy; the model does not see it"]
+    )
     return [kind, *keyed]

@@ -1,6 +1,8 @@
-"""What is known about the tools of a server: a contract file, then what a trusted server says, then the safe choice.
+"""What is known about the tools of a server: a contract file, then what a trusted server says,
+then the safe choice.
 
-The safe choice is a write whose outcome is unknown unless the server answers: sent once, never blindly again.
+The safe choice is a write whose outcome is unknown unless the server answers: sent once, never
+blindly again.
 """
 
 from __future__ import annotations
@@ -18,18 +20,24 @@ from effectonce.errors import ContractViolation
 from effectonce.mcp._jsonrpc import UnreadableMessage, read, written
 from effectonce.policy import Contract, Downstream, Retry, kind_of, misspelt, window_of
 
-CONTRACT = "dev.effectonce/contract"  # in the `_meta` of a tool: what its server says about it, in the words of a contract file
+# in the `_meta` of a tool: what its server says about it, in the words of a contract file
+CONTRACT = "dev.effectonce/contract"
 LISTED_MAX = 10_000  # tools of a server that are remembered
 CALLS_S = 3600.0  # one call may take this long, its record included
 _UNLIMITED_S = 3650 * DAY_S
 
 
-class ToolContract(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One tool. *errors* says what it means that the tool reports an error: it is unknown what was done, or nothing was."""
+class ToolContract(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """One tool. *errors* says what it means that the tool reports an error: it is unknown what
+    was done, or nothing was.
+    """
 
     kind: str = "write"
     downstream: Literal["key", "none"] = "none"
-    honours_key_s: float = DAY_S  # for downstream = "key": how long the server replays what it did under a key
+    # for downstream = "key": how long the server replays what it did under a key
+    honours_key_s: float = DAY_S
     identity: tuple[str, ...] | None = None  # None: every argument that is not volatile
     volatile: tuple[str, ...] = ()
     key_argument: str = ""  # an argument that takes a key: filled by us, and not shown to the model
@@ -39,15 +47,22 @@ class ToolContract(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     window_s: float | None = None
     lease_s: float = 30.0
     wait_s: float = 30.0
-    input_s: float = 600.0  # how long a call that asked for input is kept for the client that brings it
+    # how long a call that asked for input is kept for the client that brings it
+    input_s: float = 600.0
 
     def __post_init__(self) -> None:
         kind_of(self.kind)
         both = sorted(set(self.identity or ()) & {*self.volatile, self.key_argument})
         if both:
             raise ContractViolation(f"{', '.join(both)} cannot be both identity and volatile")
-        if min(self.lease_s, self.honours_key_s, self.input_s) <= 0 or min(self.again_s, self.wait_s) < 0:
-            raise ContractViolation("lease_s, honours_key_s and input_s are more than 0; again_s and wait_s are not less")
+        if (
+            min(self.lease_s, self.honours_key_s, self.input_s) <= 0
+            or min(self.again_s, self.wait_s) < 0
+        ):
+            raise ContractViolation(
+                "lease_s, honours_key_s and input_s are more than 0; again_s and wait_s are not"
+                " less"
+            )
 
     @property
     def passes(self) -> bool:
@@ -55,7 +70,8 @@ class ToolContract(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return kind_of(self.kind) is Kind.READ
 
     def contract(self, name: str, *, hosted: bool) -> Contract:
-        """In the engine's words. A key that expired is remembered for as long as its outcome was, and then forgotten.
+        """In the engine's words. A key that expired is remembered for as long as its outcome
+        was, and then forgotten.
 
         Where the tool is *hosted* here, what it raises is its own report of an error.
         """
@@ -75,7 +91,9 @@ class ToolContract(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def counted_s(self) -> float:
-        """How long it is remembered which of the same calls was the last: longer than its record."""
+        """How long it is remembered which of the same calls was the last: longer than its
+        record.
+        """
         window_s = window_of(kind_of(self.kind), self.window_s)
         return _UNLIMITED_S if window_s == inf else min(2 * window_s + DAY_S, _UNLIMITED_S)
 
@@ -90,15 +108,20 @@ class Contracts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, o
 
     def __post_init__(self) -> None:
         for name in ("", *self.tools):
-            self.of(name, {}).contract(name or "all tools", hosted=False)  # a mistake in it is raised now
+            # a mistake in it is raised now
+            self.of(name, {}).contract(name or "all tools", hosted=False)
 
     def of(self, tool: str, listed: Mapping[str, Any]) -> ToolContract:
         """The contract of *tool*, which the server lists as *listed*."""
         stated = _stated(listed) if self.trust_annotations else {}
         try:
-            contract = msgspec.convert({**self.defaults, **stated, **self.tools.get(tool, {})}, ToolContract)
+            contract = msgspec.convert(
+                {**self.defaults, **stated, **self.tools.get(tool, {})}, ToolContract
+            )
         except msgspec.ValidationError as error:
-            raise ContractViolation(f"the contract of {tool or 'all tools'} cannot be used: {error}") from None
+            raise ContractViolation(
+                f"the contract of {tool or 'all tools'} cannot be used: {error}"
+            ) from None
         schema = listed.get("inputSchema")
         if tool in self.tools and isinstance(schema, Mapping):  # defaults are for many tools
             wrong = misspelt(tool, (*(contract.identity or ()), *contract.volatile), schema)
@@ -107,7 +130,9 @@ class Contracts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, o
         return contract
 
     def key_argument(self, tool: str, listed: Mapping[str, Any]) -> str:
-        """The argument that the model must not see. What a server says and cannot be used does not count: such a tool is refused."""
+        """The argument that the model must not see. What a server says and cannot be used does
+        not count: such a tool is refused.
+        """
         try:
             return self.of(tool, listed).key_argument
         except ContractViolation:
@@ -115,7 +140,9 @@ class Contracts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, o
 
 
 def _stated(listed: Mapping[str, Any]) -> dict[str, Any]:
-    """What a server says about its tool, as a contract. What it says in so many words counts more than a hint."""
+    """What a server says about its tool, as a contract. What it says in so many words counts
+    more than a hint.
+    """
     made: dict[str, Any] = {}
     hints, meta = listed.get("annotations"), listed.get("_meta")
     if isinstance(hints, Mapping):
@@ -134,11 +161,15 @@ def read_contracts(path: str | None, given: Mapping[str, Any]) -> Contracts:
     try:
         return msgspec.convert({**read, **given}, Contracts)
     except msgspec.ValidationError as error:
-        raise ContractViolation(f"the contracts{f' in {path}' if path else ''} cannot be used: {error}") from None
+        raise ContractViolation(
+            f"the contracts{f' in {path}' if path else ''} cannot be used: {error}"
+        ) from None
 
 
 def hidden_in(line: bytes, contracts: Contracts, listed: dict[str, Any]) -> bytes | None:
-    """The list of tools without what the model must not see; None: it may see all of it. What the server says goes to *listed*."""
+    """The list of tools without what the model must not see; None: it may see all of it. What
+    the server says goes to *listed*.
+    """
     try:
         message = read(line)
     except UnreadableMessage:
@@ -147,13 +178,19 @@ def hidden_in(line: bytes, contracts: Contracts, listed: dict[str, Any]) -> byte
     tools = result.get("tools") if isinstance(result, dict) else None
     if not isinstance(result, dict) or not isinstance(tools, list):
         return None
-    named = {tool["name"]: tool for tool in tools if isinstance(tool, dict) and isinstance(tool.get("name"), str)}
+    named = {
+        tool["name"]: tool
+        for tool in tools
+        if isinstance(tool, dict) and isinstance(tool.get("name"), str)
+    }
     for name, tool in named.items():
         listed.pop(name, None)
         listed[name] = tool
     while len(listed) > LISTED_MAX:
         del listed[next(iter(listed))]  # the one that was listed longest ago
-    shown = {name: _hidden(tool, contracts.key_argument(name, tool)) for name, tool in named.items()}
+    shown = {
+        name: _hidden(tool, contracts.key_argument(name, tool)) for name, tool in named.items()
+    }
     if shown == named:
         return None
     kept = [shown.get(tool.get("name"), tool) if isinstance(tool, dict) else tool for tool in tools]

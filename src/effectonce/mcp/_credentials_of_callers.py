@@ -1,14 +1,17 @@
 """Who calls over HTTP: all that is passed on to the server and may be a credential.
 
-The proxy does not know how the server behind it authenticates. So every header counts, and the query string, unless a header is known to
-say nothing about its sender. Two callers that differ in any of these share no result.
+The proxy does not know how the server behind it authenticates. So every header counts, and the
+query string, unless a header is known to say nothing about its sender. Two callers that differ
+in any of these share no result.
 
- 1. In the store a caller is a keyed digest. The key is the guard's secret. A guard without one uses a random key that is made once and
-    kept in the store: callers are the same after a restart, and who can read the store can test a guess of a credential there.
- 2. A request without credentials belongs to its session. One without a session has no caller, and its call is refused, unless the operator
-    declared that all who send no credentials are one caller.
- 3. A header whose name does not say that it is a credential may be the same in all requests, because a proxy in front writes it. Where there
-    is nothing else, the session counts as well.
+ 1. In the store a caller is a keyed digest. The key is the guard's secret. A guard without one
+    uses a random key that is made once and kept in the store: callers are the same after a
+    restart, and who can read the store can test a guess of a credential there.
+ 2. A request without credentials belongs to its session. One without a session has no caller,
+    and its call is refused, unless the operator declared that all who send no credentials are
+    one caller.
+ 3. A header whose name does not say that it is a credential may be the same in all requests,
+    because a proxy in front writes it. Where there is nothing else, the session counts as well.
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ NOT_PASSED = frozenset(
         b"upgrade",
     }
 )
-# What is passed on and says nothing about who sends it. Many of these are new in every request, retries included.
+# What is passed on and says nothing about who sends it. Many of these are new in every request,
+# retries included.
 HARMLESS = frozenset(
     {
         b"accept",
@@ -91,7 +95,10 @@ HARMLESS = frozenset(
 )
 HARMLESS_PREFIXES = (b"mcp-param-", b"sec-ch-", b"sec-fetch-", b"x-b3-", b"x-envoy-")
 CELL, KEPT_S = "mcp-callers", 3650 * DAY_S
-UNKNOWN = "Nothing in this call says who makes it, so its result could be shown to another caller. Nothing was sent"
+UNKNOWN = (
+    "Nothing in this call says who makes it, so its result could be shown to another caller."
+    " Nothing was sent"
+)
 
 Credentials = tuple[bytes, ...]
 
@@ -101,17 +108,26 @@ class NoCaller(ContractViolation):
 
 
 class Callers:
-    """Tells apart who calls. *all_one* is how the operator says that all who send no credentials are one caller."""
+    """Tells apart who calls. *all_one* is how the operator says that all who send no credentials
+    are one caller.
+    """
 
-    def __init__(self, guard: Guard, *, all_one: str, ignored: Iterable[str] = (), one_caller: bool = False) -> None:
-        self._store, self._secret = guard.store, guard._house.secret  # noqa: SLF001  # it stands above the guard
+    def __init__(
+        self, guard: Guard, *, all_one: str, ignored: Iterable[str] = (), one_caller: bool = False
+    ) -> None:
+        # it stands above the guard
+        self._store, self._secret = guard.store, guard._house.secret  # noqa: SLF001
         self._ignored = HARMLESS | {name.lower().encode("latin-1") for name in ignored}
         self._one_caller, self._all_one = one_caller, all_one
 
     def credentials(self, scope: MutableMapping[str, Any]) -> Credentials:
-        """All of a request that may be one; of a request without any, what names its session. Kept in memory alone."""
+        """All of a request that may be one; of a request without any, what names its session.
+        Kept in memory alone.
+        """
         headers = [(name.lower(), value.strip(b" \t")) for name, value in scope["headers"]]
-        counted = sorted((pair for pair in headers if self._counts(pair[0])), key=lambda pair: pair[0])
+        counted = sorted(
+            (pair for pair in headers if self._counts(pair[0])), key=lambda pair: pair[0]
+        )
         query = scope.get("query_string", b"")
         parts = tuple(part for pair in counted for part in pair)
         sessions = [] if self._one_caller else [value for name, value in headers if name == SESSION]
@@ -120,21 +136,34 @@ class Callers:
         return (b"session", *sessions, *parts) if sessions else ()
 
     def _counts(self, name: bytes) -> bool:
-        return name not in NOT_PASSED and name not in self._ignored and not name.startswith(HARMLESS_PREFIXES)
+        return (
+            name not in NOT_PASSED
+            and name not in self._ignored
+            and not name.startswith(HARMLESS_PREFIXES)
+        )
 
     async def tenant(self, credentials: Credentials) -> str:
-        """The caller as the store knows it; "": all who send no credentials, and then the guard's own tenant."""
+        """The caller as the store knows it; "": all who send no credentials, and then the
+        guard's own tenant.
+        """
         if credentials:
             return f"caller {derive('caller', *credentials, secret=await self._key())[:32]}"
         if self._one_caller:
             return ""
-        raise NoCaller(f"{UNKNOWN}. Send a credential, use a session, or {self._all_one} if all who reach it are one")
+        raise NoCaller(
+            f"{UNKNOWN}. Send a credential, use a session, or {self._all_one} if all who reach it"
+            " are one"
+        )
 
     async def principal(self, token: Any) -> str:
-        """Whom an access token of the SDK stands for. A subject is one only at its issuer; a client without one may have many users."""
+        """Whom an access token of the SDK stands for. A subject is one only at its issuer; a
+        client without one may have many users.
+        """
         client_id, subject, issuer = token.client_id, token.subject, (token.claims or {}).get("iss")
         if subject:
-            return _words(client_id, subject) if issuer is None else _words(client_id, subject, issuer)
+            return (
+                _words(client_id, subject) if issuer is None else _words(client_id, subject, issuer)
+            )
         return _words(client_id, "", derive("token", token.token, secret=await self._key())[:32])
 
     async def _key(self) -> bytes:

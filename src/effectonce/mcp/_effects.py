@@ -22,7 +22,10 @@ from effectonce.mcp._call_identity import CallPlaces, Placed, ToolRequest, asked
 from effectonce.mcp._contracts import Contracts, ToolContract
 from effectonce.outcome import Outcome
 
-STAYS = "only its client can ask for it. Let the client make the same call again: it has the same key, and is done once"
+STAYS = (
+    "only its client can ask for it. Let the client make the same call again: it has the same key,"
+    " and is done once"
+)
 _HOSTING = Hosting(stays=STAYS)
 
 TOOLS_MAX = 256
@@ -49,20 +52,32 @@ class HeldCall(Struct, frozen=True):
             return ""
         if self.placed.at_once:
             return "If another one is meant, make the same call again."
-        return f"If another one is meant, make the same call again {self.contract.again_s:.0f} s after this."
+        return (
+            f"If another one is meant, make the same call again {self.contract.again_s:.0f} s after"
+            " this."
+        )
 
 
 class Effects:
     """The tools of one server, each with its contract. *function* is what runs a call."""
 
     def __init__(
-        self, guard: Guard, contracts: Contracts, function: Callable[..., Any], *, server: str, sees_client: bool
+        self,
+        guard: Guard,
+        contracts: Contracts,
+        function: Callable[..., Any],
+        *,
+        server: str,
+        sees_client: bool,
     ) -> None:
         self._guard, self._function, self._server = guard, function, server
         self._named = contracts.name or "mcp"
         house = guard._house  # noqa: SLF001  # it stands above the guard
         self._tenant, self._secret = house.tenant, house.secret
-        self.places, self.sees_client = CallPlaces(guard.store, house.secret, sees_client=sees_client), sees_client
+        self.places, self.sees_client = (
+            CallPlaces(guard.store, house.secret, sees_client=sees_client),
+            sees_client,
+        )
         self._tools: dict[tuple[str, ToolContract], GuardedTool] = {}
 
     async def enter(
@@ -78,7 +93,15 @@ class Effects:
         """Which effect this call is. Nothing is claimed yet."""
         whose = flagged(tenant, "tenant") if tenant else self._tenant
         try:
-            call = asked(f"{self._named}/{name}", self._server, arguments, contract, meta, conversation, whose)
+            call = asked(
+                f"{self._named}/{name}",
+                self._server,
+                arguments,
+                contract,
+                meta,
+                conversation,
+                whose,
+            )
         except NotCanonical as error:
             raise ContractViolation(f"{name}: {error}. Nothing was sent.") from None
         tool = self._tool(name, contract)
@@ -97,8 +120,9 @@ class Effects:
             return known
         made = contract.contract(f"{self._named}/{name}", hosted=not self.sees_client)
         kept = len(self._tools) < TOOLS_MAX
-        # A client may make up names without end. What is not kept is made for each call, and the guard does not list it.
-        tool = self._guard._host(made, self._function, hosting=_HOSTING, listed=kept)  # noqa: SLF001  # for rooms like this one
+        # A client may make up names without end. What is not kept is made for each call, and the
+        # guard does not list it. for rooms like this one
+        tool = self._guard._host(made, self._function, hosting=_HOSTING, listed=kept)  # noqa: SLF001
         if kept:
             self._tools[name, contract] = tool
         return tool

@@ -1,4 +1,6 @@
-"""The same inside a server: its own code is the tool, and a call that is cancelled goes on to its end."""
+"""The same inside a server: its own code is the tool, and a call that is cancelled goes on to
+its end.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,13 @@ Wire = dict[str, Any]  # a result as it is on the wire
 class ServerRun:
     """One run of the server's own handler."""
 
-    def __init__(self, proceed: Callable[[], Awaitable[Any]], wire: Callable[[Any], Wire], *, nothing_done: bool) -> None:
+    def __init__(
+        self,
+        proceed: Callable[[], Awaitable[Any]],
+        wire: Callable[[Any], Wire],
+        *,
+        nothing_done: bool,
+    ) -> None:
         self._proceed, self._wire, self._nothing_done = proceed, wire, nothing_done
         self.own: Any = None  # what the handler returned, as it did
 
@@ -39,12 +47,18 @@ class Hosted:
     """The calls of one server's tools."""
 
     def __init__(
-        self, guard: Guard, name: str, contracts: Mapping[str, Mapping[str, Any]], defaults: Mapping[str, Any]
+        self,
+        guard: Guard,
+        name: str,
+        contracts: Mapping[str, Mapping[str, Any]],
+        defaults: Mapping[str, Any],
     ) -> None:
         tools = {tool: dict(options) for tool, options in contracts.items()}
         self._contracts = Contracts(name=name, tools=tools, defaults=dict(defaults))
         self._effects = Effects(guard, self._contracts, _run, server=name, sees_client=False)
-        self._callers = Callers(guard, all_one='let the server say protect(..., tenant=lambda context: "")')
+        self._callers = Callers(
+            guard, all_one='let the server say protect(..., tenant=lambda context: "")'
+        )
         self._going: set[asyncio.Task[Any]] = set()
 
     async def call(
@@ -56,13 +70,17 @@ class Hosted:
         proceed: Callable[[], Awaitable[Any]],
         wire: Callable[[Any], Wire],
     ) -> tuple[Any, Wire | None]:
-        """What the handler returned, if it is to be the answer; otherwise the answer as it is on the wire."""
+        """What the handler returned, if it is to be the answer; otherwise the answer as it is on
+        the wire.
+        """
         contract = self._contracts.of(name, {})
         if contract.passes:
             return await proceed(), None
         leg = ServerRun(proceed, wire, nothing_done=contract.errors == "nothing_done")
         try:
-            entry = await self._effects.enter(name, arguments or {}, contract, meta, tenant=await whose())
+            entry = await self._effects.enter(
+                name, arguments or {}, contract, meta, tenant=await whose()
+            )
             if is_running(entry.request.key):
                 return await proceed(), None
             outcome = await self._to_its_end(entry, leg)
@@ -71,10 +89,15 @@ class Hosted:
         except EffectOnceError as error:
             return None, refused(error, contract, modern=False)
         if outcome.error is None:
-            with contextlib.suppress(StoreUnavailable):  # then it is not counted, and the same call is replayed
+            # then it is not counted, and the same call is replayed
+            with contextlib.suppress(StoreUnavailable):
                 await self._effects.places.shown(entry.placed, entry.asked.call, contract.counted_s)
             fresh = not outcome.replayed and leg.own is not None
-            return (leg.own, None) if fresh else (None, replayed(outcome.value, outcome.effect, entry.again))
+            return (
+                (leg.own, None)
+                if fresh
+                else (None, replayed(outcome.value, outcome.effect, entry.again))
+            )
         if not isinstance(outcome.error, EffectOnceError):
             raise outcome.error  # the tool's own, and definite
         cause = outcome.error.__cause__
@@ -83,13 +106,21 @@ class Hosted:
         return None, refused(outcome.error, contract, modern=False)
 
     async def caller(self, token: Any, request: Any) -> str:
-        """Whom the access token stands for; without one, who sends this request over HTTP; otherwise the guard's own tenant."""
+        """Whom the access token stands for; without one, who sends this request over HTTP;
+        otherwise the guard's own tenant.
+        """
         if token is not None:
             return await self._callers.principal(token)
-        return "" if request is None else await self._callers.tenant(self._callers.credentials(request.scope))
+        return (
+            ""
+            if request is None
+            else await self._callers.tenant(self._callers.credentials(request.scope))
+        )
 
     async def _to_its_end(self, entry: HeldCall, leg: ServerRun) -> Any:
-        """A caller that gives up waiting does not end it: its outcome is recorded, for the next one that asks."""
+        """A caller that gives up waiting does not end it: its outcome is recorded, for the next
+        one that asks.
+        """
         task = asyncio.ensure_future(entry.run(leg))
         self._going.add(task)
         task.add_done_callback(self._done)

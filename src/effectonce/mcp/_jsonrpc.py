@@ -1,4 +1,6 @@
-"""JSON-RPC lines, read as little as possible. What is not changed is handed on as the bytes that came."""
+"""JSON-RPC lines, read as little as possible. What is not changed is handed on as the bytes that
+came.
+"""
 
 from __future__ import annotations
 
@@ -51,14 +53,21 @@ class Envelope(Struct, frozen=True):
 
     @property
     def given_up(self) -> str:
-        """The request that its sender does not want to hear of any more; "" if it says no such thing."""
+        """The request that its sender does not want to hear of any more; "" if it says no such
+        thing.
+        """
         if self.method != "notifications/cancelled" or not isinstance(self.params, msgspec.Raw):
             return ""
         try:
             params = msgspec.json.decode(self.params)
-        except (msgspec.DecodeError, ValueError, RecursionError):  # a text, number or depth that names no request
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            # a text, number or depth that names no request
             return ""
-        return name_of(params["requestId"]) if isinstance(params, dict) and "requestId" in params else ""
+        return (
+            name_of(params["requestId"])
+            if isinstance(params, dict) and "requestId" in params
+            else ""
+        )
 
 
 _envelope = msgspec.json.Decoder(Envelope).decode
@@ -77,12 +86,18 @@ def name_of(request_id: Any) -> str:
 
 
 _TEXT_OR_NUMBER = rb'("(?:[^"\\]|\\.)*"|-?\d+)'
-_ID_FIRST = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*' + _TEXT_OR_NUMBER + rb"\s*,")
-_ID_LAST = re.compile(rb'"id"\s*:\s*' + _TEXT_OR_NUMBER + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
+_ID_FIRST = re.compile(
+    rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*' + _TEXT_OR_NUMBER + rb"\s*,"
+)
+_ID_LAST = re.compile(
+    rb'"id"\s*:\s*' + _TEXT_OR_NUMBER + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$'
+)
 
 
 def id_at_ends(line: bytes) -> Any:
-    """The id of a message of which the middle is missing, if it stands where SDKs write it; None: it does not."""
+    """The id of a message of which the middle is missing, if it stands where SDKs write it;
+    None: it does not.
+    """
     found = _ID_FIRST.match(line) or _ID_LAST.search(line)
     message = None if found is None else outside(b'{"id":' + found.group(1) + b"}")
     return message.id if message is not None and is_id(message.id) else None
@@ -97,12 +112,18 @@ def outside(line: bytes) -> Envelope | None:
 
 
 def loosely(line: bytes) -> Any:
-    """What the most patient reader would see: NaN as nothing, broken encodings with gaps. Raises ValueError or RecursionError."""
-    return json.loads(line.decode(json.detect_encoding(line), "replace"), parse_constant=lambda _: None)
+    """What the most patient reader would see: NaN as nothing, broken encodings with gaps. Raises
+    ValueError or RecursionError.
+    """
+    return json.loads(
+        line.decode(json.detect_encoding(line), "replace"), parse_constant=lambda _: None
+    )
 
 
 def answered(line: bytes, message: Envelope | None) -> str:
-    """The request that a line answers, of which *message* is the outside; "" if it is no answer. It may be written in any way."""
+    """The request that a line answers, of which *message* is the outside; "" if it is no answer.
+    It may be written in any way.
+    """
     if message is not None:
         return message.name if message.is_response else ""
     try:
@@ -114,7 +135,8 @@ def answered(line: bytes, message: Envelope | None) -> str:
 
 
 def refused_in(line: bytes) -> tuple[Any, str] | None:
-    """Of what is no message to us: the id of a call of a tool in it, or of no request at all, and why it is refused; None: it may pass.
+    """Of what is no message to us: the id of a call of a tool in it, or of no request at all,
+    and why it is refused; None: it may pass.
 
     Others read NaN, broken encodings and batches.
     """
@@ -122,11 +144,15 @@ def refused_in(line: bytes) -> tuple[Any, str] | None:
         found = loosely(line)
     except (ValueError, RecursionError):
         return (None, UNREADABLE) if b"tools/call" in line else None
-    messages = [each for each in (found if isinstance(found, list) else [found]) if isinstance(each, dict)]
+    messages = [
+        each for each in (found if isinstance(found, list) else [found]) if isinstance(each, dict)
+    ]
     calls = [each.get("id") for each in messages if each.get("method") == "tools/call"]
     if calls:
         return calls[0] if _is_whole(calls[0]) else None, UNREADABLE
-    nameless = any("method" in each and "id" in each and not _is_whole(each["id"]) for each in messages)
+    nameless = any(
+        "method" in each and "id" in each and not _is_whole(each["id"]) for each in messages
+    )
     return (None, BAD_ID) if nameless else None
 
 
@@ -146,7 +172,9 @@ def each(line: bytes) -> list[bytes]:
 
 
 def written(message: Mapping[str, Any]) -> bytes:
-    """A message as a line. Half a surrogate pair, as broken JSON leaves it, is written as it was: escaped."""
+    """A message as a line. Half a surrogate pair, as broken JSON leaves it, is written as it
+    was: escaped.
+    """
     try:
         return _write(message) + b"\n"
     except UnicodeEncodeError:
@@ -169,6 +197,10 @@ def tool_called(line: bytes) -> tuple[dict[str, Any], str]:
     whole = read(line)
     params = whole.get("params")
     name = params.get("name") if isinstance(params, dict) else None
-    if not isinstance(params, dict) or not isinstance(name, str) or not isinstance(params.get("arguments") or {}, dict):
+    if (
+        not isinstance(params, dict)
+        or not isinstance(name, str)
+        or not isinstance(params.get("arguments") or {}, dict)
+    ):
         raise UnreadableMessage("it names no tool")
     return whole, name

@@ -13,7 +13,8 @@ from effectonce.mcp._stdio import ServerNotStarted, ServerProcess
 
 ANSWERS_WITHIN_S = 60.0
 GREETING = {
-    "protocolVersion": "2025-11-25",  # every server of the older era knows it, and those of the newer one speak both
+    # every server of the older era knows it, and those of the newer one speak both
+    "protocolVersion": "2025-11-25",
     "capabilities": {},
     "clientInfo": {"name": "effectonce", "version": "1"},
 }
@@ -27,17 +28,23 @@ async def tools_of(command: Sequence[str]) -> list[dict[str, Any]]:
             await _ask(server, 1, "initialize", GREETING)
             await server.send(written({"jsonrpc": "2.0", "method": "notifications/initialized"}))
             numbers = itertools.count(2)
-            found = await tools_listed(lambda method, params: _ask(server, next(numbers), method, params))
+            found = await tools_listed(
+                lambda method, params: _ask(server, next(numbers), method, params)
+            )
             if found is None:
                 raise ServerNotStarted(f"{command[0]} did not say which tools it has")
             return found
     except TimeoutError:
-        raise ServerNotStarted(f"{command[0]} did not say within {ANSWERS_WITHIN_S:.0f} s which tools it has") from None
+        raise ServerNotStarted(
+            f"{command[0]} did not say within {ANSWERS_WITHIN_S:.0f} s which tools it has"
+        ) from None
     finally:
         await server.stop()
 
 
-async def _ask(server: ServerProcess, number: int, method: str, params: dict[str, Any]) -> dict[str, Any]:
+async def _ask(
+    server: ServerProcess, number: int, method: str, params: dict[str, Any]
+) -> dict[str, Any]:
     await server.send(written({"jsonrpc": "2.0", "id": number, "method": method, "params": params}))
     async for line in server.lines():
         try:

@@ -1,13 +1,15 @@
 """A result with `isError` that says that the tool was never called: is it true?
 
-The SDKs report unknown tools and invalid arguments as results, and so does a tool that did half of its work. Words alone prove nothing: a
-tool can say anything. A refusal is believed if two things agree:
+The SDKs report unknown tools and invalid arguments as results, and so does a tool that did half
+of its work. Words alone prove nothing: a tool can say anything. A refusal is believed if two
+things agree:
 
  1. the text is, from its first letter, what an SDK writes before it calls a tool: the table below;
- 2. the server's own list of tools, asked for at that moment, says the same: the tool is not on it, or the arguments that were sent do not
-    fit its schema.
+ 2. the server's own list of tools, asked for at that moment, says the same: the tool is not on
+    it, or the arguments that were sent do not fit its schema.
 
-A tool that is listed and was called with arguments that fit is never believed, whatever it says: it may have run.
+A tool that is listed and was called with arguments that fit is never believed, whatever it says:
+it may have run.
 """
 
 from __future__ import annotations
@@ -18,12 +20,19 @@ from typing import Any
 
 from effectonce.mcp._schema import misfits
 
-# The MCP SDK for Python and FastMCP say the first; that for TypeScript the others, with its code before them in version 1.
-_UNKNOWN = ("Unknown tool: {name}", "Unknown tool: {name!r}", "Tool {name} not found", "Tool {name} disabled")
+# The MCP SDK for Python and FastMCP say the first; that for TypeScript the others, with its code
+# before them in version 1.
+_UNKNOWN = (
+    "Unknown tool: {name}",
+    "Unknown tool: {name!r}",
+    "Tool {name} not found",
+    "Tool {name} disabled",
+)
 _CODE = "MCP error -32602: "
 _INVALID = (
     r"Input validation error: Invalid arguments for tool {name}: ",  # TypeScript
-    r"Error executing tool {name}: \d+ validation errors? for [^\n]*Arguments\n",  # Python, MCPServer
+    # Python, MCPServer
+    r"Error executing tool {name}: \d+ validation errors? for [^\n]*Arguments\n",
     r"\d+ validation errors? for call\[[^\n]*\]\n",  # FastMCP
     r"Input validation error: ",  # Python, version 1, the low-level server
 )
@@ -31,8 +40,12 @@ Request = Callable[[str, dict[str, Any]], Awaitable[Mapping[str, Any] | None]]
 PAGES_MAX = 100  # a list that never ends does not hang us
 
 
-async def was_refused(result: Mapping[str, Any], name: str, arguments: Mapping[str, Any], request: Request) -> bool:
-    """True: the server answered *result* before it called the tool. *request* asks the server something; None: it did not answer."""
+async def was_refused(
+    result: Mapping[str, Any], name: str, arguments: Mapping[str, Any], request: Request
+) -> bool:
+    """True: the server answered *result* before it called the tool. *request* asks the server
+    something; None: it did not answer.
+    """
     text = _only_text(result).removeprefix(_CODE)
     unknown = any(text == words.format(name=name) for words in _UNKNOWN)
     invalid = any(re.match(words.format(name=re.escape(name)), text) for words in _INVALID)
@@ -55,7 +68,11 @@ async def tools_listed(request: Request) -> list[dict[str, Any]] | None:
         page = await request("tools/list", params)
         if page is None or not isinstance(page.get("tools"), list):
             return None
-        found += [tool for tool in page["tools"] if isinstance(tool, dict) and isinstance(tool.get("name"), str)]
+        found += [
+            tool
+            for tool in page["tools"]
+            if isinstance(tool, dict) and isinstance(tool.get("name"), str)
+        ]
         if not page.get("nextCursor"):
             return found
         params = {"cursor": page["nextCursor"]}

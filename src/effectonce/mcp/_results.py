@@ -1,4 +1,6 @@
-"""What the client gets from us: a replay says that it is one, an error says what to do. Nothing in it is a key."""
+"""What the client gets from us: a replay says that it is one, an error says what to do. Nothing
+in it is a key.
+"""
 
 from __future__ import annotations
 
@@ -13,32 +15,57 @@ from effectonce.mcp._call_identity import KEY
 from effectonce.mcp._contracts import ToolContract
 from effectonce.mcp._jsonrpc import is_id
 
-REPLAYED, OPERATION, ERROR = "dev.effectonce/replayed", "dev.effectonce/operation", "dev.effectonce/error"
-MODERN = "io.modelcontextprotocol/protocolVersion"  # in the `_meta` of every request since 2026-07-28
-_OTHER_RESULTS = frozenset({"resultType", "structuredContent", "task", "toolResult"})  # what has no content may have
+REPLAYED, OPERATION, ERROR = (
+    "dev.effectonce/replayed",
+    "dev.effectonce/operation",
+    "dev.effectonce/error",
+)
+# in the `_meta` of every request since 2026-07-28
+MODERN = "io.modelcontextprotocol/protocolVersion"
+# what has no content may have
+_OTHER_RESULTS = frozenset({"resultType", "structuredContent", "task", "toolResult"})
 INTERNAL_ERROR = -32603
-# A server that says one of these did not call the tool: parse error, invalid request, no such method or tool, invalid parameters,
-# a header or a version or a capability that does not fit, a page that the user has to visit first.
+# A server that says one of these did not call the tool: parse error, invalid request, no such
+# method or tool, invalid parameters, a header or a version or a capability that does not fit, a
+# page that the user has to visit first.
 NOT_CALLED = frozenset({-32700, -32600, -32601, -32602, -32020, -32021, -32022, -32042})
 
 
 def replayed(result: Any, effect: EffectRef, again: str) -> dict[str, Any]:
-    """A recorded result, and the words that it is one: in the content, because not every host shows `_meta` to the model.
+    """A recorded result, and the words that it is one: in the content, because not every host
+    shows `_meta` to the model.
 
-    *again* says how another effect is asked for. What a person settled need not be the result of a tool: it is returned as text and as data.
+    *again* says how another effect is asked for. What a person settled need not be the result of
+    a tool: it is returned as text and as data.
     """
-    if not isinstance(result, dict) or not (isinstance(result.get("content"), list) or _OTHER_RESULTS & result.keys()):
-        text = result if isinstance(result, str) else msgspec.json.encode(result, enc_hook=str).decode()
+    if not isinstance(result, dict) or not (
+        isinstance(result.get("content"), list) or _OTHER_RESULTS & result.keys()
+    ):
+        text = (
+            result
+            if isinstance(result, str)
+            else msgspec.json.encode(result, enc_hook=str).decode()
+        )
         structured = {"structuredContent": result} if isinstance(result, dict) else {}
         result = {"content": [{"type": "text", "text": text}], **structured}
-    note = f"This is the recorded result of {effect.reference}: the same call was made before, and nothing was done again now."
-    return _noted(result, f"{note} {again}".rstrip()) | {"_meta": _meta(result) | {REPLAYED: True, OPERATION: effect.reference}}
+    note = (
+        f"This is the recorded result of {effect.reference}: the same call was made before, and"
+        " nothing was done again now."
+    )
+    return _noted(result, f"{note} {again}".rstrip()) | {
+        "_meta": _meta(result) | {REPLAYED: True, OPERATION: effect.reference}
+    }
 
 
-def doubtful(result: Mapping[str, Any], error: EffectOnceError, contract: ToolContract) -> dict[str, Any]:
+def doubtful(
+    result: Mapping[str, Any], error: EffectOnceError, contract: ToolContract
+) -> dict[str, Any]:
     """The tool's own answer, and that its outcome is unknown."""
     shown = _as_error(error, contract)
-    return _noted(result, msgspec.json.encode(shown).decode()) | {"isError": True, "_meta": _meta(result) | {ERROR: shown}}
+    return _noted(result, msgspec.json.encode(shown).decode()) | {
+        "isError": True,
+        "_meta": _meta(result) | {ERROR: shown},
+    }
 
 
 def refused(error: EffectOnceError, contract: ToolContract, *, modern: bool) -> dict[str, Any]:
@@ -56,14 +83,19 @@ def answer(request_id: Any, result: Mapping[str, Any]) -> dict[str, Any]:
 def failure(request_id: Any, message: str) -> dict[str, Any]:
     """An error for one message. An id that is none cannot be repeated: null, as JSON-RPC has it."""
     request_id = request_id if is_id(request_id) else None
-    return {"jsonrpc": "2.0", "id": request_id, "error": {"code": INTERNAL_ERROR, "message": message}}
+    return {
+        "jsonrpc": "2.0",
+        "id": request_id,
+        "error": {"code": INTERNAL_ERROR, "message": message},
+    }
 
 
 def _as_error(error: EffectOnceError, contract: ToolContract) -> dict[str, Any]:
     shown = error.as_model_error()
     if contract.verify and isinstance(error, InDoubt):
         shown["corrective_action"] = (
-            f"Call {contract.verify} to see whether it happened, before anything else. Do not call it again."
+            f"Call {contract.verify} to see whether it happened, before anything else. Do not call"
+            " it again."
         )
     return shown
 
@@ -71,9 +103,17 @@ def _as_error(error: EffectOnceError, contract: ToolContract) -> dict[str, Any]:
 def _noted(result: Mapping[str, Any], note: str) -> dict[str, Any]:
     """A result with one more text. A task has no content: it is what it is."""
     content = result.get("content")
-    return {**result, "content": [*content, {"type": "text", "text": note}]} if isinstance(content, list) else dict(result)
+    return (
+        {**result, "content": [*content, {"type": "text", "text": note}]}
+        if isinstance(content, list)
+        else dict(result)
+    )
 
 
 def _meta(result: Mapping[str, Any]) -> dict[str, Any]:
     meta = result.get("_meta")
-    return {name: value for name, value in meta.items() if name != KEY} if isinstance(meta, Mapping) else {}
+    return (
+        {name: value for name, value in meta.items() if name != KEY}
+        if isinstance(meta, Mapping)
+        else {}
+    )

@@ -1,7 +1,8 @@
 """Does a value certainly not fit a JSON Schema? What is not understood here counts as fitting.
 
-The answer True is a fact on which a refusal may rest, so it errs in one direction only: keywords that are not in the table below, references
-that leave the document and patterns that Python cannot read never make a misfit.
+The answer True is a fact on which a refusal may rest, so it errs in one direction only: keywords
+that are not in the table below, references that leave the document and patterns that Python
+cannot read never make a misfit.
 """
 
 from __future__ import annotations
@@ -28,7 +29,11 @@ def _misfits(value: Any, schema: Any, root: Any, depth: int) -> bool:
 
     if "$ref" in schema and within(value, _referred(root, schema["$ref"])):
         return True
-    return any(_TESTS[word](value, constraint, schema, within) for word, constraint in schema.items() if word in _TESTS)
+    return any(
+        _TESTS[word](value, constraint, schema, within)
+        for word, constraint in schema.items()
+        if word in _TESTS
+    )
 
 
 Within = Callable[[Any, Any], bool]
@@ -62,7 +67,11 @@ _TYPES: dict[Any, Callable[[Any], bool]] = {
 
 
 def _required(value: Any, constraint: Any, _schema: Any, _within: Within) -> bool:
-    return isinstance(value, dict) and isinstance(constraint, list) and any(name not in value for name in constraint)
+    return (
+        isinstance(value, dict)
+        and isinstance(constraint, list)
+        and any(name not in value for name in constraint)
+    )
 
 
 def _properties(value: Any, constraint: Any, _schema: Any, within: Within) -> bool:
@@ -79,7 +88,11 @@ def _additional(value: Any, constraint: Any, schema: Mapping[str, Any], within: 
 
 
 def _items(value: Any, constraint: Any, schema: Mapping[str, Any], within: Within) -> bool:
-    return isinstance(value, list) and "prefixItems" not in schema and any(within(part, constraint) for part in value)
+    return (
+        isinstance(value, list)
+        and "prefixItems" not in schema
+        and any(within(part, constraint) for part in value)
+    )
 
 
 def _enum(value: Any, constraint: Any, _schema: Any, _within: Within) -> bool:
@@ -91,7 +104,11 @@ def _const(value: Any, constraint: Any, _schema: Any, _within: Within) -> bool:
 
 
 def _any_of(value: Any, constraint: Any, _schema: Any, within: Within) -> bool:
-    return isinstance(constraint, list) and bool(constraint) and all(within(value, each) for each in constraint)
+    return (
+        isinstance(constraint, list)
+        and bool(constraint)
+        and all(within(value, each) for each in constraint)
+    )
 
 
 def _all_of(value: Any, constraint: Any, _schema: Any, within: Within) -> bool:
@@ -100,7 +117,11 @@ def _all_of(value: Any, constraint: Any, _schema: Any, within: Within) -> bool:
 
 def _pattern(value: Any, constraint: Any, _schema: Any, _within: Within) -> bool:
     try:
-        return isinstance(value, str) and isinstance(constraint, str) and re.search(constraint, value) is None
+        return (
+            isinstance(value, str)
+            and isinstance(constraint, str)
+            and re.search(constraint, value) is None
+        )
     except re.error:
         return False
 
@@ -141,7 +162,9 @@ _TESTS: dict[str, Test] = {
 
 
 def _referred(root: Any, reference: Any) -> Any:
-    """What a reference within the document points to; True, which everything fits, if it cannot be found."""
+    """What a reference within the document points to; True, which everything fits, if it cannot
+    be found.
+    """
     if not isinstance(reference, str) or not reference.startswith("#"):
         return True
     found = root

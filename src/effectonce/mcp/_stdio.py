@@ -1,4 +1,6 @@
-"""The two ends of a proxy: the client's pipes, which are ours since we were started, and the server's, which we start."""
+"""The two ends of a proxy: the client's pipes, which are ours since we were started, and the
+server's, which we start.
+"""
 
 from __future__ import annotations
 
@@ -62,11 +64,14 @@ class Lines:
 
 
 class ClientPipes:
-    """Our own stdin and stdout, whatever they are: pipes, files, a terminal. Threads wait for them, so that nothing else has to."""
+    """Our own stdin and stdout, whatever they are: pipes, files, a terminal. Threads wait for
+    them, so that nothing else has to.
+    """
 
     def __init__(self, reading: int = 0, writing: int = 1) -> None:
         self._reading, self._writing = reading, writing
-        self._writer = ThreadPoolExecutor(1, "effectonce-client")  # one: lines leave in the order in which they were given
+        # one: lines leave in the order in which they were given
+        self._writer = ThreadPoolExecutor(1, "effectonce-client")
 
     async def lines(self) -> AsyncIterator[tuple[bytes, float]]:
         """Every line that the client sends, until it closes its end, and when it came."""
@@ -93,8 +98,12 @@ class ClientPipes:
             yield came
 
     async def send(self, line: bytes, leaves: Callable[[float], None] | None = None) -> bool:
-        """False: the client is gone. *leaves* is called with the time when the line leaves, before it can be answered."""
-        return await asyncio.get_running_loop().run_in_executor(self._writer, self._write, line, leaves)
+        """False: the client is gone. *leaves* is called with the time when the line leaves,
+        before it can be answered.
+        """
+        return await asyncio.get_running_loop().run_in_executor(
+            self._writer, self._write, line, leaves
+        )
 
     def _write(self, line: bytes, leaves: Callable[[float], None] | None) -> bool:
         view = memoryview(line)
@@ -113,7 +122,9 @@ class ServerNotStarted(Exception):  # it is shown to the person who gave the com
 
 
 class ServerProcess:
-    """The server: one process, in a session of its own, so that a client that ends us does not end its work first."""
+    """The server: one process, in a session of its own, so that a client that ends us does not
+    end its work first.
+    """
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process, self.spoke = process, False
@@ -123,9 +134,13 @@ class ServerProcess:
     async def start(cls, command: Sequence[str]) -> ServerProcess:
         pipe = asyncio.subprocess.PIPE
         try:
-            process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, start_new_session=True)
+            process = await asyncio.create_subprocess_exec(
+                *command, stdin=pipe, stdout=pipe, start_new_session=True
+            )
         except OSError as error:
-            raise ServerNotStarted(f"{command[0]} cannot be started: {error.strerror or error}") from None
+            raise ServerNotStarted(
+                f"{command[0]} cannot be started: {error.strerror or error}"
+            ) from None
         return cls(process)
 
     @property
@@ -153,12 +168,15 @@ class ServerProcess:
             self._process.stdin.write(line)
             await self._process.stdin.drain()
         except (BrokenPipeError, ConnectionResetError):
-            # Some of it may have been read: a caller that waits for an answer gets an error when the process is gone.
+            # Some of it may have been read: a caller that waits for an answer gets an error when
+            # the process is gone.
             self.broken = True
         return True
 
     async def stop(self) -> int:
-        """Close its stdin, as the protocol has it, and wait for its end; if it does not come, make it."""
+        """Close its stdin, as the protocol has it, and wait for its end; if it does not come,
+        make it.
+        """
         assert self._process.stdin is not None
         self._process.stdin.close()
         for end in (self._process.terminate, self._process.kill):

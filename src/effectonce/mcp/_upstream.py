@@ -1,8 +1,9 @@
 """A server over streamable HTTP, as the proxy asks it: one request, and the events of its answer.
 
-An answer is one JSON document, or a stream of events of which one is the result. Events before it are handed on as they come; the result is
-held until it is recorded. A server may close a stream before the result (2025-11-25), if its events have ids: the rest is asked for by GET,
-with the last id that came. That repeats nothing: it reads what the one call has sent.
+An answer is one JSON document, or a stream of events of which one is the result. Events before
+it are handed on as they come; the result is held until it is recorded. A server may close a
+stream before the result (2025-11-25), if its events have ids: the rest is asked for by GET, with
+the last id that came. That repeats nothing: it reads what the one call has sent.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ from effectonce.stores._urls import shown
 
 Headers = list[tuple[bytes, bytes]]
 NOT_HANDLED = frozenset({307, 308})  # redirects that ask for the same request elsewhere
-# What is handed on is whole and plain, whatever it was on the way here. The date is written by the server that we run on.
+# What is handed on is whole and plain, whatever it was on the way here. The date is written by
+# the server that we run on.
 ITS_OWN = NOT_PASSED | {b"content-encoding", b"date"}
 RESUMES_MAX = 5  # in a row, in which nothing came
-RESUME_S, RESUME_S_MIN, RESUME_S_MAX = 1.0, 0.1, 60.0  # before the rest is asked for, unless the server says when
+# before the rest is asked for, unless the server says when
+RESUME_S, RESUME_S_MIN, RESUME_S_MAX = 1.0, 0.1, 60.0
 
 
 class StreamEvent(Struct, frozen=True):
@@ -38,7 +41,14 @@ class StreamEvent(Struct, frozen=True):
         if self.raw == self.message:
             return message
         lines = self.raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n").strip(b"\n").split(b"\n")
-        return b"\n".join([*(line for line in lines if not line.startswith(b"data:")), b"data: " + message, b"", b""])
+        return b"\n".join(
+            [
+                *(line for line in lines if not line.startswith(b"data:")),
+                b"data: " + message,
+                b"",
+                b"",
+            ]
+        )
 
     @property
     def id(self) -> bytes:
@@ -98,14 +108,21 @@ class Reply(Struct, frozen=True):
             await self.aclose()
 
     async def aclose(self) -> None:
-        """The rest of it is not read. The caller sees to that, because what is never read from would stay open."""
+        """The rest of it is not read. The caller sees to that, because what is never read from
+        would stay open.
+        """
         await self.response.aclose()
 
 
 async def followed(
-    reply: Reply, is_last: Callable[[StreamEvent], bool], resume: Callable[[bytes], Awaitable[Reply]], follow_s: float
+    reply: Reply,
+    is_last: Callable[[StreamEvent], bool],
+    resume: Callable[[bytes], Awaitable[Reply]],
+    follow_s: float,
 ) -> AsyncGenerator[StreamEvent]:
-    """The events of an answer until the last one, wherever the server goes on with it. *resume* asks for those after an id."""
+    """The events of an answer until the last one, wherever the server goes on with it. *resume*
+    asks for those after an id.
+    """
     source: Reply | Nothing = reply
     position, delay_s, in_vain, broken = b"", RESUME_S, 0, None
     until = asyncio.get_running_loop().time() + follow_s
@@ -114,7 +131,11 @@ async def followed(
             async with contextlib.aclosing(source.events()) as events:
                 async for event in events:
                     position, in_vain, broken = event.id or position, 0, None
-                    delay_s = delay_s if event.retry_s is None else min(max(event.retry_s, RESUME_S_MIN), RESUME_S_MAX)
+                    delay_s = (
+                        delay_s
+                        if event.retry_s is None
+                        else min(max(event.retry_s, RESUME_S_MIN), RESUME_S_MAX)
+                    )
                     yield event
                     if is_last(event):  # a stream that was resumed may stay open
                         return
@@ -148,22 +169,41 @@ async def _resumed(resume: Callable[[bytes], Awaitable[Reply]], position: bytes)
     await reply.aclose()
     if reply.status >= 500:
         return Nothing()
-    raise Unanswered(f"the server closed its answer and has no rest of it: {reply.status}", sent=True)
+    raise Unanswered(
+        f"the server closed its answer and has no rest of it: {reply.status}", sent=True
+    )
 
 
 class McpUpstream:
-    """The one server behind us. Nothing is retried here: whether anything may be is not ours to say."""
+    """The one server behind us. Nothing is retried here: whether anything may be is not ours to
+    say.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = url
-        # A call takes as long as it takes; only to connect has an end. Clients that listen may be many: the door counts them, not the pool.
-        limits, timeout = httpx.Limits(max_connections=None, max_keepalive_connections=20), httpx.Timeout(None, connect=10.0)
-        self._client = httpx.AsyncClient(limits=limits, timeout=timeout, follow_redirects=False, trust_env=False)
+        # A call takes as long as it takes; only to connect has an end. Clients that listen may
+        # be many: the door counts them, not the pool.
+        limits, timeout = (
+            httpx.Limits(max_connections=None, max_keepalive_connections=20),
+            httpx.Timeout(None, connect=10.0),
+        )
+        self._client = httpx.AsyncClient(
+            limits=limits, timeout=timeout, follow_redirects=False, trust_env=False
+        )
 
-    async def ask(self, method: str, headers: Iterable[tuple[bytes, bytes]], body: bytes | None, query: bytes = b"") -> Reply:
+    async def ask(
+        self,
+        method: str,
+        headers: Iterable[tuple[bytes, bytes]],
+        body: bytes | None,
+        query: bytes = b"",
+    ) -> Reply:
         """Send a request on."""
-        # Space around a value is no part of it. Some servers still hand it on, and it may not be sent again.
-        kept = [(name, value.strip(b" \t")) for name, value in headers if name.lower() not in NOT_PASSED]
+        # Space around a value is no part of it. Some servers still hand it on, and it may not be
+        # sent again.
+        kept = [
+            (name, value.strip(b" \t")) for name, value in headers if name.lower() not in NOT_PASSED
+        ]
         url = httpx.URL(self.url, query=query) if query else httpx.URL(self.url)
         request = self._client.build_request(method, url, headers=kept, content=body)
         try:
@@ -175,10 +215,17 @@ class McpUpstream:
         if response.is_redirect:  # a client that follows it would go past us from then on
             await response.aclose()
             moved = (
-                f"the server is at {shown(str(response.next_request.url)) if response.next_request else 'another place'} now"
+                "the server is at"
+                f" {shown(str(response.next_request.url)) if response.next_request else 'another place'} now"
             )
-            raise Unanswered(f"{moved}: give that URL to the proxy", sent=response.status_code not in NOT_HANDLED)
-        return Reply(response.status_code, [pair for pair in response.headers.raw if pair[0].lower() not in ITS_OWN], response)
+            raise Unanswered(
+                f"{moved}: give that URL to the proxy", sent=response.status_code not in NOT_HANDLED
+            )
+        return Reply(
+            response.status_code,
+            [pair for pair in response.headers.raw if pair[0].lower() not in ITS_OWN],
+            response,
+        )
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -194,7 +241,11 @@ MARK_MAX = 3  # so much of the mark below may have come with the piece before
 
 def _end(held: bytearray, since: int) -> int:
     """Where the first event in it ends; 0: it has not ended."""
-    ends = [at + len(mark) for mark in (b"\n\n", b"\r\n\r\n", b"\r\r") if (at := held.find(mark, since)) >= 0]
+    ends = [
+        at + len(mark)
+        for mark in (b"\n\n", b"\r\n\r\n", b"\r\r")
+        if (at := held.find(mark, since)) >= 0
+    ]
     return min(ends, default=0)
 
 
@@ -209,4 +260,6 @@ def _field(event: bytes, name: bytes) -> bytes:
 
 def _values(event: bytes, name: bytes) -> list[bytes]:
     lines = event.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-    return [line[len(name) + 1 :].removeprefix(b" ") for line in lines if line.startswith(name + b":")]
+    return [
+        line[len(name) + 1 :].removeprefix(b" ") for line in lines if line.startswith(name + b":")
+    ]

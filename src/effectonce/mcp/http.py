@@ -1,14 +1,18 @@
-"""The proxy over streamable HTTP, as an ASGI app: in front of one server, for clients in any language.
+"""The proxy over streamable HTTP, as an ASGI app: in front of one server, for clients in any
+language.
 
 As on stdio everything passes as it came, except calls of tools that are not reads. What differs:
 
- 1. A client that closes its connection has given up, as has one that says so. Its call goes on, is recorded, and counts as not shown; a
-    session that the client ends is ended when its calls are. What else became of an answer is not seen here, so in a conversation as well
-    the same call is taken for a retry for a while.
- 2. A caller is all that it sends on and that may be a credential, as a keyed digest: see `_callers.py`. A new token is a new caller.
- 3. A round that asks for input ends the claim, and nothing is recorded: the next round claims it again, under the same key.
- 4. Requests from a page of another site are refused, and those for another host, whatever their method: a browser must not be able to
-    call tools here, nor to listen.
+ 1. A client that closes its connection has given up, as has one that says so. Its call goes on,
+    is recorded, and counts as not shown; a session that the client ends is ended when its calls
+    are. What else became of an answer is not seen here, so in a conversation as well the same
+    call is taken for a retry for a while.
+ 2. A caller is all that it sends on and that may be a credential, as a keyed digest: see
+    `_callers.py`. A new token is a new caller.
+ 3. A round that asks for input ends the claim, and nothing is recorded: the next round claims it
+    again, under the same key.
+ 4. Requests from a page of another site are refused, and those for another host, whatever their
+    method: a browser must not be able to call tools here, nor to listen.
 """
 
 from __future__ import annotations
@@ -49,9 +53,11 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Session = tuple[Credentials, bytes]
-NO_ANSWER = frozenset({408, 499})  # a proxy between us and the server has waited too long: it may have gone on
+# a proxy between us and the server has waited too long: it may have gone on
+NO_ANSWER = frozenset({408, 499})
 LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
-BODY_PIECE_S, BODY_S = 20.0, 120.0  # for a piece of a body, and for all of it, if nothing else is given
+# for a piece of a body, and for all of it, if nothing else is given
+BODY_PIECE_S, BODY_S = 20.0, 120.0
 JSON = [(b"content-type", b"application/json")]
 
 
@@ -64,7 +70,8 @@ class HttpClient:
         self._leaving: asyncio.Task[None] | None = None
 
     async def body(self, size_max: int, piece_s: float, whole_s: float) -> bytes:
-        """What it asks, or more than *size_max* bytes of it; if it went before all of it was here, it is gone.
+        """What it asks, or more than *size_max* bytes of it; if it went before all of it was
+        here, it is gone.
 
         `TimeoutError`: it rested for *piece_s* seconds, or took more than *whole_s* in all.
         """
@@ -78,7 +85,10 @@ class HttpClient:
                 self._lost = True
                 break
             pieces.append(message.get("body", b""))
-            size, more = size + len(pieces[-1]), message.get("more_body", False) and size <= size_max
+            size, more = (
+                size + len(pieces[-1]),
+                message.get("more_body", False) and size <= size_max,
+            )
         return b"".join(pieces)
 
     def watch(self) -> None:
@@ -141,7 +151,10 @@ class Asking:
         self.last = None
         key = current_effect().downstream_key
         self.reply = await self._proxy.ask(self._client, written(self._call.with_key(key)).rstrip())
-        async with contextlib.aclosing(self.reply), contextlib.aclosing(self._events(self.reply, self._call.id)) as events:
+        async with (
+            contextlib.aclosing(self.reply),
+            contextlib.aclosing(self._events(self.reply, self._call.id)) as events,
+        ):
             async for event in events:
                 if event.answers(name_of(self._call.id)):
                     self.last = event
@@ -149,12 +162,16 @@ class Asking:
                     self.last = event
                     refused = self.reply.status < 500 and self.reply.status not in NO_ANSWER
                     certainty = Certainty.NOT_SENT if refused else Certainty.AMBIGUOUS
-                    raise ToolError(f"the server answered {self.reply.status}", event.raw, certainty)
+                    raise ToolError(
+                        f"the server answered {self.reply.status}", event.raw, certainty
+                    )
                 elif self.reply.is_stream:
                     await self.hand_on(event)
         if self.last is None:
             raise Unanswered("the server's answer ended before its result", sent=True)
-        return await self._call.judged(result_of(self.last.message), self.last.raw, key, self._request)
+        return await self._call.judged(
+            result_of(self.last.message), self.last.raw, key, self._request
+        )
 
     def _events(self, reply: Reply, request_id: Any) -> AsyncGenerator[StreamEvent]:
         """Of the answer to a request, wherever the server goes on with it."""
@@ -162,12 +179,17 @@ class Asking:
         return self._proxy.followed(reply, self._client, lambda event: event.answers(name))
 
     async def _request(self, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
-        """Ask the server something about the call, beside it. None: it did not answer with a result."""
+        """Ask the server something about the call, beside it. None: it did not answer with a
+        result.
+        """
         message = self._call.beside("dev.effectonce/1", method, params)
         with contextlib.suppress(Unanswered, ToolError, TimeoutError):
             async with asyncio.timeout(BESIDE_S):
                 reply = await self._proxy.ask(self._client, written(message).rstrip(), method)
-                async with contextlib.aclosing(reply), contextlib.aclosing(self._events(reply, message["id"])) as events:
+                async with (
+                    contextlib.aclosing(reply),
+                    contextlib.aclosing(self._events(reply, message["id"])) as events,
+                ):
                     async for event in events:
                         if event.answers(name_of(message["id"])):
                             return result_of(event.message)
@@ -190,11 +212,13 @@ async def _run(asking: Asking) -> dict[str, Any]:
 
 
 class McpHttpProxy:
-    """Stands in front of the server at *url*. Serve it with `effectonce mcp http`, or with limits of your own for what headers may cost.
+    """Stands in front of the server at *url*. Serve it with `effectonce mcp http`, or with
+    limits of your own for what headers may cost.
 
-    *hosts* are names that it answers to, besides those of this machine, and *origins* the sites whose pages may ask. *ignored* are headers
-    that say nothing about who calls. *one_caller* says that all who send no credentials are one. A body that rests for *body_piece_s*
-    seconds, or takes longer than *body_s* in all, is not waited for.
+    *hosts* are names that it answers to, besides those of this machine, and *origins* the sites
+    whose pages may ask. *ignored* are headers that say nothing about who calls. *one_caller*
+    says that all who send no credentials are one. A body that rests for *body_piece_s* seconds,
+    or takes longer than *body_s* in all, is not waited for.
     """
 
     def __init__(
@@ -211,16 +235,25 @@ class McpHttpProxy:
         body_piece_s: float = BODY_PIECE_S,
         body_s: float = BODY_S,
     ) -> None:
-        from effectonce.mcp._upstream import McpUpstream, followed  # noqa: PLC0415  # with httpx, which only this needs
+        # with httpx, which only this needs
+        from effectonce.mcp._upstream import McpUpstream, followed  # noqa: PLC0415
 
         self._contracts, self._origins, self._call_max = contracts, frozenset(origins), call_max
         self._body_piece_s, self._body_s = body_piece_s, body_s
         self._hosts = LOCAL | {host.lower() for host in hosts}
-        self._callers = Callers(guard, all_one="start the proxy with --one-caller", ignored=ignored, one_caller=one_caller)
+        self._callers = Callers(
+            guard,
+            all_one="start the proxy with --one-caller",
+            ignored=ignored,
+            one_caller=one_caller,
+        )
         self._upstream, self._follow = McpUpstream(url), followed
-        self._effects = Effects(guard, contracts, _run, server=contracts.name or url, sees_client=False)
+        self._effects = Effects(
+            guard, contracts, _run, server=contracts.name or url, sees_client=False
+        )
         self._listed: dict[str, Any] = {}
-        self._under_way: dict[Session, list[McpCall]] = {}  # calls that are effects. Without a session, many may have one id
+        # calls that are effects. Without a session, many may have one id
+        self._under_way: dict[Session, list[McpCall]] = {}
         self._to_end: dict[Session, HttpClient] = {}  # sessions that wait for theirs
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -231,11 +264,17 @@ class McpHttpProxy:
             return await send({"type": "websocket.close", "code": 1003})
         client = HttpClient(scope, receive, send)
         if not self._is_for_us(client):
-            return await client.say(403, {"error": "requests for this host are refused; --allow-host names others"})
+            return await client.say(
+                403, {"error": "requests for this host are refused; --allow-host names others"}
+            )
         if not self._is_ours(client):
             return await client.say(403, {"error": "requests from this origin are refused"})
         try:
-            body = await client.body(self._call_max, self._body_piece_s, self._body_s) if scope["method"] == "POST" else None
+            body = (
+                await client.body(self._call_max, self._body_piece_s, self._body_s)
+                if scope["method"] == "POST"
+                else None
+            )
         except TimeoutError:
             await client.begin(408, [*JSON, (b"connection", b"close")])
             why = "The body of this request was not complete in time. Nothing was sent."
@@ -243,7 +282,10 @@ class McpHttpProxy:
         if client.gone:
             return None
         if body is not None and len(body) > self._call_max:
-            why = f"A call has at most {self._call_max} bytes, unless --call-max says otherwise. Nothing was sent."
+            why = (
+                f"A call has at most {self._call_max} bytes, unless --call-max says otherwise."
+                " Nothing was sent."
+            )
             return await client.say(413, failure(None, why))
         try:
             return await self._serve(client, body)
@@ -259,7 +301,9 @@ class McpHttpProxy:
         await send({"type": "lifespan.shutdown.complete"})
 
     def _is_for_us(self, client: HttpClient) -> bool:
-        """Rule 4. A name of another site that leads to this machine is how its page would reach us without an origin."""
+        """Rule 4. A name of another site that leads to this machine is how its page would reach
+        us without an origin.
+        """
         named = [_host(f"//{value.decode('latin-1')}") for value in client.header_values(b"host")]
         return len(named) == 1 and named[0] in self._hosts
 
@@ -269,7 +313,9 @@ class McpHttpProxy:
         return all(origin in self._origins or _host(origin) in LOCAL for origin in named)
 
     def _session(self, client: HttpClient) -> Session:
-        """Who calls, and the session of the transport, where there is one: what the client gives up is named within it."""
+        """Who calls, and the session of the transport, where there is one: what the client gives
+        up is named within it.
+        """
         return self._callers.credentials(client.scope), b" ".join(client.header_values(SESSION))
 
     async def _serve(self, client: HttpClient, body: bytes | None) -> None:
@@ -283,12 +329,19 @@ class McpHttpProxy:
             return await client.say(400, failure(*refusal))
         if message is not None and message.has_bad_id:
             return await client.say(400, failure(None, BAD_ID))
-        given_up = [call for call in calls if message is not None and name_of(call.id) == message.given_up]
+        given_up = [
+            call for call in calls if message is not None and name_of(call.id) == message.given_up
+        ]
         for call in given_up:
             call.given_up = True
         if given_up:
             return await client.done(202)
-        if body is None or message is None or not message.is_request or message.method not in ("tools/call", "tools/list"):
+        if (
+            body is None
+            or message is None
+            or not message.is_request
+            or message.method not in ("tools/call", "tools/list")
+        ):
             return await self._pass(client, body)
         if message.method == "tools/list":
             return await self._list(client, body)
@@ -297,16 +350,31 @@ class McpHttpProxy:
     # ------------------------------------------------------------ what passes
 
     async def ask(self, client: HttpClient, body: bytes | None, instead: str = "") -> Reply:
-        """Send a request on, with the headers of the client. *instead* is the method of a request of ours in its place."""
+        """Send a request on, with the headers of the client. *instead* is the method of a
+        request of ours in its place.
+        """
         scope, headers = client.scope, client.scope["headers"]
         if instead:  # these two repeat what the body says
-            named = [(b"mcp-method", instead.encode())] if any(name == b"mcp-method" for name, _ in headers) else []
+            named = (
+                [(b"mcp-method", instead.encode())]
+                if any(name == b"mcp-method" for name, _ in headers)
+                else []
+            )
             headers = [*without(headers, b"mcp-method", b"mcp-name"), *named]
         return await self._upstream.ask(scope["method"], headers, body, scope["query_string"])
 
-    def followed(self, reply: Reply, client: HttpClient, is_last: Callable[[StreamEvent], bool]) -> AsyncGenerator[StreamEvent]:
+    def followed(
+        self, reply: Reply, client: HttpClient, is_last: Callable[[StreamEvent], bool]
+    ) -> AsyncGenerator[StreamEvent]:
         """The events of an answer. One whose stream is closed before its last event is resumed."""
-        kept = without(client.scope["headers"], b"accept", b"content-type", b"last-event-id", b"mcp-method", b"mcp-name")
+        kept = without(
+            client.scope["headers"],
+            b"accept",
+            b"content-type",
+            b"last-event-id",
+            b"mcp-method",
+            b"mcp-name",
+        )
 
         async def resume(position: bytes) -> Reply:
             headers = [*kept, (b"accept", b"text/event-stream"), (b"last-event-id", position)]
@@ -342,18 +410,28 @@ class McpHttpProxy:
             whole, name = tool_called(body)
             contract = self._contracts.of(name, self._listed.get(name, {}))
         except (UnreadableMessage, ContractViolation) as error:
-            return await client.say(400, failure(message.id, f"This call cannot be protected: {error}. Nothing was sent."))
+            return await client.say(
+                400,
+                failure(message.id, f"This call cannot be protected: {error}. Nothing was sent."),
+            )
         if contract.passes:
             return await self._pass(client, body)
         meta = whole["params"].get("_meta")
-        call = McpCall(message=whole, name=name, contract=contract, modern=isinstance(meta, dict) and MODERN in meta)
+        call = McpCall(
+            message=whole,
+            name=name,
+            contract=contract,
+            modern=isinstance(meta, dict) and MODERN in meta,
+        )
         client.watch()
         asking = Asking(self, call, client)
         session = self._session(client)
         self._under_way.setdefault(session, []).append(call)
         try:
             tenant = await self._callers.tenant(session[0])
-            entry = await self._effects.enter(name, call.arguments, contract, call.meta, tenant=tenant)
+            entry = await self._effects.enter(
+                name, call.arguments, contract, call.meta, tenant=tenant
+            )
             outcome = await entry.run(asking)
         except NoCaller as error:
             return await client.say(400, failure(call.id, f"{error}."))
@@ -383,15 +461,27 @@ class McpHttpProxy:
             async for _ in (await self.ask(client, None)).pieces():
                 pass
 
-    async def _tell(self, client: HttpClient, call: McpCall, asking: Asking, entry: HeldCall, outcome: Outcome[Any]) -> None:
+    async def _tell(
+        self,
+        client: HttpClient,
+        call: McpCall,
+        asking: Asking,
+        entry: HeldCall,
+        outcome: Outcome[Any],
+    ) -> None:
         error, cause = outcome.error, None if outcome.error is None else outcome.error.__cause__
         if error is None:
             if not client.gone and not call.given_up:
-                with contextlib.suppress(StoreUnavailable):  # then it is not counted, and the same call is replayed
-                    await self._effects.places.shown(entry.placed, entry.asked.call, call.contract.counted_s)
+                # then it is not counted, and the same call is replayed
+                with contextlib.suppress(StoreUnavailable):
+                    await self._effects.places.shown(
+                        entry.placed, entry.asked.call, call.contract.counted_s
+                    )
             if not outcome.replayed and asking.last is not None:
                 return await asking.hand_on(asking.last, more=False)
-            return await asking.say(answer(call.id, replayed(outcome.value, outcome.effect, entry.again)))
+            return await asking.say(
+                answer(call.id, replayed(outcome.value, outcome.effect, entry.again))
+            )
         if not isinstance(error, EffectOnceError):
             raise error
         if isinstance(cause, ToolError) and cause.result is not None:

@@ -1,16 +1,21 @@
 """A proxy on stdin and stdout: every call of a tool lands once, however often it is repeated.
 
-Theory of operation. Everything passes as the bytes that came, in both directions, whatever version of the protocol they are of. Three
-things are looked at: the list of tools (what does the server say about them, and which argument must the model not see?), calls of tools,
-and what the client gives up. A call of a tool that is not a read is an effect, and the server is its tool: claimed, sent, recorded and
-replayed by the same engine and in the same store as any other.
+Theory of operation. Everything passes as the bytes that came, in both directions, whatever
+version of the protocol they are of. Three things are looked at: the list of tools (what does the
+server say about them, and which argument must the model not see?), calls of tools, and what the
+client gives up. A call of a tool that is not a read is an effect, and the server is its tool:
+claimed, sent, recorded and replayed by the same engine and in the same store as any other.
 
- 1. What the client gives up goes on. It gets no answer any more, as the protocol demands, and the server does not learn of it: a result
-    that comes late is recorded, and a client that makes the same call again gets it.
- 2. A server that dies leaves doubts, not repeats: calls without an answer are in doubt, unless the server honours our key. It is started
-    again when it is needed, and greeted as the client greeted it.
- 3. A server that asks for more input has not given a result. The claim is kept until the client brings it.
- 4. A client that is gone changes nothing: what was sent is waited for, and recorded. What has no answer after an hour is in doubt.
+ 1. What the client gives up goes on. It gets no answer any more, as the protocol demands, and
+    the server does not learn of it: a result that comes late is recorded, and a client that
+    makes the same call again gets it.
+ 2. A server that dies leaves doubts, not repeats: calls without an answer are in doubt, unless
+    the server honours our key. It is started again when it is needed, and greeted as the client
+    greeted it.
+ 3. A server that asks for more input has not given a result. The claim is kept until the client
+    brings it.
+ 4. A client that is gone changes nothing: what was sent is waited for, and recorded. What has no
+    answer after an hour is in doubt.
 """
 
 from __future__ import annotations
@@ -25,7 +30,15 @@ from typing import Any
 from effectonce._log import LOG
 from effectonce.errors import ContractViolation, EffectOnceError, StoreUnavailable
 from effectonce.guard import Guard
-from effectonce.mcp._calls import BESIDE_S, McpCall, ServerCall, ToolError, Unanswered, result_of, run
+from effectonce.mcp._calls import (
+    BESIDE_S,
+    McpCall,
+    ServerCall,
+    ToolError,
+    Unanswered,
+    result_of,
+    run,
+)
 from effectonce.mcp._contracts import CALLS_S, Contracts, hidden_in
 from effectonce.mcp._effects import Effects, HeldCall
 from effectonce.mcp._jsonrpc import (
@@ -65,20 +78,27 @@ class Proxy:
         linger_s: float = CALLS_S,
         call_max: int = CALL_MAX,
     ) -> None:
-        """*linger_s* is how long calls are waited for when the client is gone: what has no answer then is in doubt.
+        """*linger_s* is how long calls are waited for when the client is gone: what has no
+        answer then is in doubt.
 
         *call_max* is how many bytes a call may have.
         """
         self._contracts, self._command = contracts, command
         self._client = ClientPipes() if client is None else client
         self._conversation, self._linger_s, self._call_max = conversation, linger_s, call_max
-        self._effects = Effects(guard, contracts, run, server=contracts.name or shlex.join(command), sees_client=True)
+        self._effects = Effects(
+            guard, contracts, run, server=contracts.name or shlex.join(command), sees_client=True
+        )
         self._listed: dict[str, Any] = {}  # what the server says about its tools
-        self._calls: dict[str, McpCall] = {}  # of the client, that are effects and have no answer yet
-        self._sent: dict[str, tuple[ServerProcess, asyncio.Future[bytes]]] = {}  # of them, those that a server has
-        self._passed: dict[str, tuple[ServerProcess, Any, str]] = {}  # other requests of the client, at a server
+        # of the client, that are effects and have no answer yet
+        self._calls: dict[str, McpCall] = {}
+        # of them, those that a server has
+        self._sent: dict[str, tuple[ServerProcess, asyncio.Future[bytes]]] = {}
+        # other requests of the client, at a server
+        self._passed: dict[str, tuple[ServerProcess, Any, str]] = {}
         self._open: dict[str, ServerCall] = {}  # effects whose server waits for input
-        self._unproven: dict[str, McpCall] = {}  # answered; it is not known yet whether anybody heard it
+        # answered; it is not known yet whether anybody heard it
+        self._unproven: dict[str, McpCall] = {}
         self._asked: dict[str, ServerProcess] = {}  # requests of a server, at the client
         self._stale: set[str] = set()  # of them, those of a server that is dead
         self._greeting: list[bytes] = []  # how the client greeted: initialize, initialized
@@ -97,7 +117,8 @@ class Proxy:
         self._ended = asyncio.get_running_loop().create_future()
         await self._at_server()
         listening = asyncio.create_task(self._listen())
-        for number in (signal.SIGTERM, signal.SIGINT):  # a request to end: rule 4 is kept, for as long as we are let
+        # a request to end: rule 4 is kept, for as long as we are let
+        for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, listening.cancel)
         either: list[asyncio.Future[Any]] = [listening, self._ended]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -124,17 +145,25 @@ class Proxy:
     async def _listen(self) -> None:
         async for line, arrived in self._client.lines():
             batch = each(line)
-            effects = batch != [line] and any((message := outside(one)) and message.method == "tools/call" for one in batch)
+            effects = batch != [line] and any(
+                (message := outside(one)) and message.method == "tools/call" for one in batch
+            )
             for one in batch if effects else [line]:
                 await self._from_client(one, arrived)
 
     async def _from_client(self, line: bytes, arrived: float) -> None:
         if isinstance(line, Cut):
-            return await self._tell(failure(id_at_ends(line), f"A message has at most {LINE_MAX} bytes. Nothing was sent."))
+            return await self._tell(
+                failure(
+                    id_at_ends(line), f"A message has at most {LINE_MAX} bytes. Nothing was sent."
+                )
+            )
         message = outside(line)
         if message is None:
             refusal = refused_in(line)
-            return await (self._to_server(line) if refusal is None else self._tell(failure(*refusal)))
+            return await (
+                self._to_server(line) if refusal is None else self._tell(failure(*refusal))
+            )
         if message.has_bad_id:
             return await self._tell(failure(None, BAD_ID))
         given_up = message.given_up
@@ -156,26 +185,39 @@ class Proxy:
         return await self._to_server(line, message)
 
     async def _prove(self, given_up: str, arrived: float) -> None:
-        """The client lives: what it was answered before it sent this, it has; unless it says that it gave up waiting."""
+        """The client lives: what it was answered before it sent this, it has; unless it says
+        that it gave up waiting.
+        """
         self._unproven.pop(given_up, None)
         for name in [name for name, call in self._unproven.items() if call.answered_at < arrived]:
             call = self._unproven.pop(name)
             assert call.entry is not None
-            with contextlib.suppress(StoreUnavailable):  # then it is not counted, and the same call is replayed
+            # then it is not counted, and the same call is replayed
+            with contextlib.suppress(StoreUnavailable):
                 entry, after_s = call.entry, call.answered_at - call.asked_at
-                await self._effects.places.shown(entry.placed, entry.asked.call, call.contract.counted_s, after_s=after_s)
+                await self._effects.places.shown(
+                    entry.placed, entry.asked.call, call.contract.counted_s, after_s=after_s
+                )
 
     async def _call(self, message: Envelope, line: bytes, arrived: float) -> None:
         if len(line) > self._call_max:
-            why = f"A call has at most {self._call_max} bytes, unless --call-max says otherwise. Nothing was sent."
+            why = (
+                f"A call has at most {self._call_max} bytes, unless --call-max says otherwise."
+                " Nothing was sent."
+            )
             return await self._tell(failure(message.id, why))
         if message.name in self._calls or message.name in self._passed:
-            return await self._tell(failure(message.id, f"The id {message.name} is in use. Nothing was sent."))
+            return await self._tell(
+                failure(message.id, f"The id {message.name} is in use. Nothing was sent.")
+            )
         try:
             whole, name = tool_called(line)
             contract = self._contracts.of(name, self._listed.get(name, {}))
-        except (UnreadableMessage, ContractViolation) as error:  # what not every parser reads alike cannot be recognised
-            return await self._tell(failure(message.id, f"This call cannot be protected: {error}. Nothing was sent."))
+        except (UnreadableMessage, ContractViolation) as error:
+            # what not every parser reads alike cannot be recognised
+            return await self._tell(
+                failure(message.id, f"This call cannot be protected: {error}. Nothing was sent.")
+            )
         if contract.passes:
             return await self._to_server(line, message)
         meta = whole["params"].get("_meta")
@@ -208,10 +250,14 @@ class Proxy:
         waiting = self._open.get(entry.request.key)
         if waiting is not None and waiting.bring(call):
             return None
-        call.exchange = ServerCall(call, entry.request.key, self._ask, self._answer, self._open, self._request)
+        call.exchange = ServerCall(
+            call, entry.request.key, self._ask, self._answer, self._open, self._request
+        )
         return self._line(await entry.run(call.exchange), call.turn, call.exchange, entry)
 
-    def _line(self, outcome: Outcome[Any], call: McpCall, exchange: ServerCall, entry: HeldCall) -> bytes:
+    def _line(
+        self, outcome: Outcome[Any], call: McpCall, exchange: ServerCall, entry: HeldCall
+    ) -> bytes:
         call.succeeded = outcome.status == "succeeded"
         error = outcome.error
         if error is None and not outcome.replayed and exchange.line is not None:
@@ -235,7 +281,8 @@ class Proxy:
     async def _exchanged(self, server: ServerProcess, message: Mapping[str, Any]) -> bytes:
         """A request of ours or of the client, and its answer."""
         name, answer_to_it = name_of(message["id"]), asyncio.get_running_loop().create_future()
-        if name in self._sent or name in self._passed:  # the answer to one would be taken for that to the other
+        # the answer to one would be taken for that to the other
+        if name in self._sent or name in self._passed:
             raise Unanswered(f"the id {name} is in use", sent=False)
         self._sent[name] = (server, answer_to_it)
         try:
@@ -245,8 +292,12 @@ class Proxy:
         finally:
             self._sent.pop(name, None)
 
-    async def _request(self, call: McpCall, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
-        """Ask the server something about *call*, beside it. None: it did not answer with a result."""
+    async def _request(
+        self, call: McpCall, method: str, params: dict[str, Any]
+    ) -> dict[str, Any] | None:
+        """Ask the server something about *call*, beside it. None: it did not answer with a
+        result.
+        """
         assert self._server is not None
         self._requests += 1
         message = call.beside(f"dev.effectonce/{self._requests}", method, params)
@@ -295,7 +346,9 @@ class Proxy:
     async def _cut_off(self, server: ServerProcess, line: Cut) -> None:
         """A line that was too long. If it does not show which request it answers, it may be any."""
         if line.lstrip()[1:].lstrip().startswith((b'"jsonrpc":"2.0","method"', b'"method"')):
-            LOG.warning("the server sent more than %d bytes in one message, which was dropped", LINE_MAX)
+            LOG.warning(
+                "the server sent more than %d bytes in one message, which was dropped", LINE_MAX
+            )
             return
         name = name_of(id_at_ends(line))
         for each_name, (asked, waiting) in list(self._sent.items()):
@@ -304,7 +357,9 @@ class Proxy:
         for each_name, (asked, request_id, method) in list(self._passed.items()):
             if asked is server and name in ("", each_name):
                 del self._passed[each_name]
-                await self._tell(failure(request_id, f"The answer to {method} is larger than {LINE_MAX} bytes."))
+                await self._tell(
+                    failure(request_id, f"The answer to {method} is larger than {LINE_MAX} bytes.")
+                )
 
     # ------------------------------------------------------------ the server's life
 
@@ -313,8 +368,14 @@ class Proxy:
             return None
         assert self._server is not None
         if message is not None and message.is_request:
-            if message.name in self._sent or message.name in self._calls or message.name in self._passed:
-                return await self._tell(failure(message.id, f"The id {message.name} is in use. Nothing was sent."))
+            if (
+                message.name in self._sent
+                or message.name in self._calls
+                or message.name in self._passed
+            ):
+                return await self._tell(
+                    failure(message.id, f"The id {message.name} is in use. Nothing was sent.")
+                )
             self._passed[message.name] = (self._server, message.id, message.method)
         await self._server.send(line)
         return None
@@ -356,17 +417,29 @@ class Proxy:
         code = await server.wait()  # by now it may have a successor, which has calls of its own
         if server is self._server and self._greeted is not None and not self._greeted.done():
             self._greeted.set_result(b"")
-        lost_calls = [waiting for asked, waiting in self._sent.values() if asked is server and not waiting.done()]
+        lost_calls = [
+            waiting
+            for asked, waiting in self._sent.values()
+            if asked is server and not waiting.done()
+        ]
         for waiting in lost_calls:
-            waiting.set_exception(Unanswered(f"the server ended (exit code {code}) before it answered", sent=True))
-        lost = {name: (request, method) for name, (asked, request, method) in self._passed.items() if asked is server}
+            waiting.set_exception(
+                Unanswered(f"the server ended (exit code {code}) before it answered", sent=True)
+            )
+        lost = {
+            name: (request, method)
+            for name, (asked, request, method) in self._passed.items()
+            if asked is server
+        }
         unanswered = {name for name, asked in self._asked.items() if asked is server}
         self._stale |= unanswered
         self._passed = {name: passed for name, passed in self._passed.items() if name not in lost}
         self._asked = {name: asked for name, asked in self._asked.items() if name not in unanswered}
         for request_id, method in lost.values():
             await self._tell(failure(request_id, f"The server ended before it answered {method}."))
-        hopeless = not server.spoke and not lost_calls and (self._starts >= STARTS_MAX or not self._heard)
+        hopeless = (
+            not server.spoke and not lost_calls and (self._starts >= STARTS_MAX or not self._heard)
+        )
         if server is self._server and hopeless and not self._ended.done():
             self._ended.set_result(code)
 

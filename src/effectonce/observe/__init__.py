@@ -3,8 +3,9 @@
     guard = Guard("sqlite:///effects.db", observers=[Logs()])
     guard.observe(Audit(guard))
 
-An observer is any callable that takes an `Event`. `Prometheus` is in `effectonce.observe.prometheus`, `OpenTelemetry` in
-`effectonce.observe.otel`: each needs its library.
+An observer is any callable that takes an `Event`. `Prometheus` is in
+`effectonce.observe.prometheus`, `OpenTelemetry` in `effectonce.observe.otel`: each needs its
+library.
 """
 
 from effectonce.observe._hash_chain import Entry, Flaw, Stream, Verified

@@ -1,9 +1,11 @@
-"""Anchors: how far the streams of an audit had come at some time, as a line to keep where the store's writers cannot write. Pure.
+"""Anchors: how far the streams of an audit had come at some time, as a line to keep where the
+store's writers cannot write. Pure.
 
     {"schema": "effectonce.anchor/1", "at": "2026-11-16T20:00:00Z", "streams": {"<name>": {"entries": 12, "mark": "<hex>", "until": 1.8e9,
      "whole_until": 1.7e9}}}
 
-A mark is a digest of everything before it. So an audit whose marks fit, and that still has these at these places, has all that it had then.
+A mark is a digest of everything before it. So an audit whose marks fit, and that still has these
+at these places, has all that it had then.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ class Anchor(Struct, frozen=True):
 def anchor_line(heads: Iterable[Head], now: float) -> str:
     """One line of JSON."""
     reached = {
-        head.stream: Reached(head.last, head.mark.hex(), head.at + head.keep_s, began_at(head.stream) + head.keep_s)
+        head.stream: Reached(
+            head.last, head.mark.hex(), head.at + head.keep_s, began_at(head.stream) + head.keep_s
+        )
         for head in heads
     }
     at = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
@@ -45,8 +49,15 @@ def anchor_line(heads: Iterable[Head], now: float) -> str:
 
 
 def notes_of(lines: Iterable[str]) -> list[AuditNote]:
-    """What anchors say about streams. A line that cannot be read is refused: it may be the one that tells."""
-    return [note for number, line in enumerate(lines, start=1) if line.strip() for note in _notes(number, line)]
+    """What anchors say about streams. A line that cannot be read is refused: it may be the one
+    that tells.
+    """
+    return [
+        note
+        for number, line in enumerate(lines, start=1)
+        if line.strip()
+        for note in _notes(number, line)
+    ]
 
 
 def _notes(number: int, line: str) -> list[AuditNote]:
@@ -54,11 +65,17 @@ def _notes(number: int, line: str) -> list[AuditNote]:
         anchor = msgspec.json.decode(line, type=Anchor)
         return [
             AuditNote(
-                stream, each.entries, bytes.fromhex(each.mark), each.until, f"it was anchored on {anchor.at}", each.whole_until
+                stream,
+                each.entries,
+                bytes.fromhex(each.mark),
+                each.until,
+                f"it was anchored on {anchor.at}",
+                each.whole_until,
             )
             for stream, each in anchor.streams.items()
         ]
     except (msgspec.MsgspecError, ValueError) as error:
         raise ContractViolation(
-            f"anchor {number} cannot be read ({error}): it is a line that `effectonce audit anchor` wrote"
+            f"anchor {number} cannot be read ({error}): it is a line that `effectonce audit anchor`"
+            " wrote"
         ) from None

@@ -1,19 +1,26 @@
 """The form of the audit, and how a change of it is found. Pure.
 
-Theory of operation. Every process writes a chain of its own, a stream, so that none waits for another. An entry's mark is a digest of the
-mark before it and of the entry, under the guard's secret if it has one. Entries are written in batches, one cell each, and no cell is ever
-written twice; with each batch a second, small cell says how far the stream has come: its head. A new stream notes the heads that it finds.
+Theory of operation. Every process writes a chain of its own, a stream, so that none waits for
+another. An entry's mark is a digest of the mark before it and of the entry, under the guard's
+secret if it has one. Entries are written in batches, one cell each, and no cell is ever written
+twice; with each batch a second, small cell says how far the stream has come: its head. A new
+stream notes the heads that it finds.
 
- 1. A changed entry does not fit its mark; a changed mark does not fit the next one; a changed batch does not fit its seal.
+ 1. A changed entry does not fit its mark; a changed mark does not fit the next one; a changed
+    batch does not fit its seal.
  2. A batch that is missing in the middle leaves a gap in the numbers.
- 3. A batch that is missing at the end is further than the head says it came. A head that is gone, or put back, is missed as well.
- 4. A whole stream that is gone, head and all, was noted by a later stream, or by a head that is kept elsewhere.
- 5. A process that is killed leaves a stream without an end. That is not a flaw: what it had written fits.
+ 3. A batch that is missing at the end is further than the head says it came. A head that is
+    gone, or put back, is missed as well.
+ 4. A whole stream that is gone, head and all, was noted by a later stream, or by a head that is
+    kept elsewhere.
+ 5. A process that is killed leaves a stream without an end. That is not a flaw: what it had
+    written fits.
 
-Without a secret anybody who can write to the store can make a new chain that fits. Then only a head, or an anchor (`_anchor.py`), that is
-kept elsewhere tells. A stream whose marks are made with a secret says so in its name, which is in every batch and in what later streams note:
-verifying without the secret reports that the marks were not checked. Who renames all of it as well is found by the secret, or by an
-anchor, and by nothing else.
+Without a secret anybody who can write to the store can make a new chain that fits. Then only a
+head, or an anchor (`_anchor.py`), that is kept elsewhere tells. A stream whose marks are made
+with a secret says so in its name, which is in every batch and in what later streams note:
+verifying without the secret reports that the marks were not checked. Who renames all of it as
+well is found by the secret, or by an anchor, and by nothing else.
 """
 
 from __future__ import annotations
@@ -36,7 +43,10 @@ BATCHES, HEADS = "audit/", "audit-head/"
 SLACK_S = 3600.0  # clocks differ: what may have expired just now is no flaw
 START = b""
 KEYED = "k"  # the end of the name of a stream whose marks are made with a secret
-_UNREADABLE = "cannot be read: it was changed, or it is not sealed, or sealed with a key that this process does not have"
+_UNREADABLE = (
+    "cannot be read: it was changed, or it is not sealed, or sealed with a key that this process"
+    " does not have"
+)
 _BEGAN = re.compile("[0-9a-f]{12}")
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -72,7 +82,11 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = {}  # of other streams: number and mark of the last entry, when it was written
 
 
-_SHARED = tuple(name for name in Entry.__struct_fields__ if name in Event.__struct_fields__ and name not in ("effect", "at"))
+_SHARED = tuple(
+    name
+    for name in Entry.__struct_fields__
+    if name in Event.__struct_fields__ and name not in ("effect", "at")
+)
 FINGERPRINT_LENGTH = 16
 
 
@@ -88,15 +102,24 @@ def entry_of(event: Event) -> dict[str, Any]:
 
 
 def _written(value: Any) -> Any:
-    """What can be written. One entry that cannot would take those that are written with it along."""
+    """What can be written. One entry that cannot would take those that are written with it
+    along.
+    """
     return printable(value) if isinstance(value, str) and not value.isascii() else value
 
 
 def _place(effect: EffectRef) -> dict[str, str]:
-    """Which effect, and where. The step of a nested call is made of a key: it is named as that effect is."""
+    """Which effect, and where. The step of a nested call is made of a key: it is named as that
+    effect is.
+    """
     nested = effect.step.startswith(INSIDE) and len(effect.step) == len(INSIDE) + len(effect.key)
     step = INSIDE + EffectRef("", effect.step).reference if nested else effect.step
-    return {"effect": effect.reference, "tenant": effect.tenant, "scope": effect.scope, "step": step}
+    return {
+        "effect": effect.reference,
+        "tenant": effect.tenant,
+        "scope": effect.scope,
+        "step": step,
+    }
 
 
 # ---------------------------------------------------------------- marks
@@ -160,7 +183,11 @@ class Marks:
 
     def of(self, *parts: bytes) -> bytes:
         data = b"".join(parts)  # every part but the last has a fixed length, or is the beginning
-        return hmac.digest(self._secret, data, "sha256") if self._secret else hashlib.sha256(data).digest()
+        return (
+            hmac.digest(self._secret, data, "sha256")
+            if self._secret
+            else hashlib.sha256(data).digest()
+        )
 
     def batch(self, unsealed: EntryBatch) -> bytes:
         """A batch as a cell holds it."""
@@ -181,7 +208,9 @@ class Marks:
         return hmac.compare_digest(batch.seal, self.of(_encode(_bare(batch))))
 
     def head_fits(self, head: Head) -> bool:
-        return hmac.compare_digest(head.seal, self.of(_encode(msgspec.structs.replace(head, seal=b""))))
+        return hmac.compare_digest(
+            head.seal, self.of(_encode(msgspec.structs.replace(head, seal=b"")))
+        )
 
     def changed(self, batch: EntryBatch) -> list[int]:
         """The numbers of entries that do not fit their marks."""
@@ -194,8 +223,12 @@ class Marks:
 
 
 def _bare(batch: EntryBatch) -> EntryBatch:
-    """What the seal is about: the lines have marks of their own, and the last one stands for all."""
-    return msgspec.structs.replace(batch, lines=((b"", batch.mark),) if batch.lines else (), seal=b"")
+    """What the seal is about: the lines have marks of their own, and the last one stands for
+    all.
+    """
+    return msgspec.structs.replace(
+        batch, lines=((b"", batch.mark),) if batch.lines else (), seal=b""
+    )
 
 
 def began_at(stream: str) -> float:
@@ -222,7 +255,11 @@ def read_head(data: bytes) -> Head | None:
 
 def shown(entry: Entry) -> dict[str, Any]:
     """An entry for people and machines: what it says, without what it does not."""
-    return {name: value for name, value in asdict(entry).items() if value not in (None, "", 0, {}) and name != "heads"}
+    return {
+        name: value
+        for name, value in asdict(entry).items()
+        if value not in (None, "", 0, {}) and name != "heads"
+    }
 
 
 # ---------------------------------------------------------------- verifying
@@ -247,7 +284,8 @@ class Stream(Struct, frozen=True):
     batches: int
     started_at: float
     written_at: float
-    closed: bool  # False: its process still runs, or was killed. Everything that it had written is there
+    # False: its process still runs, or was killed. Everything that it had written is there
+    closed: bool
 
 
 class Verified(Struct, frozen=True):
@@ -255,8 +293,11 @@ class Verified(Struct, frozen=True):
 
     streams: tuple[Stream, ...]
     flaws: tuple[Flaw, ...]
-    keyed: bool = False  # marks were checked with a secret. False: any process that can write to the store can make all of them
-    unchecked: tuple[str, ...] = ()  # streams whose marks are made with a secret that was not there to check them
+    # marks were checked with a secret. False: any process that can write to the store can make
+    # all of them
+    keyed: bool = False
+    # streams whose marks are made with a secret that was not there to check them
+    unchecked: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -276,23 +317,31 @@ class AuditNote(Struct, frozen=True):
     mark: bytes
     until: float  # it is kept as long, and is not missed afterwards
     why: str
-    whole_until: float = 0.0  # so long its first entry is kept, and with it all; 0: that is not known
+    # so long its first entry is kept, and with it all; 0: that is not known
+    whole_until: float = 0.0
 
 
 class Examination:
-    """Walks through the batches of each stream in their order, then compares what was noted with what is there."""
+    """Walks through the batches of each stream in their order, then compares what was noted with
+    what is there.
+    """
 
     def __init__(self, marks: Marks, now: float) -> None:
         self._marks, self._now = marks, now
         self.last: dict[str, int] = {}  # the number of the last batch of each stream
         self.flaws: list[Flaw] = []
         self.streams: dict[str, Stream] = {}
-        self._ends: dict[str, dict[int, bytes]] = {}  # of each batch: number and mark of its last entry
-        self._notes: list[tuple[str, int, bytes]] = []  # what streams say about others that should still be there
+        # of each batch: number and mark of its last entry
+        self._ends: dict[str, dict[int, bytes]] = {}
+        # what streams say about others that should still be there
+        self._notes: list[tuple[str, int, bytes]] = []
         self._noting = True
-        self._before: dict[str, EntryBatch | None] = {}  # the last one of each stream, if it could be read
+        # the last one of each stream, if it could be read
+        self._before: dict[str, EntryBatch | None] = {}
 
-    def _flaw(self, what: str, stream: str, batch: int | None, entry: int | None, found: str) -> None:
+    def _flaw(
+        self, what: str, stream: str, batch: int | None, entry: int | None, found: str
+    ) -> None:
         self.flaws.append(Flaw(what, stream, batch, entry, found))
 
     def look(self, stream: str, number: int, batch: EntryBatch | None) -> None:
@@ -300,7 +349,11 @@ class Examination:
         expected = self.last.get(stream, -1) + 1
         self.last[stream] = number
         if batch is None or (batch.stream, batch.number) != (stream, number):
-            found = f"batch {number} {_UNREADABLE}" if batch is None else f"batch {number} is another one"
+            found = (
+                f"batch {number} {_UNREADABLE}"
+                if batch is None
+                else f"batch {number} is another one"
+            )
             self._flaw("unreadable", stream, number, None, found)
             self._gap(stream, expected, number, None)
             self._before[stream] = None
@@ -308,7 +361,13 @@ class Examination:
         self._gap(stream, expected, number, batch)
         before = self._before.get(stream) if number == expected else None
         if before is not None and (batch.before, batch.first) != (before.mark, before.last + 1):
-            self._flaw("changed", stream, number, batch.first, f"batch {number} does not follow the one before it")
+            self._flaw(
+                "changed",
+                stream,
+                number,
+                batch.first,
+                f"batch {number} does not follow the one before it",
+            )
         if self._marks.can_check(stream):
             self._check(batch)
         self._take(batch)
@@ -317,7 +376,13 @@ class Examination:
         for entry in self._marks.changed(batch):
             self._flaw("changed", batch.stream, batch.number, entry, f"entry {entry} was changed")
         if not self._marks.fits(batch):
-            self._flaw("changed", batch.stream, batch.number, None, f"what batch {batch.number} says about itself was changed")
+            self._flaw(
+                "changed",
+                batch.stream,
+                batch.number,
+                None,
+                f"what batch {batch.number} says about itself was changed",
+            )
 
     def _gap(self, stream: str, expected: int, number: int, batch: EntryBatch | None) -> None:
         if number == expected:
@@ -325,26 +390,39 @@ class Examination:
         begins = expected == 0 and stream not in self.streams
         if begins and batch is not None and batch.before_at + batch.keep_s < self._now + SLACK_S:
             return  # what came before is past its time
-        which = f"batch {expected} is" if number == expected + 1 else f"batches {expected} to {number - 1} are"
+        which = (
+            f"batch {expected} is"
+            if number == expected + 1
+            else f"batches {expected} to {number - 1} are"
+        )
         self._flaw("missing", stream, expected, None, f"{which} missing")
 
     def _take(self, batch: EntryBatch) -> None:
         self._before[batch.stream] = batch
         self._ends.setdefault(batch.stream, {})[batch.last] = batch.mark
         seen = self.streams.get(batch.stream)
-        first, started = (batch.first, batch.entries()[0].at) if seen is None else (seen.first, seen.started_at)
+        first, started = (
+            (batch.first, batch.entries()[0].at) if seen is None else (seen.first, seen.started_at)
+        )
         count = 1 if seen is None else seen.batches + 1
-        self.streams[batch.stream] = Stream(batch.stream, first, batch.last, count, started, batch.at, batch.closed)
+        self.streams[batch.stream] = Stream(
+            batch.stream, first, batch.last, count, started, batch.at, batch.closed
+        )
         for entry in batch.entries():
             for stream, (last, mark, at) in entry.heads.items():
                 if self._noting and at + batch.keep_s > self._now + SLACK_S:
                     self._notes.append((stream, last, mark))
             if entry.event == "lost":
-                found = f"{entry.count} entries before this one could not be written: the store did not answer for too long"
+                found = (
+                    f"{entry.count} entries before this one could not be written: the store did not"
+                    " answer for too long"
+                )
                 self._flaw("lost", batch.stream, batch.number, entry.number, found)
 
     def behind(self) -> list[str]:
-        """Streams of which others say more than was there when they were read. What is noted from now on is too new to be asked about."""
+        """Streams of which others say more than was there when they were read. What is noted
+        from now on is too new to be asked about.
+        """
         self._noting = False
         further = (stream for stream, number, _ in self._notes if not self._reaches(stream, number))
         return list(dict.fromkeys(further))
@@ -359,58 +437,133 @@ class Examination:
         newer: Mapping[str, Head | None],
         notes: Iterable[AuditNote] = (),
     ) -> Verified:
-        """All batches were looked at, at least up to where *heads* say that they come. What is *newer* was read after all batches."""
+        """All batches were looked at, at least up to where *heads* say that they come. What is
+        *newer* was read after all batches.
+        """
         for stream in dict.fromkeys((*heads, *newer)):
-            self._compare(stream, heads.get(stream), newer.get(stream, heads.get(stream)), self.last.get(stream))
+            self._compare(
+                stream,
+                heads.get(stream),
+                newer.get(stream, heads.get(stream)),
+                self.last.get(stream),
+            )
         for stream, number in self.last.items():
-            if stream not in heads and stream not in newer and number > 0 and not self._past(stream):
-                self._flaw("removed", stream, None, None, "its head is gone: how far it had come is not known any more")
+            if (
+                stream not in heads
+                and stream not in newer
+                and number > 0
+                and not self._past(stream)
+            ):
+                self._flaw(
+                    "removed",
+                    stream,
+                    None,
+                    None,
+                    "its head is gone: how far it had come is not known any more",
+                )
         for stream, number, mark in self._notes:
             self._noted(stream, number, mark, "another stream had seen it")
         for note in notes:
             if note.until > self._now + SLACK_S:
                 self._noted(note.stream, note.entry, note.mark, note.why)
                 self._begun(note)
-        unchecked = tuple(stream for stream in dict.fromkeys((*self.last, *heads)) if not self._marks.can_check(stream))
-        return Verified(tuple(self.streams.values()), tuple(dict.fromkeys(self.flaws)), self._marks.keyed, unchecked)
+        unchecked = tuple(
+            stream
+            for stream in dict.fromkeys((*self.last, *heads))
+            if not self._marks.can_check(stream)
+        )
+        return Verified(
+            tuple(self.streams.values()),
+            tuple(dict.fromkeys(self.flaws)),
+            self._marks.keyed,
+            unchecked,
+        )
 
     def _past(self, stream: str) -> bool:
         """Is the time of its last batch, and so that of its head, over, or nearly?"""
         batch = self._before.get(stream)
         return batch is not None and batch.at + batch.keep_s < self._now + SLACK_S
 
-    def _compare(self, stream: str, head: Head | None, newest: Head | None, last: int | None) -> None:
-        """The head that was read before the batches says how far they must come, the newest how far they may."""
+    def _compare(
+        self, stream: str, head: Head | None, newest: Head | None, last: int | None
+    ) -> None:
+        """The head that was read before the batches says how far they must come, the newest how
+        far they may.
+        """
         if newest is None:
             self._flaw("unreadable", stream, None, None, f"its head {_UNREADABLE}")
-        elif newest.stream != stream or (self._marks.can_check(stream) and not self._marks.head_fits(newest)):
+        elif newest.stream != stream or (
+            self._marks.can_check(stream) and not self._marks.head_fits(newest)
+        ):
             self._flaw("changed", stream, None, None, "its head was changed")
         elif last is None:
             if newest.at + newest.keep_s > self._now + SLACK_S:
-                self._flaw("removed", stream, None, None, f"the whole stream is gone: it had {newest.last} entries")
+                self._flaw(
+                    "removed",
+                    stream,
+                    None,
+                    None,
+                    f"the whole stream is gone: it had {newest.last} entries",
+                )
         elif head is not None and head.batch > last:
-            which = f"batch {head.batch}" if head.batch == last + 1 else f"batches {last + 1} to {head.batch}"
-            self._flaw("cut", stream, last + 1, None, f"its end is missing: {which}, up to entry {head.last}")
+            which = (
+                f"batch {head.batch}"
+                if head.batch == last + 1
+                else f"batches {last + 1} to {head.batch}"
+            )
+            self._flaw(
+                "cut",
+                stream,
+                last + 1,
+                None,
+                f"its end is missing: {which}, up to entry {head.last}",
+            )
         elif newest.batch < last - 1 or (
-            newest.batch == last and newest.mark != self._ends.get(stream, {}).get(newest.last, newest.mark)
+            newest.batch == last
+            and newest.mark != self._ends.get(stream, {}).get(newest.last, newest.mark)
         ):
-            self._flaw("changed", stream, None, None, "its head is not the one that was written last")
+            self._flaw(
+                "changed", stream, None, None, "its head is not the one that was written last"
+            )
 
     def _begun(self, note: AuditNote) -> None:
-        """What a batch says about the time of those before it can be forged; not so for how long they are kept, if that was noted."""
+        """What a batch says about the time of those before it can be forged; not so for how long
+        they are kept, if that was noted.
+        """
         seen = self.streams.get(note.stream)
         kept_from = 1 if note.whole_until > self._now + SLACK_S else note.entry
         if seen is not None and note.whole_until and seen.first > kept_from:
-            found = f"its beginning is missing: {note.why}, when entry {kept_from} was to be kept until later than now"
+            found = (
+                f"its beginning is missing: {note.why}, when entry {kept_from} was to be kept until"
+                " later than now"
+            )
             self._flaw("missing", note.stream, None, kept_from, found)
 
     def _noted(self, stream: str, number: int, mark: bytes, why: str) -> None:
         ends, seen = self._ends.get(stream, {}), self.streams.get(stream)
         if seen is None:
-            self._flaw("removed", stream, None, None, f"the whole stream is gone: {why} with {number} entries")
+            self._flaw(
+                "removed",
+                stream,
+                None,
+                None,
+                f"the whole stream is gone: {why} with {number} entries",
+            )
         elif number > seen.last:
-            self._flaw("cut", stream, None, seen.last + 1, f"its end is missing: {why} up to entry {number}")
+            self._flaw(
+                "cut",
+                stream,
+                None,
+                seen.last + 1,
+                f"its end is missing: {why} up to entry {number}",
+            )
         elif (
             number >= seen.first and ends.get(number) != mark
         ):  # what is known from elsewhere was the end of a batch, and still is
-            self._flaw("changed", stream, None, number, f"entry {number} is not the one that was written: {why} otherwise")
+            self._flaw(
+                "changed",
+                stream,
+                None,
+                number,
+                f"entry {number} is not the one that was written: {why} otherwise",
+            )

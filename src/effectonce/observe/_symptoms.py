@@ -1,4 +1,6 @@
-"""Calls that should have been one: the symptoms of a key that changes from one attempt to the next. Pure."""
+"""Calls that should have been one: the symptoms of a key that changes from one attempt to the
+next. Pure.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from effectonce.observe._hash_chain import Entry
 
 _CALL_ID = re.compile(r"^(call|toolu|tooluse|chatcmpl|run|resp|msg)[_-]", re.IGNORECASE)
 _RANDOM = re.compile(
-    r"^[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}$|^[0-9a-f]{16,}$|^\d{10,}(\.\d+)?$", re.IGNORECASE
+    r"^[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}$|^[0-9a-f]{16,}$|^\d{10,}(\.\d+)?$",
+    re.IGNORECASE,
 )
 _RUN = re.compile(r"^.+ eff_[0-9a-f]{12}$")  # the scope of a step of a workflow
 
@@ -30,7 +33,9 @@ class Symptom(Struct, frozen=True):
 
 
 def symptoms(reserved: Iterable[Entry], within_s: float, deploy_s: float) -> list[Symptom]:
-    """Look at every effect that was reserved, in the order of time. Only those are compared that could be two of one."""
+    """Look at every effect that was reserved, in the order of time. Only those are compared that
+    could be two of one.
+    """
     begun: dict[str, float] = {}
     alike: dict[Alike, list[Entry]] = defaultdict(list)
     known: set[str] = set()  # the first entry of an effect counts; later ones go on with it
@@ -45,7 +50,8 @@ def symptoms(reserved: Iterable[Entry], within_s: float, deploy_s: float) -> lis
         near = [
             symptom
             for kind in _looks_for(entry)
-            if (symptom := _nearest(alike.get(kind, []), entry, within_s, reach_s, fresh=fresh)) is not None
+            if (symptom := _nearest(alike.get(kind, []), entry, within_s, reach_s, fresh=fresh))
+            is not None
         ]
         if near:  # the nearest one says it all
             found.append(min(near, key=lambda symptom: symptom.apart_s))
@@ -54,7 +60,9 @@ def symptoms(reserved: Iterable[Entry], within_s: float, deploy_s: float) -> lis
     return found
 
 
-def _nearest(others: list[Entry], entry: Entry, within_s: float, reach_s: float, *, fresh: bool) -> Symptom | None:
+def _nearest(
+    others: list[Entry], entry: Entry, within_s: float, reach_s: float, *, fresh: bool
+) -> Symptom | None:
     for other in reversed(others):
         if entry.at - other.at > reach_s:
             return None
@@ -70,7 +78,9 @@ Alike = tuple[object, ...]
 
 
 def _looks_for(entry: Entry) -> Iterator[Alike]:
-    """Where effects are that this one could be compared with: the same request, or in the same place all arguments but one."""
+    """Where effects are that this one could be compared with: the same request, or in the same
+    place all arguments but one.
+    """
     asked = entry.tool, entry.fingerprint
     yield "outside a run", *asked
     yield ("in this run", *asked, entry.scope) if _RUN.match(entry.scope) else ("in a run", *asked)
@@ -114,13 +124,22 @@ def _compared(a: Entry, b: Entry, *, around: bool) -> Symptom | None:
         what, differs = "one_argument_differs", _one_that_differs(a, b)
         if not differs:
             return None
-        likely = f"Only the argument {differs!r} differs, in one place. If it changes with every attempt, declare volatile=[{differs!r}]."
+        likely = (
+            f"Only the argument {differs!r} differs, in one place. If it changes with every"
+            f" attempt, declare volatile=[{differs!r}]."
+        )
     return Symptom(what, b.tool, (a.effect, b.effect), b.at, b.at - a.at, differs, likely)
 
 
 def _one_that_differs(a: Entry, b: Entry) -> str:
-    """The one argument that tells two calls of one place apart; "" if it is not exactly one, or they are not of one place."""
-    if a.arguments.keys() != b.arguments.keys() or (a.tenant, a.scope, a.step) != (b.tenant, b.scope, b.step):
+    """The one argument that tells two calls of one place apart; "" if it is not exactly one, or
+    they are not of one place.
+    """
+    if a.arguments.keys() != b.arguments.keys() or (a.tenant, a.scope, a.step) != (
+        b.tenant,
+        b.scope,
+        b.step,
+    ):
         return ""
     names = [name for name, digest in a.arguments.items() if b.arguments[name] != digest]
     return names[0] if len(names) == 1 and len(a.arguments) > 1 else ""
@@ -129,27 +148,54 @@ def _one_that_differs(a: Entry, b: Entry) -> str:
 def _where(a: Entry, b: Entry) -> tuple[str, str]:
     """What differs between two places that asked for the same, and what that usually means."""
     if a.tenant != b.tenant:
-        return "tenant", "The tenant differs: two customers may well ask for the same. If it is one, name it the same."
+        return (
+            "tenant",
+            (
+                "The tenant differs: two customers may well ask for the same. If it is one, name it"
+                " the same."
+            ),
+        )
     if a.scope != b.scope:
         if _RANDOM.match(b.scope) or _CALL_ID.match(b.scope):
             return (
                 "scope",
-                "The scope looks like the id of one run. Use what stays: the conversation, the order, the workflow id.",
+                (
+                    "The scope looks like the id of one run. Use what stays: the conversation, the"
+                    " order, the workflow id."
+                ),
             )
-        return "scope", "The scope differs. If it is one conversation or workflow, it must have one name."
+        return (
+            "scope",
+            "The scope differs. If it is one conversation or workflow, it must have one name.",
+        )
     if a.step != b.step:
         if _CALL_ID.match(b.step):
             return (
                 "step",
-                "The step looks like a tool_call_id, which is another one whenever the model decides again. Name the step.",
+                (
+                    "The step looks like a tool_call_id, which is another one whenever the model"
+                    " decides again. Name the step."
+                ),
             )
         if _RANDOM.match(b.step):
             return (
                 "step",
-                "The step looks random or like a time: made anew for every attempt. Make it before the first one, and keep it.",
+                (
+                    "The step looks random or like a time: made anew for every attempt. Make it"
+                    " before the first one, and keep it."
+                ),
             )
-        return "step", "The step differs. A step id that counts attempts or loops of a retry makes every attempt a new effect."
+        return (
+            "step",
+            (
+                "The step differs. A step id that counts attempts or loops of a retry makes every"
+                " attempt a new effect."
+            ),
+        )
     return (
         "ordinal",
-        "Same place, same arguments: the model asked again after it was shown the result, or `delivered` says so wrongly.",
+        (
+            "Same place, same arguments: the model asked again after it was shown the result, or"
+            " `delivered` says so wrongly."
+        ),
     )

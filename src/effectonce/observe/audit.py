@@ -1,8 +1,10 @@
-"""The audit: what happened to every effect and who decided it, append-only, in the guard's own store. The form of it is in `_chain.py`.
+"""The audit: what happened to every effect and who decided it, append-only, in the guard's own
+store. The form of it is in `_chain.py`.
 
-Calls only put entries aside; a thread writes them, many at once. What a person decides is written before the answer is shown. A full
-buffer is written by the call that fills it, so nothing is dropped while the store answers; while it does not, entries wait, and should
-even that be too many, how many were lost is written down.
+Calls only put entries aside; a thread writes them, many at once. What a person decides is
+written before the answer is shown. A full buffer is written by the call that fills it, so
+nothing is dropped while the store answers; while it does not, entries wait, and should even that
+be too many, how many were lost is written down.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ from effectonce.stores.base import Store
 from effectonce.stores.keyring import Keyring, NotOpened
 
 NOT_AUDITED = frozenset({"calling", "attempting", "store", "call"})
-REPORTED_BY_CALL = frozenset({"refused", "gave_up", "cancelled"})  # these calls are reported by no other event
+# these calls are reported by no other event
+REPORTED_BY_CALL = frozenset({"refused", "gave_up", "cancelled"})
 OPENED, CLOSED, LOST, HEAD = "opened", "closed", "lost", "head"
 NOTED_MAX = 256  # heads that a new stream notes, the newest first
 PAGE = 32
@@ -57,8 +60,9 @@ WAITING_MAX = 65_536  # entries that wait for a store that does not answer
 class Audit:
     """An observer that writes everything down: `guard.observe(Audit(guard))`.
 
-    It is kept in the guard's store, under its secret and its keyring, for *keep*. `entries()` reads it, `verify()` finds what was changed or
-    removed, and `scan()` looks for calls that should have been one. A store of your own may be given instead of a guard, with *secret* and
+    It is kept in the guard's store, under its secret and its keyring, for *keep*. `entries()`
+    reads it, `verify()` finds what was changed or removed, and `scan()` looks for calls that
+    should have been one. A store of your own may be given instead of a guard, with *secret* and
     *keyring*. *flush_s* is how long an entry may wait, *buffer* how many may.
     """
 
@@ -83,9 +87,17 @@ class Audit:
             raise ContractViolation(f"{home!r} can keep no audit: give a guard, or a store")
         self._keyring = keyring if house is None else home.keyring
         self._marks = Marks(secret if house is None else house.secret)
-        self._keep_s, self._flush_s, self._batch, self._buffer = seconds(keep, "keep"), flush_s, batch, buffer
+        self._keep_s, self._flush_s, self._batch, self._buffer = (
+            seconds(keep, "keep"),
+            flush_s,
+            batch,
+            buffer,
+        )
         if not (self._keep_s > 0 and flush_s > 0 and 0 < batch <= buffer <= WAITING_MAX):
-            raise ContractViolation(f"keep={keep}, flush_s={flush_s}, batch={batch}, buffer={buffer}: an audit keeps something")
+            raise ContractViolation(
+                f"keep={keep}, flush_s={flush_s}, batch={batch}, buffer={buffer}: an audit keeps"
+                " something"
+            )
         self._clock = clock
         self._start()
         _AUDITS.add(self)
@@ -102,13 +114,17 @@ class Audit:
         self._begin()
 
     def _own(self) -> None:
-        """After a fork: the stream is our parent's, what it has put aside too, and its lock may be held by a thread that is not here."""
+        """After a fork: the stream is our parent's, what it has put aside too, and its lock may
+        be held by a thread that is not here.
+        """
         if self._pid != os.getpid():
             self._start()
 
     def _begin(self) -> None:
         self._began = self._clock()
-        self.stream = f"{int(self._began * 1000):012x}-{os.urandom(6).hex()}{KEYED * self._marks.keyed}"
+        self.stream = (
+            f"{int(self._began * 1000):012x}-{os.urandom(6).hex()}{KEYED * self._marks.keyed}"
+        )
         self._number, self._last, self._mark, self._at = 0, 0, START, 0.0
         self._head = 0  # the revision that it stands at
         self._unwritten: EntryBatch | None = None  # whether the store has it is not known
@@ -125,7 +141,8 @@ class Audit:
             return
         self._waiting.append(entry_of(event))
         decided = event.by not in ("", "probe")
-        full = len(self._waiting) >= self._buffer and not self._away  # the thread asks again, and no call waits for that
+        # the thread asks again, and no call waits for that
+        full = len(self._waiting) >= self._buffer and not self._away
         if (decided or full) and not _in_transaction():
             self.flush()
         elif self._thread is None:
@@ -136,7 +153,9 @@ class Audit:
             if self._thread is None:
                 self._stopped = threading.Event()  # the one before may still have to be noticed
                 self._thread = threading.Thread(
-                    target=_live, args=(weakref.ref(self), self._stopped, self._flush_s), daemon=True
+                    target=_live,
+                    args=(weakref.ref(self), self._stopped, self._flush_s),
+                    daemon=True,
                 )
                 self._thread.name = "effectonce-audit"
                 self._thread.start()
@@ -170,26 +189,33 @@ class Audit:
                 return
 
     def head(self) -> str:
-        """Note how far every stream has come, and get a line to keep elsewhere: `verify(expect=...)` finds whether it still holds."""
+        """Note how far every stream has come, and get a line to keep elsewhere:
+        `verify(expect=...)` finds whether it still holds.
+        """
         self._own()
         with self._lock:
-            self._waiting.append({"event": HEAD, "at": self._clock(), "heads": self._heads_there(limit=None)})
+            self._waiting.append(
+                {"event": HEAD, "at": self._clock(), "heads": self._heads_there(limit=None)}
+            )
             while self._waiting or self._unwritten is not None:
                 self._write(closed=False)
             return f"{self.stream}:{self._last}:{self._mark.hex()}"
 
     def anchor(self) -> str:
-        """How far every stream has come, as a line of JSON to keep elsewhere: `verify(anchors=[line])` finds what was rewritten or cut since.
+        """How far every stream has come, as a line of JSON to keep elsewhere:
+        `verify(anchors=[line])` finds what was rewritten or cut since.
 
-        Nothing is written, and no secret is needed: it can be made by any process that may read the store.
+        Nothing is written, and no secret is needed: it can be made by any process that may read
+        the store.
         """
         self.flush()
         heads = self._heads(None)
         unreadable = [stream for stream, head in heads.items() if head is None]
         if unreadable:
             raise ContractViolation(
-                f"there is no anchor: the heads of {len(unreadable)} streams cannot be read, such as {unreadable[0]}. "
-                "They were changed, or they are not sealed, or sealed with a key that this process does not have"
+                f"there is no anchor: the heads of {len(unreadable)} streams cannot be read, such"
+                f" as {unreadable[0]}. They were changed, or they are not sealed, or sealed with a"
+                " key that this process does not have"
             )
         return anchor_line((head for head in heads.values() if head is not None), self._clock())
 
@@ -197,19 +223,36 @@ class Audit:
         """One batch and how far that comes, in one round trip. The lock is held."""
         batch = self._unwritten or self._next(closed=closed)
         name, head_name = f"{BATCHES}{self.stream}/{batch.number:08d}", HEADS + self.stream
-        head = Head(self.stream, batch.number, batch.last, batch.mark, batch.at, self._keep_s, batch.closed)
-        value, head_value = self._sealed(self._marks.batch(batch), name), self._sealed(self._marks.head(head), head_name)
+        head = Head(
+            self.stream, batch.number, batch.last, batch.mark, batch.at, self._keep_s, batch.closed
+        )
+        value, head_value = (
+            self._sealed(self._marks.batch(batch), name),
+            self._sealed(self._marks.head(head), head_name),
+        )
         self._unwritten = batch
-        writes = (self._cell(name, 0, value), self._cell(head_name, self._head, head_value), ReadCell(head_name))
+        writes = (
+            self._cell(name, 0, value),
+            self._cell(head_name, self._head, head_value),
+            ReadCell(head_name),
+        )
         stands, _, now = self._store.apply(Together(writes))
         self._unwritten, self._head = None, now.revision
-        if now.value != head_value:  # it stood at another revision: an acknowledgement was lost, or it is not ours alone
+        # it stood at another revision: an acknowledgement was lost, or it is not ours alone
+        if now.value != head_value:
             self._store.apply(self._cell(head_name, now.revision, head_value))
         if stands is None or stands.value == value:
-            self._number, self._last, self._mark, self._at = batch.number + 1, batch.last, batch.mark, batch.at
+            self._number, self._last, self._mark, self._at = (
+                batch.number + 1,
+                batch.last,
+                batch.mark,
+                batch.at,
+            )
         else:  # another process writes under our name: this stream is not ours any more
             ours = [entry for entry in batch.entries() if entry.event != OPENED]
-            self._waiting.extendleft({"event": e.event, "at": e.at} | _content_of(e) for e in reversed(ours))
+            self._waiting.extendleft(
+                {"event": e.event, "at": e.at} | _content_of(e) for e in reversed(ours)
+            )
             self._begin()
 
     def _cell(self, name: str, revision: int, value: bytes) -> WriteCell:
@@ -218,19 +261,40 @@ class Audit:
     def _next(self, *, closed: bool) -> EntryBatch:
         data: list[dict[str, Any]] = []
         if self._number == 0:
-            data.append({"event": OPENED, "at": self._began, "heads": self._heads_there(limit=NOTED_MAX)})
+            data.append(
+                {"event": OPENED, "at": self._began, "heads": self._heads_there(limit=NOTED_MAX)}
+            )
         if self._lost:
             data.append({"event": LOST, "at": self._clock(), "count": self._lost})
         while self._waiting and len(data) < self._batch:
             data.append(self._waiting.popleft())
         self._lost = 0
-        lines = self._marks.lines(self._mark, (Entry(number=n, **entry) for n, entry in enumerate(data, self._last + 1)))
+        lines = self._marks.lines(
+            self._mark, (Entry(number=n, **entry) for n, entry in enumerate(data, self._last + 1))
+        )
         now = self._clock()
-        return EntryBatch(1, self.stream, self._number, self._last + 1, self._mark, now, self._at, self._keep_s, closed, lines)
+        return EntryBatch(
+            1,
+            self.stream,
+            self._number,
+            self._last + 1,
+            self._mark,
+            now,
+            self._at,
+            self._keep_s,
+            closed,
+            lines,
+        )
 
     def _heads_there(self, limit: int | None) -> dict[str, tuple[int, bytes, float]]:
-        newest = sorted(self._heads(limit).values(), key=lambda head: "" if head is None else head.stream)
-        return {h.stream: (h.last, h.mark, h.at) for h in newest if h is not None and self._marks.head_fits(h)}
+        newest = sorted(
+            self._heads(limit).values(), key=lambda head: "" if head is None else head.stream
+        )
+        return {
+            h.stream: (h.last, h.mark, h.at)
+            for h in newest
+            if h is not None and self._marks.head_fits(h)
+        }
 
     # ------------------------------------------------------------ reading
 
@@ -244,9 +308,11 @@ class Audit:
         tool: str | None = None,
         limit: int | None = 100,
     ) -> list[Entry]:
-        """The newest *limit* entries that fit, oldest first. *effect* is a reference (`eff_…`) or a key, *actor* who decided.
+        """The newest *limit* entries that fit, oldest first. *effect* is a reference (`eff_…`)
+        or a key, *actor* who decided.
 
-        What waits in this process is written first. Streams that ended before *since* are passed over; all others are read.
+        What waits in this process is written first. Streams that ended before *since* are passed
+        over; all others are read.
         """
         self.flush()
         at = since.timestamp() if isinstance(since, datetime) else since
@@ -256,31 +322,44 @@ class Audit:
         found = [
             entry
             for entry in self._all(at)
-            if (at is None or entry.at >= at) and all(getattr(entry, name) == value for name, value in asked.items())
+            if (at is None or entry.at >= at)
+            and all(getattr(entry, name) == value for name, value in asked.items())
         ]
         found.sort(key=lambda entry: (entry.at, entry.stream, entry.number))
         return found if limit is None else found[-limit:]
 
-    def scan(self, *, within_s: float = 10.0, deploy_s: float = 120.0, since: float | datetime | None = None) -> list[Symptom]:
-        """Calls that were probably one and had two keys: same tool, same arguments, *within_s* seconds; or after a deploy, *deploy_s*."""
+    def scan(
+        self,
+        *,
+        within_s: float = 10.0,
+        deploy_s: float = 120.0,
+        since: float | datetime | None = None,
+    ) -> list[Symptom]:
+        """Calls that were probably one and had two keys: same tool, same arguments, *within_s*
+        seconds; or after a deploy, *deploy_s*.
+        """
         return symptoms(self.entries(event="reserved", since=since, limit=None), within_s, deploy_s)
 
     def verify(self, *, expect: str | None = None, anchors: Iterable[str] = ()) -> Verified:
-        """Look at everything. *expect* is what `head()` returned at some time, *anchors* what `anchor()` did. Nothing is written."""
+        """Look at everything. *expect* is what `head()` returned at some time, *anchors* what
+        `anchor()` did. Nothing is written.
+        """
         notes = [*([] if expect is None else [_expected(expect)]), *notes_of(anchors)]
         examination = Examination(self._marks, self._clock())
         for batch in self._batches():
             examination.look(*batch)
         heads, last = self._heads(None), examination.last
-        # Others go on writing while we read. What they say, here or of each other, that they had written by then is read as well; only
-        # then how far they have come meanwhile.
+        # Others go on writing while we read. What they say, here or of each other, that they had
+        # written by then is read as well; only then how far they have come meanwhile.
         for stream, head in heads.items():
             if head is not None and head.batch > last.get(stream, -1):
                 self._look_on(examination, stream)
         for stream in examination.behind():
             self._look_on(examination, stream)
         newer: dict[str, Head | None] = {}
-        for stream in [stream for stream, number in last.items() if not _covers(heads.get(stream), number)]:
+        for stream in [
+            stream for stream, number in last.items() if not _covers(heads.get(stream), number)
+        ]:
             newer |= self._heads_of(stream)
         return examination.end(heads, newer, notes)
 
@@ -291,10 +370,20 @@ class Audit:
             examination.look(*batch)
 
     def _all(self, since: float | None) -> Iterator[Entry]:
-        over = {s for s, head in self._heads(None).items() if since is not None and head is not None and head.at < since}
+        over = {
+            s
+            for s, head in self._heads(None).items()
+            if since is not None and head is not None and head.at < since
+        }
         for stream, _, batch in self._batches(over=over):
             for entry in [] if batch is None else batch.entries():
-                yield Entry(number=entry.number, at=entry.at, event=entry.event, stream=stream, **_content_of(entry))
+                yield Entry(
+                    number=entry.number,
+                    at=entry.at,
+                    event=entry.event,
+                    stream=stream,
+                    **_content_of(entry),
+                )
 
     def _batches(
         self, prefix: str = BATCHES, after: str = "", over: set[str] | frozenset[str] = frozenset()
@@ -307,7 +396,11 @@ class Audit:
                     after = f"{BATCHES}{stream}/~"  # behind all numbers
                     break
                 data = self._opened(value, name)
-                yield stream, int(number) if number.isdigit() else -1, None if data is None else read_batch(data)
+                yield (
+                    stream,
+                    int(number) if number.isdigit() else -1,
+                    None if data is None else read_batch(data),
+                )
 
     def _heads(self, limit: int | None) -> dict[str, Head | None]:
         found, after = dict[str, Head | None](), ""
@@ -348,7 +441,9 @@ def _in_transaction() -> bool:
 
 def _content_of(entry: Entry) -> dict[str, Any]:
     """All that an entry says, but for where it stands."""
-    fields = (name for name in Entry.__struct_fields__ if name not in ("number", "at", "event", "stream"))
+    fields = (
+        name for name in Entry.__struct_fields__ if name not in ("number", "at", "event", "stream")
+    )
     return {name: getattr(entry, name) for name in fields}
 
 
@@ -371,10 +466,13 @@ def _live(audit: weakref.ref[Audit], stopped: threading.Event, flush_s: float) -
         try:
             this.flush()
             went_well = True
-        except Exception as error:  # a store of the user's own: without this thread entries would wait without end
+        except Exception as error:
+            # a store of the user's own: without this thread entries would wait without end
             if went_well:
                 LOG.warning(
-                    "the audit could not be written, which is logged once; it is tried again: %r", error, exc_info=error
+                    "the audit could not be written, which is logged once; it is tried again: %r",
+                    error,
+                    exc_info=error,
                 )
             went_well = False
         del this

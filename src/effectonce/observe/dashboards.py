@@ -1,4 +1,6 @@
-"""A dashboard for Grafana and alert rules for Prometheus, as text. They use the metrics of `METRICS` and nothing else."""
+"""A dashboard for Grafana and alert rules for Prometheus, as text. They use the metrics of
+`METRICS` and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,9 @@ from importlib.resources import files
 
 
 def grafana() -> str:
-    """The dashboard, as JSON: import it in Grafana, or put it where Grafana looks for dashboards."""
+    """The dashboard, as JSON: import it in Grafana, or put it where Grafana looks for
+    dashboards.
+    """
     return (files("effectonce.observe") / "grafana.json").read_text(encoding="utf-8")
 
 

@@ -1,7 +1,8 @@
 """What happens to effects, as values: one word list for every observer. Pure.
 
-An event says which effect, never its key: show `event.effect.reference`. It carries no argument, no result and no error message; of people it
-carries the name and the reason that they gave when they settled something.
+An event says which effect, never its key: show `event.effect.reference`. It carries no argument,
+no result and no error message; of people it carries the name and the reason that they gave when
+they settled something.
 """
 
 from __future__ import annotations
@@ -33,35 +34,62 @@ from effectonce._core.safe_access import get
 
 EVENTS: dict[str, str] = {
     "calling": "A call begins.",
-    "call": "A call ended; `outcome` says how, `duration_s` how long it took, `attempt` how many attempts it made.",
+    "call": (
+        "A call ended; `outcome` says how, `duration_s` how long it took, `attempt` how many"
+        " attempts it made."
+    ),
     "reserved": "This call holds the effect now: no other may run it.",
-    "taken_over": "The caller that had sent it vanished, and this call goes on in its place; `outcome` is held or in_doubt.",
-    "dispatched": "It is written down that the request may leave; `count` is how often it may have been sent.",
+    "taken_over": (
+        "The caller that had sent it vanished, and this call goes on in its place; `outcome` is"
+        " held or in_doubt."
+    ),
+    "dispatched": (
+        "It is written down that the request may leave; `count` is how often it may have been sent."
+    ),
     "attempting": "An attempt begins: the tool is run.",
     "attempt": "An attempt ended; with an error, `bucket` and `certainty` say what it means.",
     "retry_scheduled": "There will be another attempt, after `delay_s`.",
-    "retry_suppressed": "There is no other attempt; `reason` is budget, breaker, deadline, max_attempts or never_retry.",
+    "retry_suppressed": (
+        "There is no other attempt; `reason` is budget, breaker, deadline, max_attempts or"
+        " never_retry."
+    ),
     "not_sent": "The attempt certainly had no effect, and that is written down.",
     "completed": "The effect is done and recorded.",
     "failed": "The downstream refused it for good, and that is recorded.",
-    "in_doubt": "It may have happened, and nobody can know. Without an effect: a sweep found `count` of them abandoned.",
+    "in_doubt": (
+        "It may have happened, and nobody can know. Without an effect: a sweep found `count` of"
+        " them abandoned."
+    ),
     "probed": "The downstream was asked; `outcome` is found, not_found or cannot_tell.",
-    "settled": "A doubt is over; `outcome` is happened, not_happened or retried, `by` a person or the probe, `age_s` how long it was open.",
+    "settled": (
+        "A doubt is over; `outcome` is happened, not_happened or retried, `by` a person or the"
+        " probe, `age_s` how long it was open."
+    ),
     "dedup_hit": "The outcome was known and is replayed; `age_s` is how old it is.",
     "coalesced": "Another call was doing it; this one waited and got the same outcome.",
     "in_flight": "Another call is doing it, and this one did not wait any longer.",
     "conflict": "The key is taken by a request with other arguments.",
     "expired": "The window of the key is over: refused, not run again.",
-    "latched": "Another call of the same step has no outcome yet; `outcome` says whether it is in_flight or in_doubt.",
+    "latched": (
+        "Another call of the same step has no outcome yet; `outcome` says whether it is in_flight"
+        " or in_doubt."
+    ),
     "out_of_order": "Its predecessor in the sequence has no outcome yet.",
-    "fenced_out": "It ran, but another caller owns the record by now: what is known is kept as evidence.",
+    "fenced_out": (
+        "It ran, but another caller owns the record by now: what is known is kept as evidence."
+    ),
     "kept": "The store could not take the outcome, so it is kept on this machine.",
     "swept": "A sweep changed `count` records.",
     "breaker": "The breaker of `dependency` changed; `outcome` is its phase now.",
     "store": "The store, which is `dependency`, performed `operation`.",
     "store_error": "The store did not answer to `operation`.",
-    "dead_letter": "An effect without an outcome was given up on; `reason` is in_doubt, gave_up, or why there was no other attempt.",
-    "redriven": "A person had a dead letter tried again, under its key; `outcome` says what came of it.",
+    "dead_letter": (
+        "An effect without an outcome was given up on; `reason` is in_doubt, gave_up, or why there"
+        " was no other attempt."
+    ),
+    "redriven": (
+        "A person had a dead letter tried again, under its key; `outcome` says what came of it."
+    ),
     "discarded": "A dead letter was given up on for good, by a person.",
     "cancelled": "A person asked for the end of a workflow's run.",
     "workflow": "A workflow ended or was parked; `tool` is its name, `outcome` says how.",
@@ -75,7 +103,10 @@ OUTCOMES: dict[str, str] = {
     "failed": "refused for good, or certainly without an effect",
     "gave_up": "it may have happened, and calling again is safe",
     "in_doubt": "it may have happened, and nobody can know",
-    "refused": "nothing was sent: a contract, an open breaker, an expired key, a store that does not answer",
+    "refused": (
+        "nothing was sent: a contract, an open breaker, an expired key, a store that does not"
+        " answer"
+    ),
     "cancelled": "the caller was cancelled or interrupted; what is known is recorded",
 }
 
@@ -102,18 +133,27 @@ class Event(Struct, frozen=True, kw_only=True, omit_defaults=True):
     by: str = ""  # a person, or "probe"
     reason: str = ""  # one word of ours, or a person's own
     fingerprint: str = ""  # of the request: equal for equal arguments
-    arguments: Mapping[str, str] = {}  # a digest of each, if an observer wants them and the guard has a secret
+    # a digest of each, if an observer wants them and the guard has a secret
+    arguments: Mapping[str, str] = {}
 
 
 def fields(event: Event) -> dict[str, Any]:
-    """An event as plain fields for a log: what it says, without what it does not, and the effect by its reference."""
-    filled = {name: value for name in _PLAIN if (value := getattr(event, name)) not in (None, "", 0)}
+    """An event as plain fields for a log: what it says, without what it does not, and the effect
+    by its reference.
+    """
+    filled = {
+        name: value for name in _PLAIN if (value := getattr(event, name)) not in (None, "", 0)
+    }
     if event.effect is not None and event.effect.key:
         filled |= {"effect": event.effect.reference, "scope": event.effect.scope}
     return {"event": event.name, **filled}
 
 
-_PLAIN = tuple(name for name in Event.__struct_fields__ if name not in ("name", "at", "effect", "fingerprint", "arguments"))
+_PLAIN = tuple(
+    name
+    for name in Event.__struct_fields__
+    if name not in ("name", "at", "effect", "fingerprint", "arguments")
+)
 
 
 class Ended(Struct, frozen=True):
@@ -133,7 +173,12 @@ def ended(ending: Ending | Over, attempts: int) -> Ended:
             return Ended("executed" if attempts else "replayed")  # found by a probe
         case Replay(recorded, coalesced):
             word, event = ("coalesced", "coalesced") if coalesced else ("replayed", "dedup_hit")
-            return Ended(word, "" if recorded.state is State.COMPLETED else "ReplayedFailure", event, recorded.age_s)
+            return Ended(
+                word,
+                "" if recorded.state is State.COMPLETED else "ReplayedFailure",
+                event,
+                recorded.age_s,
+            )
         case Done():
             return Ended("executed", "ResultUnavailable")
         case Rejection(error):
@@ -173,7 +218,9 @@ def _refused(ending: Any) -> Ended:
 
 
 def given_up(ending: Ending | Over, attempts: int) -> bool:
-    """Does this leave an effect without an outcome, which no caller goes on with? A caller that was interrupted may come back."""
+    """Does this leave an effect without an outcome, which no caller goes on with? A caller that
+    was interrupted may come back.
+    """
     match ending:
         case NothingSent(error) | Exhausted(error) | Lost(error):
             return attempts > 0 and isinstance(error, Exception)
@@ -190,6 +237,12 @@ def suppressed(ending: Ending | Over, attempts: int) -> str:
             if get(get(error, "effectonce_verdict"), "bucket") is Bucket.CIRCUIT_OPEN:
                 return "breaker"
             why = ending.why
-            return why.word if isinstance(why, StopReason) else "never_retry" if why or isinstance(ending, Over) else ""
+            return (
+                why.word
+                if isinstance(why, StopReason)
+                else "never_retry"
+                if why or isinstance(ending, Over)
+                else ""
+            )
         case _:
             return ""

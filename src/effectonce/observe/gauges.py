@@ -1,4 +1,6 @@
-"""What the store holds, as metrics: asked at most every few seconds, however often it is collected."""
+"""What the store holds, as metrics: asked at most every few seconds, however often it is
+collected.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,13 @@ class Waiting(Struct, frozen=True):
 
 
 class StoreGauges:
-    """The gauges of a guard: give it to `Prometheus(gauges=...)` or `OpenTelemetry(gauges=...)`, in one process of a fleet.
+    """The gauges of a guard: give it to `Prometheus(gauges=...)` or `OpenTelemetry(gauges=...)`,
+    in one process of a fleet.
 
-    What the store holds is the same for all: summed over processes it would be counted many times. It is asked at most every *every_s*
-    seconds, and less often where it takes long to answer; a store that does not answer has no gauges. Dead letters are counted by reading
-    them all, unless *dead_letters* says what waits.
+    What the store holds is the same for all: summed over processes it would be counted many
+    times. It is asked at most every *every_s* seconds, and less often where it takes long to
+    answer; a store that does not answer has no gauges. Dead letters are counted by reading them
+    all, unless *dead_letters* says what waits.
     """
 
     def __init__(
@@ -45,7 +49,8 @@ class StoreGauges:
         dead_letters: Callable[[], Waiting] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._store, self._watch = guard.store, guard._house.watch  # noqa: SLF001  # its own room below
+        # its own room below
+        self._store, self._watch = guard.store, guard._house.watch  # noqa: SLF001
         self._dead_letters = partial(_waiting, guard) if dead_letters is None else dead_letters
         self._every_s, self._clock = every_s, clock
         self._lock = threading.Lock()
@@ -70,7 +75,10 @@ class StoreGauges:
         except StoreUnavailable:
             return ()
         states = (state for state in State if state is not State.ABSENT)
-        found: list[Measured] = [("effectonce.effect.count", float(counts.get(state, 0)), (str(state),)) for state in states]
+        found: list[Measured] = [
+            ("effectonce.effect.count", float(counts.get(state, 0)), (str(state),))
+            for state in states
+        ]
         oldest_s = max((time.time() - record.decided_at for record in doubts), default=0.0)
         found.append(("effectonce.in_doubt.oldest_age", max(0.0, oldest_s), ()))
         found += [("effectonce.dlq.size", float(n), (tool,)) for tool, n in letters.by_tool.items()]
@@ -85,8 +93,14 @@ class StoreGauges:
             for name, circuit in list(watch.circuits.items())
             for phase in Phase
         ]
-        budgets = [("effectonce.retry_budget.available", b.level, (name,)) for name, b in list(watch.budgets.items())]
-        failures = [("effectonce.observer.errors", float(n), (kind,)) for kind, n in list(watch.failures.items())]
+        budgets = [
+            ("effectonce.retry_budget.available", b.level, (name,))
+            for name, b in list(watch.budgets.items())
+        ]
+        failures = [
+            ("effectonce.observer.errors", float(n), (kind,))
+            for kind, n in list(watch.failures.items())
+        ]
         return (*phases, *budgets, *failures)
 
 
@@ -94,4 +108,6 @@ def _waiting(guard: Any) -> Waiting:
     groups, by_tool = guard.dead_letters.groups(), Counter[str]()
     for group in groups:
         by_tool[on_one_line(group.tool)] += group.count
-    return Waiting(dict(by_tool), max((max(0.0, time.time() - group.oldest) for group in groups), default=0.0))
+    return Waiting(
+        dict(by_tool), max((max(0.0, time.time() - group.oldest) for group in groups), default=0.0)
+    )

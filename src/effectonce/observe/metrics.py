@@ -1,6 +1,8 @@
-"""Every metric, once: its name, unit and labels, and which events it counts. Prometheus and OpenTelemetry are made from this. Pure.
+"""Every metric, once: its name, unit and labels, and which events it counts. Prometheus and
+OpenTelemetry are made from this. Pure.
 
-A label has few values: tools, outcomes, kinds of errors. Never a key, a tenant, an effect, a message. What others name is bounded.
+A label has few values: tools, outcomes, kinds of errors. Never a key, a tenant, an effect, a
+message. What others name is bounded.
 """
 
 from __future__ import annotations
@@ -30,7 +32,23 @@ _SECONDS = (
     40.96,
     81.92,
 )  # as the GenAI conventions have it
-_STORE = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+_STORE = (
+    0.0001,
+    0.00025,
+    0.0005,
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+)
 _AGES = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0, 604800.0, 2592000.0)
 
 
@@ -76,7 +94,10 @@ METRICS: dict[str, Metric] = _registry(
         kind="counter",
         unit="{attempt}",
         labels=(TOOL, "effectonce.error.class", ERROR),
-        help="Attempts: how often tools were run. The class of an error is its bucket, none if it went well.",
+        help=(
+            "Attempts: how often tools were run. The class of an error is its bucket, none if it"
+            " went well."
+        ),
     ),
     Metric(
         name="effectonce.retries.suppressed",
@@ -97,10 +118,17 @@ METRICS: dict[str, Metric] = _registry(
         kind="counter",
         unit="{effect}",
         labels=(TOOL, "effectonce.outcome"),
-        help="Effects whose caller vanished after they were sent, when another call came: it goes on with them, or they are in doubt.",
+        help=(
+            "Effects whose caller vanished after they were sent, when another call came: it goes on"
+            " with them, or they are in doubt."
+        ),
     ),
     Metric(
-        name="effectonce.in_doubt.entries", kind="counter", unit="{effect}", labels=(TOOL,), help="Effects that went in doubt."
+        name="effectonce.in_doubt.entries",
+        kind="counter",
+        unit="{effect}",
+        labels=(TOOL,),
+        help="Effects that went in doubt.",
     ),
     Metric(
         name="effectonce.in_doubt.resolutions",
@@ -198,9 +226,18 @@ METRICS: dict[str, Metric] = _registry(
         unit="s",
         help="How long the oldest doubt is open; 0 if there is none.",
     ),
-    Metric(name="effectonce.dlq.size", kind="gauge", unit="{entry}", labels=(TOOL,), help="Dead letters in the store."),
     Metric(
-        name="effectonce.dlq.oldest_age", kind="gauge", unit="s", help="How old the oldest dead letter is; 0 if there is none."
+        name="effectonce.dlq.size",
+        kind="gauge",
+        unit="{entry}",
+        labels=(TOOL,),
+        help="Dead letters in the store.",
+    ),
+    Metric(
+        name="effectonce.dlq.oldest_age",
+        kind="gauge",
+        unit="s",
+        help="How old the oldest dead letter is; 0 if there is none.",
     ),
     Metric(
         name="effectonce.breaker.state",
@@ -232,7 +269,9 @@ _FROM_OUTSIDE = frozenset(
 
 
 class Bounded:
-    """The labels of one observer. A label that has had *limit* values has no more of them: the rest is one, `_OTHER`."""
+    """The labels of one observer. A label that has had *limit* values has no more of them: the
+    rest is one, `_OTHER`.
+    """
 
     def __init__(self, limit: int = VALUES_MAX) -> None:
         self._limit = limit
@@ -260,7 +299,8 @@ Measured = tuple[str, float, tuple[str, ...]]  # the metric, the value, and the 
 def measured(event: Event) -> Iterator[Measured]:
     """What an event adds to which metric."""
     took_s = event.duration_s or 0.0
-    age_s = None if event.age_s is None else max(0.0, event.age_s)  # the store's clock was put back: a sum never goes down
+    # the store's clock was put back: a sum never goes down
+    age_s = None if event.age_s is None else max(0.0, event.age_s)
     match event.name:
         case "call":
             yield "effectonce.calls", 1, (event.tool, event.outcome)
@@ -310,7 +350,25 @@ def _rarer(event: Event, took_s: float) -> Iterator[Measured]:
 
 MEASURED = frozenset(
     {
-        *("call", "attempt", "retry_suppressed", "dedup_hit", "coalesced", "conflict", "in_doubt", "settled"),
-        *("store", "store_error", "breaker", "dead_letter", "redriven", "discarded", "workflow", "taken_over"),
+        *(
+            "call",
+            "attempt",
+            "retry_suppressed",
+            "dedup_hit",
+            "coalesced",
+            "conflict",
+            "in_doubt",
+            "settled",
+        ),
+        *(
+            "store",
+            "store_error",
+            "breaker",
+            "dead_letter",
+            "redriven",
+            "discarded",
+            "workflow",
+            "taken_over",
+        ),
     }
 )

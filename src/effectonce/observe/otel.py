@@ -1,8 +1,9 @@
 """Events as OpenTelemetry spans and metrics. Only the API is used: without an SDK it does nothing.
 
-A call is a span `execute_tool {tool}`, and each attempt a child of it in which the tool runs, so that what the tool's own clients report lies
-below. A replay has no attempt; it is linked to the call that did it, if that was in this process. If another library has made the span of
-this tool already, it is used and not made again.
+A call is a span `execute_tool {tool}`, and each attempt a child of it in which the tool runs, so
+that what the tool's own clients report lies below. A replay has no attempt; it is linked to the
+call that did it, if that was in this process. If another library has made the span of this tool
+already, it is used and not made again.
 """
 
 from __future__ import annotations
@@ -23,12 +24,25 @@ try:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
     from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode, TracerProvider
 except ImportError as missing:
-    raise ImportError("traces need opentelemetry-api. Install it: pip install 'effectonce[otel]'") from missing
+    raise ImportError(
+        "traces need opentelemetry-api. Install it: pip install 'effectonce[otel]'"
+    ) from missing
 
 SCOPE = "effectonce"
 LINKED_MAX = 4096  # calls of this process that a replay can be linked to
 # What is reported inside a span, and worth a mark on it.
-MARKS = frozenset({"reserved", "retry_scheduled", "retry_suppressed", "in_doubt", "fenced_out", "settled", "kept", "breaker"})
+MARKS = frozenset(
+    {
+        "reserved",
+        "retry_scheduled",
+        "retry_suppressed",
+        "in_doubt",
+        "fenced_out",
+        "settled",
+        "kept",
+        "breaker",
+    }
+)
 
 
 class _Open(Struct, frozen=True):
@@ -43,7 +57,8 @@ class _Open(Struct, frozen=True):
 class OpenTelemetry:
     """An observer that traces and counts: `Guard(..., observers=[OpenTelemetry()])`.
 
-    The providers are the global ones, unless given. With *gauges* it shows what the store holds as well, asked when metrics are collected.
+    The providers are the global ones, unless given. With *gauges* it shows what the store holds
+    as well, asked when metrics are collected.
     """
 
     events = MEASURED | MARKS | {"calling", "attempting"}
@@ -61,25 +76,38 @@ class OpenTelemetry:
         self._bounded = Bounded()
         for metric in METRICS.values():
             if metric.kind == "counter":
-                self._adds[metric.name] = meter.create_counter(metric.name, metric.unit, metric.help).add
+                self._adds[metric.name] = meter.create_counter(
+                    metric.name, metric.unit, metric.help
+                ).add
             elif metric.kind == "histogram":
                 made = meter.create_histogram(
-                    metric.name, metric.unit, metric.help, explicit_bucket_boundaries_advisory=metric.buckets
+                    metric.name,
+                    metric.unit,
+                    metric.help,
+                    explicit_bucket_boundaries_advisory=metric.buckets,
                 )
                 self._adds[metric.name] = made.record
             elif gauges is not None:
-                meter.create_observable_gauge(metric.name, [_observed(gauges, metric)], metric.unit, metric.help)
+                meter.create_observable_gauge(
+                    metric.name, [_observed(gauges, metric)], metric.unit, metric.help
+                )
         self._open: ContextVar[tuple[_Open, ...]] = ContextVar("effectonce_spans", default=())
         self._done: OrderedDict[str, SpanContext] = OrderedDict()
 
     def __call__(self, event: Event) -> None:
         for name, value, labels in measured(event):
-            self._adds[name](value, attributes=_attributes(METRICS[name].labels, self._bounded(name, labels)))
+            self._adds[name](
+                value, attributes=_attributes(METRICS[name].labels, self._bounded(name, labels))
+            )
         match event.name:
             case "calling":
                 self._call_begins(event)
             case "attempting":
-                self._push("attempt", self._tracer.start_span("effectonce.attempt", kind=SpanKind.INTERNAL), ours=True)
+                self._push(
+                    "attempt",
+                    self._tracer.start_span("effectonce.attempt", kind=SpanKind.INTERNAL),
+                    ours=True,
+                )
             case "attempt":
                 self._attempt_ends(event)
             case "call":
@@ -159,8 +187,16 @@ class OpenTelemetry:
     def _mark(self, event: Event) -> None:
         opened = self._open.get()
         if opened:
-            fields = {"effectonce.reason": event.reason, "effectonce.outcome": event.outcome, "error.type": event.error}
-            marked = {name: value for name, value in fields.items() if value and (name != "effectonce.reason" or not event.by)}
+            fields = {
+                "effectonce.reason": event.reason,
+                "effectonce.outcome": event.outcome,
+                "error.type": event.error,
+            }
+            marked = {
+                name: value
+                for name, value in fields.items()
+                if value and (name != "effectonce.reason" or not event.by)
+            }
             if event.delay_s is not None:
                 marked["effectonce.retry.delay"] = str(event.delay_s)
             opened[-1].span.add_event(f"effectonce.{event.name}", marked)
@@ -177,8 +213,14 @@ def _attributes(names: tuple[str, ...], values: tuple[str, ...]) -> dict[str, st
     return {name: value for name, value in zip(names, values, strict=True) if value}
 
 
-def _observed(gauges: StoreGauges, metric: Metric) -> Callable[[CallbackOptions], Iterable[Observation]]:
+def _observed(
+    gauges: StoreGauges, metric: Metric
+) -> Callable[[CallbackOptions], Iterable[Observation]]:
     def observe(_: CallbackOptions) -> Iterable[Observation]:
-        return [Observation(v, _attributes(metric.labels, labels)) for name, v, labels in gauges.read() if name == metric.name]
+        return [
+            Observation(v, _attributes(metric.labels, labels))
+            for name, v, labels in gauges.read()
+            if name == metric.name
+        ]
 
     return observe

@@ -1,4 +1,6 @@
-"""Events as Prometheus metrics, by the names and labels that OpenTelemetry's exporter gives the same ones."""
+"""Events as Prometheus metrics, by the names and labels that OpenTelemetry's exporter gives the
+same ones.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +16,23 @@ try:
     from prometheus_client.core import GaugeMetricFamily
 except ImportError as missing:
     raise ImportError(
-        "Prometheus metrics need prometheus-client. Install it: pip install 'effectonce[prometheus]'"
+        "Prometheus metrics need prometheus-client. Install it: pip install"
+        " 'effectonce[prometheus]'"
     ) from missing
 
 
 class Prometheus:
-    """An observer that counts: `Guard(..., observers=[Prometheus()])`. Serve *registry* as you do, by default the library's own.
+    """An observer that counts: `Guard(..., observers=[Prometheus()])`. Serve *registry* as you
+    do, by default the library's own.
 
     With *gauges* it shows what the store holds as well, asked when metrics are collected.
     """
 
     events = MEASURED
 
-    def __init__(self, registry: CollectorRegistry = REGISTRY, *, gauges: StoreGauges | None = None) -> None:
+    def __init__(
+        self, registry: CollectorRegistry = REGISTRY, *, gauges: StoreGauges | None = None
+    ) -> None:
         self._metrics = {m.name: _made(m, registry) for m in METRICS.values() if m.kind != "gauge"}
         self._children: dict[tuple[str, tuple[str, ...]], Any] = {}
         self._bounded = Bounded()
@@ -55,7 +61,9 @@ def _made(metric: Metric, registry: CollectorRegistry) -> Any:
     name = metric.prometheus_name
     if metric.kind == "counter":
         return Counter(name, metric.help, metric.prometheus_labels, registry=registry)
-    return Histogram(name, metric.help, metric.prometheus_labels, registry=registry, buckets=metric.buckets)
+    return Histogram(
+        name, metric.help, metric.prometheus_labels, registry=registry, buckets=metric.buckets
+    )
 
 
 class Gauges:

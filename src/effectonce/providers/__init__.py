@@ -1,4 +1,5 @@
-"""What the APIs of others do with a repeated request, as data: one file for each, and every fact has its source and its date.
+"""What the APIs of others do with a repeated request, as data: one file for each, and every fact
+has its source and its date.
 
 Nothing is read before the first use, and no SDK is imported.
 """

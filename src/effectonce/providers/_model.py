@@ -1,4 +1,5 @@
-"""The fields of a provider. What a file leaves out is unknown; `Facts` says which page states the rest, and when it was read.
+"""The fields of a provider. What a file leaves out is unknown; `Facts` says which page states
+the rest, and when it was read.
 
 Where the pages of a provider disagree about a number, the file has the one that promises less.
 """
@@ -20,7 +21,9 @@ Text = Annotated[str, Meta(min_length=1)]
 
 Where = Literal["header", "body", "argument", "none"]
 Stored = Literal["all", "refusals too", "successes", "the object", "nothing"]
-Repeat = Literal["replay", "conflict", "conflict_with_id", "latest_status", "existing_object", "runs_again"]
+Repeat = Literal[
+    "replay", "conflict", "conflict_with_id", "latest_status", "existing_object", "runs_again"
+]
 
 
 class ProviderKey(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,7 +43,11 @@ class ProviderKey(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     def __post_init__(self) -> None:
         if (self.name is None) != (self.where == "none"):
             raise ValueError("a key has a name, unless where is 'none'")
-        if self.length_min is not None and self.length_max is not None and self.length_min > self.length_max:
+        if (
+            self.length_min is not None
+            and self.length_max is not None
+            and self.length_min > self.length_max
+        ):
             raise ValueError("length_min is more than length_max")
         if self.pattern is not None:
             _require_pattern(self.pattern)
@@ -49,7 +56,8 @@ class ProviderKey(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class ProviderProbe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How to ask whether it happened. *delay_s* is how long the answer may lag behind.
 
-    *not_found_is_proof* is true only if a page says that what is not found after that delay did not happen.
+    *not_found_is_proof* is true only if a page says that what is not found after that delay did
+    not happen.
     """
 
     by: Text
@@ -103,7 +111,8 @@ class Facts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What an API of others does with a repeated request. `None` is unknown, or not published.
 
-    *window_s* is how long a key is remembered at least, or "no end". *stored* is which first answers are kept:
+    *window_s* is how long a key is remembered at least, or "no end". *stored* is which first
+    answers are kept:
 
     - `all`: whatever was answered once the work began, server errors, too;
     - `refusals too`: successes and refusals;
@@ -111,8 +120,8 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     - `the object`: what was created is found by its key;
     - `nothing`: there is no key.
 
-    *mismatch* is the answer to a key with another request, *in_flight* that to a repeat while the first request is running: a status, the
-    name of an error, or a few words.
+    *mismatch* is the answer to a key with another request, *in_flight* that to a repeat while
+    the first request is running: a status, the name of an error, or a few words.
     """
 
     name: Text

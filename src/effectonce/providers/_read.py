@@ -1,4 +1,6 @@
-"""Find a provider by its name and read its file. The name of the file is the name of the provider."""
+"""Find a provider by its name and read its file. The name of the file is the name of the
+provider.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def providers() -> list[str]:
 def provider(name: str) -> Provider:
     """What the provider of that name does with a repeated request."""
     if name not in _names():
-        raise ContractViolation(f"there is no provider {name!r}.{_guess(name)}", corrective_action=HOW_TO_LIST)
+        raise ContractViolation(
+            f"there is no provider {name!r}.{_guess(name)}", corrective_action=HOW_TO_LIST
+        )
     file = f"{name}{SUFFIX}"
     return read((_FOLDER / file).read_text(encoding="utf-8"), file)
 
@@ -34,28 +38,43 @@ def provider(name: str) -> Provider:
 def outdated(provider: Provider, today: dt.date) -> list[str]:
     """The fields whose page was read more than 180 days before *today*."""
     facts = msgspec.structs.asdict(provider.facts)
-    return [name for name, fact in facts.items() if fact.date is not None and today - fact.date > OLD_AFTER]
+    return [
+        name
+        for name, fact in facts.items()
+        if fact.date is not None and today - fact.date > OLD_AFTER
+    ]
 
 
 def read(text: str, file: str) -> Provider:
-    """Read the text of a file. Whatever is wrong in it is an error that names the file and the field."""
+    """Read the text of a file. Whatever is wrong in it is an error that names the file and the
+    field.
+    """
     import tomllib  # noqa: PLC0415  # with the first file
 
     name = file.removesuffix(SUFFIX)
     try:
         found = msgspec.convert({"name": name, **tomllib.loads(text)}, Provider)
         if found.name != name:
-            raise msgspec.ValidationError(f"it is named after its file, not {found.name!r} - at `$.name`")
+            raise msgspec.ValidationError(
+                f"it is named after its file, not {found.name!r} - at `$.name`"
+            )
         return found
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise ContractViolation(
-            f"providers/data/{file}: {error}", corrective_action="Correct the file, or install effectonce again."
+            f"providers/data/{file}: {error}",
+            corrective_action="Correct the file, or install effectonce again.",
         ) from None
 
 
 @cache
 def _names() -> tuple[str, ...]:
-    return tuple(sorted(entry.name.removesuffix(SUFFIX) for entry in _FOLDER.iterdir() if entry.name.endswith(SUFFIX)))
+    return tuple(
+        sorted(
+            entry.name.removesuffix(SUFFIX)
+            for entry in _FOLDER.iterdir()
+            if entry.name.endswith(SUFFIX)
+        )
+    )
 
 
 def _guess(name: str) -> str:

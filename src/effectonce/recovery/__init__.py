@@ -1,1 +1,3 @@
-"""What goes on after a call: settling doubts, sweeping old records, writing what a store could not take."""
+"""What goes on after a call: settling doubts, sweeping old records, writing what a store could
+not take.
+"""

@@ -1,7 +1,8 @@
 """The in-doubt desk: effects whose outcome is unknown, and who may settle them.
 
-A probe settles what it can prove, on demand or by a reconciler in the background. What is left is settled by a person, who gives a name and a
-reason; both stay on the record. Nothing here sends a request: `retry` only lets the next call do so, where the contract allows it.
+A probe settles what it can prove, on demand or by a reconciler in the background. What is left
+is settled by a person, who gives a name and a reason; both stay on the record. Nothing here
+sends a request: `retry` only lets the next call do so, where the contract allows it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,18 @@ from typing import Any
 from msgspec import Struct
 
 from effectonce._core.codec import NotReadable, NotStorable, encode, encode_error, printable
-from effectonce._core.ops import Applied, Browse, Confirm, Find, Flow, ReadCell, Rearm, Refused, Refute, WriteReply
+from effectonce._core.ops import (
+    Applied,
+    Browse,
+    Confirm,
+    Find,
+    Flow,
+    ReadCell,
+    Rearm,
+    Refused,
+    Refute,
+    WriteReply,
+)
 from effectonce._core.record import Record, State
 from effectonce._drivers import adrive, drive
 from effectonce._tools.observers import Observers, settled
@@ -23,7 +35,9 @@ from effectonce.stores.base import Store
 
 CLOCK = "clock"  # a cell that is never written: reading it returns the store's time
 BATCH = 100
-NOT_HONOURED = "its downstream does not honour the key (any more): sending it again could do it twice"
+NOT_HONOURED = (
+    "its downstream does not honour the key (any more): sending it again could do it twice"
+)
 
 
 class Reconciled(Struct, frozen=True):
@@ -34,7 +48,11 @@ class Reconciled(Struct, frozen=True):
     skipped: int  # no probe is registered here, sync or async as the caller is
 
     def __add__(self, other: Reconciled) -> Reconciled:
-        return Reconciled(self.settled + other.settled, self.in_doubt + other.in_doubt, self.skipped + other.skipped)
+        return Reconciled(
+            self.settled + other.settled,
+            self.in_doubt + other.in_doubt,
+            self.skipped + other.skipped,
+        )
 
 
 class DidNotHappen(Exception):  # a statement by a person, stored under this name
@@ -48,7 +66,9 @@ class InDoubtFilter(Struct, frozen=True, kw_only=True):
     tool: str | None = None
     older_than_s: float = 0.0
 
-    def page(self, after: tuple[float, str] = (0.0, "")) -> Flow[tuple[tuple[Record, ...], tuple[float, str] | None]]:
+    def page(
+        self, after: tuple[float, str] = (0.0, "")
+    ) -> Flow[tuple[tuple[Record, ...], tuple[float, str] | None]]:
         """Some of them, oldest first, and where the next ones begin; None: there are no more."""
         now = (yield from ReadCell(CLOCK)).now if self.older_than_s > 0 else 0.0
         records = yield from Browse(State.IN_DOUBT, self.tenant, after, BATCH)
@@ -95,7 +115,9 @@ class Settlement:
         try:
             outcome = encode(result, Any if tool is None else tool.signature.returns)
         except NotStorable as error:
-            raise ContractViolation(f"this result cannot be what later calls get: {error}") from None
+            raise ContractViolation(
+                f"this result cannot be what later calls get: {error}"
+            ) from None
         self._settle(Confirm(key, outcome, *signed))
 
     def refute(self, key: str, by: str, reason: str) -> None:
@@ -121,7 +143,11 @@ class Settlement:
     # ------------------------------------------------------------ by a probe
 
     def reconcile(self, doubts: InDoubtFilter, limit: int, key: str | None) -> Reconciled:
-        records = self.in_doubt(doubts, limit) if key is None else (_in_doubt(self.store.apply(Find(key))),)
+        records = (
+            self.in_doubt(doubts, limit)
+            if key is None
+            else (_in_doubt(self.store.apply(Find(key))),)
+        )
         return count(self.ask(record) for record in records)
 
     async def areconcile(self, doubts: InDoubtFilter, limit: int, key: str | None) -> Reconciled:
@@ -135,7 +161,9 @@ class Settlement:
         return count(answers)
 
     def ask(self, record: Record) -> Outcome[Any] | None:
-        """What the probe of a sync tool says about an effect. None: there is none here, or it cannot be asked."""
+        """What the probe of a sync tool says about an effect. None: there is none here, or it
+        cannot be asked.
+        """
         tool = self.askable(record, is_async=False)
         try:
             return None if tool is None else tool.reconcile(record)
@@ -159,11 +187,16 @@ class Settlement:
 def who(by: str, reason: str) -> tuple[str, str]:
     """The person who decides gives a name and a reason."""
     given = (by, reason)
-    if not all(isinstance(each, str) and each.strip() for each in given):  # type: ignore[redundant-expr]  # callers without a type checker
-        raise ContractViolation("settling needs a name (by=) and a reason (reason=): both stay on the record")
+    # callers without a type checker
+    if not all(isinstance(each, str) and each.strip() for each in given):  # type: ignore[redundant-expr]
+        raise ContractViolation(
+            "settling needs a name (by=) and a reason (reason=): both stay on the record"
+        )
     for each in given:
         if printable(each) != each:
-            raise ContractViolation(f"{each[:40]!r} cannot stay on the record: it is no Unicode text, or too long")
+            raise ContractViolation(
+                f"{each[:40]!r} cannot stay on the record: it is no Unicode text, or too long"
+            )
     return given
 
 
@@ -179,7 +212,10 @@ def _unsettled(key: str, state: State | None) -> str:
     """Why not. People have references, and the store knows keys."""
     if state is not None:
         return f"the effect is {state}"
-    hint = f". {key} is a reference: give the key, error.effect.key or record.request.key, or use `effectonce indoubt`"
+    hint = (
+        f". {key} is a reference: give the key, error.effect.key or record.request.key, or use"
+        " `effectonce indoubt`"
+    )
     return "the effect is unknown to this store" + (hint if key.startswith("eff_") else "")
 
 

@@ -1,4 +1,6 @@
-"""Work that is done in rounds in the background: every so often, by a thread that can be stopped."""
+"""Work that is done in rounds in the background: every so often, by a thread that can be
+stopped.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from effectonce.errors import StoreUnavailable
 
 
 class PeriodicThread:
-    """A thread that calls *go_round* every *every_s* seconds, from `start()` to `stop()`. Nothing is lost by going round later."""
+    """A thread that calls *go_round* every *every_s* seconds, from `start()` to `stop()`.
+    Nothing is lost by going round later.
+    """
 
     def __init__(self, name: str, go_round: Callable[[], object], every_s: float) -> None:
         self._name, self._go_round, self._every_s = name, go_round, every_s
@@ -33,7 +37,9 @@ class PeriodicThread:
             self._thread = None
 
     def failed(self, error: Exception) -> None:
-        """The next round may go better. A store that does not answer is logged once, until it does; anything else is a bug."""
+        """The next round may go better. A store that does not answer is logged once, until it
+        does; anything else is a bug.
+        """
         before, self.failure = self.failure, error
         if not isinstance(error, StoreUnavailable):
             LOG.error("a round of %s failed; the next one still comes", self._name, exc_info=error)
@@ -45,7 +51,8 @@ class PeriodicThread:
             try:
                 self._go_round()
                 self.failure = None
-            except Exception as error:  # noqa: BLE001  # a thread that died would not be noticed, and its work would stay undone
+            except Exception as error:  # noqa: BLE001
+                # a thread that died would not be noticed, and its work would stay undone
                 self.failed(error)
             if self.stopped.wait(self._every_s):
                 return

@@ -1,7 +1,9 @@
-"""Asking probes in the background: a few a second, and an effect whose probe does not know is asked less and less often.
+"""Asking probes in the background: a few a second, and an effect whose probe does not know is
+asked less and less often.
 
-Several processes may do it: an inquiry is a lease on the record, so one of them asks at a time. How often an effect was asked in vain is
-remembered here only; a new process begins again. Nothing is sent again.
+Several processes may do it: an inquiry is a lease on the record, so one of them asks at a time.
+How often an effect was asked in vain is remembered here only; a new process begins again.
+Nothing is sent again.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ GROWTH = 2.0
 
 
 class Reconciler:
-    """A thread that asks the probes of sync tools: `with guard.reconciler():`, or `start()` and `stop()`.
+    """A thread that asks the probes of sync tools: `with guard.reconciler():`, or `start()` and
+    `stop()`.
 
     For async tools, `await reconciler.run()` in a task of your own, until it is cancelled.
     """
@@ -42,7 +45,8 @@ class Reconciler:
         numbers(every_s=every_s, per_s=per_s, at_least_every_s=at_least_every_s)
         if not (per_s > 0 and every_s >= 0):
             raise ContractViolation(
-                f"per_s={per_s} and every_s={every_s}: it asks some probes a second, and no time is negative"
+                f"per_s={per_s} and every_s={every_s}: it asks some probes a second, and no time is"
+                " negative"
             )
         self._desk, self._doubts, self._clock = desk, doubts, clock
         self._every_s, self._pause_s, self._longest_s = every_s, 1 / per_s, at_least_every_s
@@ -64,7 +68,9 @@ class Reconciler:
                 if not self._is_due(record):
                     continue
                 total += self._noted(record, self._desk.ask(record))
-                if self._desk.askable(record, is_async=False) is not None and self._rounds.stopped.wait(self._pause_s):
+                if self._desk.askable(
+                    record, is_async=False
+                ) is not None and self._rounds.stopped.wait(self._pause_s):
                     return total
         self._forget_others(seen)
         return total
@@ -126,5 +132,10 @@ class Reconciler:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.stop()

@@ -1,11 +1,15 @@
-"""What happened while the store could not be reached: kept in a folder of this machine, and written when the store is back.
+"""What happened while the store could not be reached: kept in a folder of this machine, and
+written when the store is back.
 
-An entry is one write with its token and epoch, in a file of its own, on the disk before the caller is answered. Settling repeats that
-write: if the record still waits for it, it is completed; if it was decided elsewhere meanwhile, what we know is added as evidence. Either
-way nothing is run again. Writes may be repeated, so several processes may settle one folder. An entry that the store refuses again and
-again holds up no other: each round begins behind the one at which the last round failed.
+An entry is one write with its token and epoch, in a file of its own, on the disk before the
+caller is answered. Settling repeats that write: if the record still waits for it, it is
+completed; if it was decided elsewhere meanwhile, what we know is added as evidence. Either way
+nothing is run again. Writes may be repeated, so several processes may settle one folder. An
+entry that the store refuses again and again holds up no other: each round begins behind the one
+at which the last round failed.
 
-What is read here is believed, so the folder and its files have to be this user's own, and no links; with a secret, each entry is signed.
+What is read here is believed, so the folder and its files have to be this user's own, and no
+links; with a secret, each entry is signed.
 """
 
 from __future__ import annotations
@@ -57,11 +61,20 @@ class SpooledWrite(Struct, frozen=True, tag_field="version", tag=1):
 
     def signed(self, secret: bytes) -> SpooledWrite:
         parts = ("spool", self.write, self.key, self.token, self.epoch, self.outcome, self.by)
-        return msgspec.structs.replace(self, signature=derive(*parts, secret=secret) if secret else "")
+        return msgspec.structs.replace(
+            self, signature=derive(*parts, secret=secret) if secret else ""
+        )
 
     @classmethod
     def of(cls, op: Complete | Fail) -> SpooledWrite:
-        return cls(type(op).__name__, op.key, op.token, op.epoch, op.outcome, op.by if isinstance(op, Complete) else "")
+        return cls(
+            type(op).__name__,
+            op.key,
+            op.token,
+            op.epoch,
+            op.outcome,
+            op.by if isinstance(op, Complete) else "",
+        )
 
     def op(self) -> Complete | Fail:
         if self.write == "Fail":
@@ -81,7 +94,11 @@ class Spool:
     """A folder of writes that could not be written to one store."""
 
     def __init__(
-        self, folder: str | os.PathLike[str], store: Store, keyring: Keyring | None = None, secret: bytes = b""
+        self,
+        folder: str | os.PathLike[str],
+        store: Store,
+        keyring: Keyring | None = None,
+        secret: bytes = b"",
     ) -> None:
         self.folder, self._store, self._keyring, self._secret = Path(folder), store, keyring, secret
         self.after_fork()
@@ -89,7 +106,9 @@ class Spool:
         self._failed_at = Path()  # where the last round ended early
         self._reported: set[Path] = set()  # entries that cannot be opened here, or not now
         if self.distrusted():
-            LOG.warning("outcomes that cannot be written to the store will be lost: %s", self.distrusted())
+            LOG.warning(
+                "outcomes that cannot be written to the store will be lost: %s", self.distrusted()
+            )
         if self.waiting():
             self._settle_in_the_background()  # an earlier process left them
 
@@ -105,11 +124,20 @@ class Spool:
             if found.st_uid != os.geteuid():
                 return f"{self.folder} belongs to another user (id {found.st_uid})"
             if found.st_mode & 0o022:
-                return f"{self.folder} may be written by other users (mode {stat.S_IMODE(found.st_mode):o})"
+                return (
+                    f"{self.folder} may be written by other users (mode"
+                    f" {stat.S_IMODE(found.st_mode):o})"
+                )
             above = list(self.folder.absolute().parents)
         owners = {folder: folder.stat().st_uid for folder in above[:-1]}
-        strange = next((folder for folder, owner in owners.items() if owner not in (0, os.geteuid())), None)
-        return "" if strange is None else f"{self.folder} is in a folder of another user, {strange} (id {owners[strange]})"
+        strange = next(
+            (folder for folder, owner in owners.items() if owner not in (0, os.geteuid())), None
+        )
+        return (
+            ""
+            if strange is None
+            else f"{self.folder} is in a folder of another user, {strange} (id {owners[strange]})"
+        )
 
     def after_fork(self) -> None:
         """A child starts a thread of its own, when it has something to keep."""
@@ -124,27 +152,36 @@ class Spool:
         if self.distrusted():
             return []
         try:
-            return sorted(Path(entry) for entry in os.scandir(self.folder) if entry.name.endswith(".json"))
+            return sorted(
+                Path(entry) for entry in os.scandir(self.folder) if entry.name.endswith(".json")
+            )
         except OSError:  # it is not there, or not ours: nothing of ours is in it
             return []
 
     def keep(self, op: Complete | Fail) -> None:
-        """Put a write on this machine's disk. If even that fails, say so: the caller's answer is all that is left of it."""
-        # Not the key, which errors and logs would quote; and not the token, with which another user could write in its place.
+        """Put a write on this machine's disk. If even that fails, say so: the caller's answer is
+        all that is left of it.
+        """
+        # Not the key, which errors and logs would quote; and not the token, with which another
+        # user could write in its place.
         name = f"{reference_of(op.key)}-{derive('spool', op.token, op.epoch)[:16]}"
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             if self.distrusted():
                 raise PermissionError(self.distrusted())
             with open(self.folder / f"{name}.part", "wb", opener=_only_ours) as file:
-                file.write(msgspec.json.encode(self._sealed(SpooledWrite.of(op)).signed(self._secret)))
+                file.write(
+                    msgspec.json.encode(self._sealed(SpooledWrite.of(op)).signed(self._secret))
+                )
                 file.flush()
                 os.fsync(file.fileno())
             (self.folder / f"{name}.part").rename(self.folder / f"{name}.json")
             _sync_folder(self.folder)
         except OSError:
             LOG.exception(
-                "the outcome of %s could be written neither to the store nor to %s", reference_of(op.key), self.folder
+                "the outcome of %s could be written neither to the store nor to %s",
+                reference_of(op.key),
+                self.folder,
             )
             return
         LOG.warning(
@@ -156,15 +193,23 @@ class Spool:
         self._settle_in_the_background()
 
     def _drop_older(self, op: Complete | Fail, name: str) -> None:
-        """A later call of the same effect came to the same end: one file for both, that of who owns the record now."""
+        """A later call of the same effect came to the same end: one file for both, that of who
+        owns the record now.
+        """
         for file in self._files():
             if file.stem != name and file.name.startswith(f"{reference_of(op.key)}-"):
                 older = self._read(file)
-                if older is not None and type(older) is type(op) and (older.key, older.outcome) == (op.key, op.outcome):
+                if (
+                    older is not None
+                    and type(older) is type(op)
+                    and (older.key, older.outcome) == (op.key, op.outcome)
+                ):
                     file.unlink(missing_ok=True)
 
     def settle(self) -> Settled:
-        """Tell the store what is kept. Raises `StoreUnavailable` if it still cannot be reached; nothing is lost by that."""
+        """Tell the store what is kept. Raises `StoreUnavailable` if it still cannot be reached;
+        nothing is lost by that.
+        """
         written = attested = 0
         for file in sorted(self._files(), key=lambda file: (file <= self._failed_at, file)):
             op = self._read(file)
@@ -176,15 +221,25 @@ class Spool:
                 reply = self._store.apply(op)
             except TooLarge as error:
                 too_large = str(error)
-                op = msgspec.structs.replace(op, outcome=excuse(f"it is too large for the store: {error}"))
+                op = msgspec.structs.replace(
+                    op, outcome=excuse(f"it is too large for the store: {error}")
+                )
                 reply = self._store.apply(op)
             if isinstance(reply, Applied):
                 written += 1
-            elif self._store.apply(Attest(op.key, "kept while the store could not be reached", op.outcome)) is not None:
+            elif (
+                self._store.apply(
+                    Attest(op.key, "kept while the store could not be reached", op.outcome)
+                )
+                is not None
+            ):
                 attested += 1
             else:
                 about = (reference_of(op.key), self.folder)
-                LOG.error("the store knows nothing of %s, whose outcome is left to you in %s as .unknown", *about)
+                LOG.error(
+                    "the store knows nothing of %s, whose outcome is left to you in %s as .unknown",
+                    *about,
+                )
                 with contextlib.suppress(OSError):  # another process was faster
                     file.rename(file.with_suffix(".unknown"))
                 continue
@@ -197,7 +252,12 @@ class Spool:
     def _leave_result(self, op: Complete | Fail, file: Path, why: str) -> None:
         """That it happened is recorded, without its result: that would be refused each time."""
         left = file.with_suffix(".toolarge")
-        LOG.error("the outcome of %s is too large for the store, and is left to you as %s: %s", reference_of(op.key), left, why)
+        LOG.error(
+            "the outcome of %s is too large for the store, and is left to you as %s: %s",
+            reference_of(op.key),
+            left,
+            why,
+        )
         with contextlib.suppress(OSError):  # another process was faster
             file.rename(left)
 
@@ -205,7 +265,8 @@ class Spool:
         """What waits here, and what is left to a person."""
         if self.distrusted():
             advice = (
-                "Give it to this user alone (chown, chmod 700), or name another folder: Guard(spool=...), EFFECTONCE_SPOOL."
+                "Give it to this user alone (chown, chmod 700), or name another folder:"
+                " Guard(spool=...), EFFECTONCE_SPOOL."
             )
             return Finding("spool", f"not used: {self.distrusted()}", advice, bad=True)
         waiting = self.waiting()
@@ -223,12 +284,16 @@ class Spool:
             return self._opened(msgspec.json.decode(_read_ours(file), type=SpooledWrite)).op()
         except FileNotFoundError:
             return None  # another process was faster
-        except (OSError, NotOpened) as error:  # later, or by a process that may read it and has the key
+        except (OSError, NotOpened) as error:
+            # later, or by a process that may read it and has the key
             if file not in self._reported:
                 self._reported.add(file)
-                LOG.warning("an outcome in %s waits for a process that can open it: %s", self.folder, error)
+                LOG.warning(
+                    "an outcome in %s waits for a process that can open it: %s", self.folder, error
+                )
             return None
-        except (msgspec.MsgspecError, UnicodeError, RecursionError):  # half a character, or a depth, that we never write
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            # half a character, or a depth, that we never write
             LOG.exception("%s cannot be read, and is left to you as .unreadable", file)
             with contextlib.suppress(OSError):
                 file.rename(file.with_suffix(".unreadable"))
@@ -238,14 +303,20 @@ class Spool:
         """A disk of ours is no place for what the store may not read either."""
         if self._keyring is None:
             return entry
-        return msgspec.structs.replace(entry, outcome=self._keyring.seal(entry.outcome, entry.key, "outcome"))
+        return msgspec.structs.replace(
+            entry, outcome=self._keyring.seal(entry.outcome, entry.key, "outcome")
+        )
 
     def _opened(self, entry: SpooledWrite) -> SpooledWrite:
-        if self._secret and not hmac.compare_digest(entry.signature.encode(), entry.signed(self._secret).signature.encode()):
+        if self._secret and not hmac.compare_digest(
+            entry.signature.encode(), entry.signed(self._secret).signature.encode()
+        ):
             raise NotOpened("it is not signed with the secret of this guard")
         if self._keyring is None:
             return entry
-        return msgspec.structs.replace(entry, outcome=self._keyring.open(entry.outcome, entry.key, "outcome"))
+        return msgspec.structs.replace(
+            entry, outcome=self._keyring.open(entry.outcome, entry.key, "outcome")
+        )
 
     def _settle_in_the_background(self) -> None:
         with self._lock:
@@ -253,9 +324,9 @@ class Spool:
                 thread = threading.Thread(target=self._live, name="effectonce-spool", daemon=True)
                 try:
                     thread.start()
-                except (
-                    RuntimeError
-                ) as error:  # no room for a thread, or the interpreter ends: what is kept waits for the next process
+                except RuntimeError as error:
+                    # no room for a thread, or the interpreter ends: what is kept waits for the
+                    # next process
                     LOG.warning("what is kept in %s is not settled now: %s", self.folder, error)
                     return
                 self._thread = thread
@@ -268,8 +339,11 @@ class Spool:
                     return
             except StoreUnavailable as error:
                 LOG.debug("what is kept in %s waits: %s", self.folder, error)
-            except Exception:  # whatever a store makes of one entry, the others wait for this thread
-                LOG.exception("an outcome in %s could not be settled; the next round still comes", self.folder)
+            except Exception:
+                # whatever a store makes of one entry, the others wait for this thread
+                LOG.exception(
+                    "an outcome in %s could not be settled; the next round still comes", self.folder
+                )
             rounds += 1
             pause.wait(full_jitter(rounds, FIRST_S, MAX_S, rng))
 
@@ -304,17 +378,23 @@ _NAMES_A_STORE = frozenset({"host", "hostaddr", "port", "dbname", "service", "db
 
 
 def default_folder(url: str, environ: Mapping[str, str]) -> Path | None:
-    """One folder for each store, among the user's state, if this user has a home; no other folder would be his alone.
+    """One folder for each store, among the user's state, if this user has a home; no other
+    folder would be his alone.
 
     Who connects and how does not matter: a new password is the same store.
     """
     scheme, _, rest = url.partition("://")
     place, _, query = rest.rpartition("@")[2].partition("?")
     if scheme == "sqlite":
-        place = os.path.abspath(place[1:])  # noqa: PTH100  # the same relative path is another file in another folder
+        # the same relative path is another file in another folder
+        place = os.path.abspath(place[1:])  # noqa: PTH100
     named = sorted(pair for pair in query.split("&") if pair.partition("=")[0] in _NAMES_A_STORE)
     store = derive("spool", scheme, place, *named)[:16]
-    chosen, state, home = environ.get("EFFECTONCE_SPOOL"), environ.get("XDG_STATE_HOME"), environ.get("HOME")
+    chosen, state, home = (
+        environ.get("EFFECTONCE_SPOOL"),
+        environ.get("XDG_STATE_HOME"),
+        environ.get("HOME"),
+    )
     if chosen:
         return Path(chosen) / store
     base = Path(state) if state else Path(home) / ".local" / "state" if home else None

@@ -1,7 +1,8 @@
 """Tidying in the background: small batches, and a pause after each, so that calls hardly notice.
 
-A round is repeated until nothing is due. Several processes may sweep one store: each change is one conditional write, so they share
-the work. What a sweep may change is in the transition table; a record without an outcome is never removed.
+A round is repeated until nothing is due. Several processes may sweep one store: each change is
+one conditional write, so they share the work. What a sweep may change is in the transition
+table; a record without an outcome is never removed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from effectonce.stores.base import Store
 
 
 class Sweeper:
-    """A thread that sweeps a store every *every_s* seconds: `with guard.sweeper():`, or `start()` and `stop()`."""
+    """A thread that sweeps a store every *every_s* seconds: `with guard.sweeper():`, or
+    `start()` and `stop()`.
+    """
 
     def __init__(
         self,
@@ -34,7 +37,8 @@ class Sweeper:
         whole(batch=batch)
         if batch < 1 or every_s < 0 or pause_s < 0:
             raise ContractViolation(
-                f"batch={batch}, every_s={every_s}, pause_s={pause_s}: a batch has a record, and no time is negative"
+                f"batch={batch}, every_s={every_s}, pause_s={pause_s}: a batch has a record, and no"
+                " time is negative"
             )
         self._store, self._batch, self._pause_s, self._on_swept = store, batch, pause_s, on_swept
         self._rounds = PeriodicThread("effectonce-sweeper", self.round, every_s)
@@ -61,7 +65,8 @@ class Sweeper:
         new = set(done.unreadable).difference(self.swept.unreadable)
         if new:
             LOG.warning(
-                "%d records are due and left as they are, because this release cannot read them, such as %s. Upgrade effectonce here.",
+                "%d records are due and left as they are, because this release cannot read them,"
+                " such as %s. Upgrade effectonce here.",
                 len(new),
                 min(new),
             )
@@ -78,5 +83,10 @@ class Sweeper:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.stop()

@@ -19,12 +19,14 @@ COSTS = {Bucket.RATE_LIMIT: 5.0, Bucket.OVERLOADED: 5.0}
 
 
 class RetryBudget:
-    """Tokens for retries of one dependency. A retry takes its cost out when it is scheduled, and gives it back if it succeeds.
+    """Tokens for retries of one dependency. A retry takes its cost out when it is scheduled, and
+    gives it back if it succeeds.
 
-    A call that succeeds without a retry puts *earns* in. It begins full. With the defaults, 35 retries that fail are free, and then there
-    is one for every 14 calls that succeed: a storm has nothing to feed on. *costs* says what a retry costs after which kind of error,
-    *cost* after all others. A *shared* budget is one for all processes on the store of the guard; only retries ask the store, and while
-    it cannot be asked each process counts for itself.
+    A call that succeeds without a retry puts *earns* in. It begins full. With the defaults, 35
+    retries that fail are free, and then there is one for every 14 calls that succeed: a storm
+    has nothing to feed on. *costs* says what a retry costs after which kind of error, *cost*
+    after all others. A *shared* budget is one for all processes on the store of the guard; only
+    retries ask the store, and while it cannot be asked each process counts for itself.
     """
 
     def __init__(
@@ -44,15 +46,32 @@ class RetryBudget:
         of_type("costs", costs, Mapping, "buckets, such as costs={Bucket.RATE_LIMIT: 5}")
         unknown = [str(bucket) for bucket in costs or () if bucket not in tuple(Bucket)]
         if unknown:
-            raise ContractViolation(f"costs has {', '.join(unknown)}: choose among {', '.join(Bucket)}")
-        by_bucket = COSTS if costs is None else {Bucket(bucket): price for bucket, price in costs.items()}
-        numbers(capacity=capacity, cost=cost, earns=earns, **{f"costs[{bucket}]": price for bucket, price in by_bucket.items()})
+            raise ContractViolation(
+                f"costs has {', '.join(unknown)}: choose among {', '.join(Bucket)}"
+            )
+        by_bucket = (
+            COSTS if costs is None else {Bucket(bucket): price for bucket, price in costs.items()}
+        )
+        numbers(
+            capacity=capacity,
+            cost=cost,
+            earns=earns,
+            **{f"costs[{bucket}]": price for bucket, price in by_bucket.items()},
+        )
         if not 0 < capacity < inf:
-            raise ContractViolation(f"capacity={capacity}: a budget holds some tokens, and not all there are")
+            raise ContractViolation(
+                f"capacity={capacity}: a budget holds some tokens, and not all there are"
+            )
         if not all(price >= 0 for price in (cost, *by_bucket.values(), earns)):
-            raise ContractViolation(f"cost={cost}, costs={by_bucket}, earns={earns}: none of them can be negative")
+            raise ContractViolation(
+                f"cost={cost}, costs={by_bucket}, earns={earns}: none of them can be negative"
+            )
         self.name, self.shared = name, shared
-        self._costs, self._bucket, self._lock = Costs(cost, by_bucket), TokenBucket(capacity), threading.RLock()
+        self._costs, self._bucket, self._lock = (
+            Costs(cost, by_bucket),
+            TokenBucket(capacity),
+            threading.RLock(),
+        )
         self._earns = earns
         self._counter, self._counted = count(), 0  # successes; `next` is atomic, += is not
         self._earned = 0.0  # tokens that no charge has put in yet
@@ -81,7 +100,9 @@ class RetryBudget:
             earned, self._earned = self._fold(), 0.0
         if self.shared:
             bucket = TokenBucket(self._bucket.capacity)
-            charged = yield from charge_shared(f"retry-budget/{self.name}", cost, bucket, earned, DAY_S)
+            charged = yield from charge_shared(
+                f"retry-budget/{self.name}", cost, bucket, earned, DAY_S
+            )
             if charged is not None:
                 with self._lock:
                     self._bucket.level = bucket.level

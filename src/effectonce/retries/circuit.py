@@ -1,8 +1,10 @@
-"""The circuit breaker that you use: `@breaker("stripe")`, `with circuit.admit():`, one circuit per dependency.
+"""The circuit breaker that you use: `@breaker("stripe")`, `with circuit.admit():`, one circuit
+per dependency.
 
-The machine in `_core/breaker/machine.py` decides; this file gives it time, chance and a lock. The lock is held for the decision and
-never for the call, so callers do not wait for each other. A closed circuit that measures no time gives every caller the same permit: to
-ask it is to look at an attribute.
+The machine in `_core/breaker/machine.py` decides; this file gives it time, chance and a lock.
+The lock is held for the decision and never for the call, so callers do not wait for each other.
+A closed circuit that measures no time gives every caller the same permit: to ask it is to look
+at an attribute.
 """
 
 from __future__ import annotations
@@ -19,7 +21,14 @@ from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from effectonce._core.breaker.machine import FREE, UNASKED, Machine, Phase, Sign, sign_of
 from effectonce._core.breaker.votes import Quorum, carried
-from effectonce._core.classification.classify import Bucket, Certainty, Rules, Verdict, as_rules, classifier
+from effectonce._core.classification.classify import (
+    Bucket,
+    Certainty,
+    Rules,
+    Verdict,
+    as_rules,
+    classifier,
+)
 from effectonce._forks import anew_in_a_fork
 from effectonce._log import LOG
 from effectonce._random import rng
@@ -27,7 +36,15 @@ from effectonce._runtime.signature import is_async
 from effectonce._validate import of_type, texts
 from effectonce.errors import CircuitOpen, ContractViolation
 from effectonce.policy import Breaker, span
-from effectonce.retries.permit import NOTHING, WELL, Change, CircuitStats, OnChange, Permit, SharedPermit
+from effectonce.retries.permit import (
+    NOTHING,
+    WELL,
+    Change,
+    CircuitStats,
+    OnChange,
+    Permit,
+    SharedPermit,
+)
 from effectonce.retries.shared_circuit import VoteExchange
 from effectonce.stores.base import Store
 
@@ -36,11 +53,14 @@ R = TypeVar("R")
 
 
 class Circuit:
-    """Stops calls to a dependency that is unwell, and finds out with a few of them when it is well again.
+    """Stops calls to a dependency that is unwell, and finds out with a few of them when it is
+    well again.
 
-    Use it as a decorator of a `def` or an `async def`, or around any block: `with circuit.admit():`. *rules* say what errors mean that
-    the tables do not know. *on_change* is called with the old phase, the new one and the statistics, after each change, by the caller that
-    caused it: hand longer work over. With *shared*, a store, processes tell each other what they found; *node* names this one.
+    Use it as a decorator of a `def` or an `async def`, or around any block: `with
+    circuit.admit():`. *rules* say what errors mean that the tables do not know. *on_change* is
+    called with the old phase, the new one and the statistics, after each change, by the caller
+    that caused it: hand longer work over. With *shared*, a store, processes tell each other what
+    they found; *node* names this one.
     """
 
     def __init__(
@@ -60,22 +80,29 @@ class Circuit:
         texts(name=name)
         of_type("policy", policy, Breaker, "a policy, such as Breaker(consecutive=5)")
         if shared is not None and not callable(getattr(shared, "apply", None)):
-            raise ContractViolation(f"shared={shared!r}: give the store through which processes share it, such as guard.store")
+            raise ContractViolation(
+                f"shared={shared!r}: give the store through which processes share it, such as"
+                " guard.store"
+            )
         self.name, self.policy = name, Breaker() if policy is None else policy
         self.shared = shared  # where its votes are
         self._on_change, self._clock = () if on_change is None else (on_change,), clock
         limits = self.policy.limits
         self._machine, self._lock = Machine(limits, rng, clock()), threading.RLock()
-        self._classify = classifier((), (), rules=as_rules(rules), one_request=True, wall_clock=time.time)
+        self._classify = classifier(
+            (), (), rules=as_rules(rules), one_request=True, wall_clock=time.time
+        )
         self._slow_s = limits.slow_s
         self._measures = limits.slow_rate is not None
-        self._counter, self._looks = count(), 0  # successes that nothing depends on; `next` is atomic, += is not
+        # successes that nothing depends on; `next` is atomic, += is not
+        self._counter, self._looks = count(), 0
         self._count = self._counter.__next__
         self._last_failure = ""
         self._warned = False
         self._sharing = None if shared is None else self._shared(shared, node)
         self._shared_permit: SharedPermit | None = None
-        self.free: SharedPermit | None = None  # the same, where it does not matter when a call began: for those in a hurry
+        # the same, where it does not matter when a call began: for those in a hurry
+        self.free: SharedPermit | None = None
         self._share_out(clock())
         anew_in_a_fork(self)
 
@@ -94,7 +121,9 @@ class Circuit:
         return permit
 
     def try_admit(self) -> Permit | SharedPermit | CircuitOpen:
-        """The same, but a refusal is a value, and the permit may be shared. Say exactly once how the call ended."""
+        """The same, but a refusal is a value, and the permit may be shared. Say exactly once how
+        the call ended.
+        """
         permit, free = self.free, self._shared_permit
         if permit is not None:
             return permit
@@ -105,7 +134,9 @@ class Circuit:
         return Permit(self._settle, free.generation, FREE, self._clock() if self._measures else 0.0)
 
     def refusal(self) -> CircuitOpen | None:
-        """Would a call be refused now? Nothing is taken: a caller that is about to prepare a call may save the work."""
+        """Would a call be refused now? Nothing is taken: a caller that is about to prepare a
+        call may save the work.
+        """
         if self._shared_permit is not None or self.policy.shadow:
             return None
         now = self._clock()
@@ -133,14 +164,30 @@ class Circuit:
         machine, name = self._machine, self.name
         wait_s = machine.wait_s(now)
         if machine.phase is Phase.HALF_OPEN:
-            what = f"{name} is being tried by {len(machine.probes)} other call(s), and no more are let through"
+            what = (
+                f"{name} is being tried by {len(machine.probes)} other call(s), and no more are let"
+                " through"
+            )
         else:
-            last = f"; the last error: {self._last_failure}" if machine.ours and self._last_failure else ""
-            what = f"the circuit of {name} is {machine.phase.replace('_', ' ')}: {machine.why}{last}"
+            last = (
+                f"; the last error: {self._last_failure}"
+                if machine.ours and self._last_failure
+                else ""
+            )
+            what = (
+                f"the circuit of {name} is {machine.phase.replace('_', ' ')}: {machine.why}{last}"
+            )
         then = (
-            "An operator must close it." if wait_s is None else f"The next call is let through in {span(wait_s)} at the latest."
+            "An operator must close it."
+            if wait_s is None
+            else f"The next call is let through in {span(wait_s)} at the latest."
         )
-        return CircuitOpen(f"{what}. Nothing was sent. {then}", circuit=name, phase=machine.phase, retry_after_s=wait_s)
+        return CircuitOpen(
+            f"{what}. Nothing was sent. {then}",
+            circuit=name,
+            phase=machine.phase,
+            retry_after_s=wait_s,
+        )
 
     # ------------------------------------------------------------ telling
 
@@ -149,7 +196,12 @@ class Circuit:
         slow = now - started_at >= self._slow_s
         if ended is not WELL:
             sign, retry_after_s = self._judge(ended)
-        elif free is not None and free.generation == permit.generation and now < free.counts_until and not slow:
+        elif (
+            free is not None
+            and free.generation == permit.generation
+            and now < free.counts_until
+            and not slow
+        ):
             self._count()
             return
         else:
@@ -168,24 +220,34 @@ class Circuit:
         self._follow_up(now, change)
 
     def _judge(self, ended: object) -> tuple[Sign, float | None]:
-        if ended is NOTHING or (isinstance(ended, BaseException) and not isinstance(ended, Exception)):
+        if ended is NOTHING or (
+            isinstance(ended, BaseException) and not isinstance(ended, Exception)
+        ):
             return NOTHING, None  # a cancellation, of whichever library
-        verdict = ended if isinstance(ended, Verdict) else self._classify(cast(BaseException, ended))
+        verdict = (
+            ended if isinstance(ended, Verdict) else self._classify(cast(BaseException, ended))
+        )
         sign = sign_of(verdict, self.policy.counts_as_failure, self.policy.counts_as_success)
         if sign is Sign.FAILURE:
             self._last_failure = verdict.why
-        elif sign is NOTHING and verdict.bucket is Bucket.UNKNOWN and verdict.certainty is Certainty.AMBIGUOUS:
+        elif (
+            sign is NOTHING
+            and verdict.bucket is Bucket.UNKNOWN
+            and verdict.certainty is Certainty.AMBIGUOUS
+        ):
             self._mention(ended)
         return sign, verdict.retry_after_s
 
     def _mention(self, ended: object) -> None:
-        """A breaker that never opens, because it was not configured with what the errors mean, should not be a surprise."""
+        """A breaker that never opens, because it was not configured with what the errors mean,
+        should not be a surprise.
+        """
         if self._warned or isinstance(ended, Verdict):
             return
         self._warned = True
         LOG.warning(
-            "circuit %s: %s is not known, so it does not count against the dependency. If it should, say so: "
-            "rules={%s: Bucket.SERVER_ERROR}. This is logged once.",
+            "circuit %s: %s is not known, so it does not count against the dependency. If it"
+            " should, say so: rules={%s: Bucket.SERVER_ERROR}. This is logged once.",
             self.name,
             type(ended).__qualname__,
             type(ended).__name__,
@@ -208,7 +270,9 @@ class Circuit:
     def open(self, for_s: float | None = None) -> None:
         """Refuse calls: for *for_s* seconds and then probe, or until `close()`."""
         if for_s is not None and not for_s > 0:
-            raise ContractViolation(f"for_s={for_s}: how many seconds? Without it, the circuit stays open until close()")
+            raise ContractViolation(
+                f"for_s={for_s}: how many seconds? Without it, the circuit stays open until close()"
+            )
         self._by_hand(lambda machine, now: machine.open(now, for_s))
 
     def close(self) -> None:
@@ -248,7 +312,9 @@ class Circuit:
         return Change(old, machine.phase, self._stats(now))
 
     def _share_out(self, now: float) -> None:
-        """One permit for all calls, where none are counted; and for how long its successes need no more than counting."""
+        """One permit for all calls, where none are counted; and for how long its successes need
+        no more than counting.
+        """
         machine = self._machine
         if machine.phase is not Phase.CLOSED and machine.phase is not Phase.DISABLED:
             return
@@ -262,17 +328,22 @@ class Circuit:
         return counts_until if self._sharing is None else min(counts_until, self._sharing.due)
 
     def _follow_up(self, now: float, change: Change | None) -> None:
-        """What is done without the lock: tell people and other processes. Open that was open before is news to processes alone."""
+        """What is done without the lock: tell people and other processes. Open that was open
+        before is news to processes alone.
+        """
         if self._sharing is not None and (change is not None or now >= self._sharing.due):
             self._sharing.start(now, urgent=change is not None)
         if change is None or change.old is change.new:
             return
         level = logging.WARNING if change.new is Phase.OPEN else logging.INFO
-        LOG.log(level, "circuit %s: %s, was %s: %s", self.name, change.new, change.old, change.stats.why)
+        LOG.log(
+            level, "circuit %s: %s, was %s: %s", self.name, change.new, change.old, change.stats.why
+        )
         for hook in self._on_change:
             try:
                 hook(change.old, change.new, change.stats)
-            except Exception:  # the hook's own; the call that caused the change has nothing to do with it
+            except Exception:
+                # the hook's own; the call that caused the change has nothing to do with it
                 LOG.exception("circuit %s: on_change failed", self.name)
 
     def _stats(self, now: float) -> CircuitStats:
@@ -340,23 +411,44 @@ class Circuit:
     def __call__(self, function: Callable[P, R], /) -> Callable[P, R]: ...
 
     @overload
-    def __call__(self, /, *, fallback: Callable[..., Any]) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+    def __call__(
+        self, /, *, fallback: Callable[..., Any]
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
-    def __call__(self, function: Callable[..., Any] | None = None, /, *, fallback: Callable[..., Any] | None = None) -> Any:
-        """Guard a function. *fallback* answers for calls that are refused: it gets the error, then the call's arguments."""
+    def __call__(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        fallback: Callable[..., Any] | None = None,
+    ) -> Any:
+        """Guard a function. *fallback* answers for calls that are refused: it gets the error,
+        then the call's arguments.
+        """
         if function is None:
             return functools.partial(self._guarding, fallback=fallback)
         return self._guarding(function, fallback)
 
-    def _guarding(self, function: Callable[..., Any], fallback: Callable[..., Any] | None) -> Callable[..., Any]:
+    def _guarding(
+        self, function: Callable[..., Any], fallback: Callable[..., Any] | None
+    ) -> Callable[..., Any]:
         asynchronous = is_async(function)
         if fallback is not None and is_async(fallback) is not asynchronous:
-            raise TypeError(f"{_named(function)} and its fallback {_named(fallback)}: both must be def, or both async def")
-        wrapper = self._around_async(function, fallback) if asynchronous else self._around(function, fallback)
+            raise TypeError(
+                f"{_named(function)} and its fallback {_named(fallback)}: both must be def, or both"
+                " async def"
+            )
+        wrapper = (
+            self._around_async(function, fallback)
+            if asynchronous
+            else self._around(function, fallback)
+        )
         cast(Any, wrapper).circuit = self
         return wrapper
 
-    def _around(self, function: Callable[..., Any], fallback: Callable[..., Any] | None) -> Callable[..., Any]:
+    def _around(
+        self, function: Callable[..., Any], fallback: Callable[..., Any] | None
+    ) -> Callable[..., Any]:
         measures, clock, settle = self._measures, self._clock, self._settle
 
         @functools.wraps(function)
@@ -375,7 +467,8 @@ class Circuit:
                 if type(value) is CoroutineType:
                     value.close()
                     raise TypeError(
-                        f"{_named(function)} returned a coroutine, so its outcome would not be seen; guard the async def"
+                        f"{_named(function)} returned a coroutine, so its outcome would not be"
+                        " seen; guard the async def"
                     )
             except BaseException as error:  # the function's own: it is judged, and raised as it is
                 settle(permit, error, started_at)
@@ -388,7 +481,9 @@ class Circuit:
 
         return call
 
-    def _around_async(self, function: Callable[..., Any], fallback: Callable[..., Any] | None) -> Callable[..., Any]:
+    def _around_async(
+        self, function: Callable[..., Any], fallback: Callable[..., Any] | None
+    ) -> Callable[..., Any]:
         measures, clock, settle = self._measures, self._clock, self._settle
 
         @functools.wraps(function)
@@ -429,5 +524,9 @@ def breaker(
     node: str | None = None,
     **policy: Any,
 ) -> Circuit:
-    """A circuit for one dependency: `@breaker("stripe", consecutive=5)`. Everything else is as in `Breaker`."""
-    return Circuit(name, Breaker(**policy), rules=rules, on_change=on_change, shared=shared, node=node)
+    """A circuit for one dependency: `@breaker("stripe", consecutive=5)`. Everything else is as
+    in `Breaker`.
+    """
+    return Circuit(
+        name, Breaker(**policy), rules=rules, on_change=on_change, shared=shared, node=node
+    )

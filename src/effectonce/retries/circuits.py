@@ -14,9 +14,11 @@ from effectonce.retries.circuit import Circuit
 
 
 class Circuits:
-    """One policy for many dependencies: `circuits["tenant/tool/host"]` is made when it is first asked for.
+    """One policy for many dependencies: `circuits["tenant/tool/host"]` is made when it is first
+    asked for.
 
-    At most *limit* are kept. The longest unused that is closed goes first: it has the least to forget.
+    At most *limit* are kept. The longest unused that is closed goes first: it has the least to
+    forget.
     """
 
     def __init__(self, policy: Breaker | None = None, *, limit: int = 1000, **options: Any) -> None:

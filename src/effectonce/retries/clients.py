@@ -1,17 +1,19 @@
 """One layer retries: switch off, or count, what SDKs and HTTP clients try again by themselves.
 
-Layers multiply. Three attempts of ours, three of an SDK, three of its HTTP client and three of a proxy are 81 requests, of which we know
-three; and the others were never checked for safety. A guarded tool therefore uses a client that sends once:
+Layers multiply. Three attempts of ours, three of an SDK, three of its HTTP client and three of a
+proxy are 81 requests, of which we know three; and the others were never checked for safety. A
+guarded tool therefore uses a client that sends once:
 
     client = without_retries(OpenAI())
 
-Theory of operation. A client is known by the package and the name of its class, over the MRO, so nothing of a vendor's is imported. For
-each there is a row in `CLIENTS`: how often one call of it may try, how to make it try once, and whether that changes the client itself or
-makes a copy. What an SDK is built on is looked at as well: their numbers multiply. What a request says for itself (`retries=` of urllib3,
-`options=` of Stripe) still wins; that is in the caller's hand.
+Theory of operation. A client is known by the package and the name of its class, over the MRO, so
+nothing of a vendor's is imported. For each there is a row in `CLIENTS`: how often one call of it
+may try, how to make it try once, and whether that changes the client itself or makes a copy.
+What an SDK is built on is looked at as well: their numbers multiply. What a request says for
+itself (`retries=` of urllib3, `options=` of Stripe) still wins; that is in the caller's hand.
 
-Most of these settings are not part of a public interface. So they are read before they are changed and counted after it, and a release that
-has moved them is refused, not guessed about.
+Most of these settings are not part of a public interface. So they are read before they are
+changed and counted after it, and a release that has moved them is refused, not guessed about.
 """
 
 from __future__ import annotations
@@ -42,21 +44,27 @@ class ClientRetries(Struct, frozen=True):
 
 
 def without_retries(client: T) -> T:
-    """A client like *client* that sends each request once. Use what is returned: some are changed in place, some are copied.
+    """A client like *client* that sends each request once. Use what is returned: some are
+    changed in place, some are copied.
 
-    In place: Stripe, botocore, redis, urllib3, requests, httpx, aiohttp, google-genai. A copy: openai, anthropic; it shares the HTTP
-    client of the original, and if that retries too, it is changed in place. Raises `TypeError` for a client that is not known.
+    In place: Stripe, botocore, redis, urllib3, requests, httpx, aiohttp, google-genai. A copy:
+    openai, anthropic; it shares the HTTP client of the original, and if that retries too, it is
+    changed in place. Raises `TypeError` for a client that is not known.
     """
     inner_attempts(client)  # what cannot be read must not be written
     once: T = _known(client).once(client)
     left = inner_attempts(once)
     if left != 1:
-        raise TypeError(f"{_named(client)} still tries {left} times, though its retries were switched off. {_ADVICE}")
+        raise TypeError(
+            f"{_named(client)} still tries {left} times, though its retries were switched off."
+            f" {_ADVICE}"
+        )
     return once
 
 
 def inner_attempts(client: Any) -> int:
-    """How often one call of this client may try, all that it is built on included. 1: it sends once.
+    """How often one call of this client may try, all that it is built on included. 1: it sends
+    once.
 
     Raises `TypeError` for a client that is not known.
     """
@@ -64,13 +72,15 @@ def inner_attempts(client: Any) -> int:
         return _known(client).attempts(client)
     except (AttributeError, KeyError) as moved:
         raise TypeError(
-            f"this release of {_named(client)} keeps its retries elsewhere ({moved}), so effectonce cannot say how often it sends. "
-            f"Nothing was changed. {_ADVICE}"
+            f"this release of {_named(client)} keeps its retries elsewhere ({moved}), so effectonce"
+            f" cannot say how often it sends. Nothing was changed. {_ADVICE}"
         ) from moved
 
 
 def amplification(attempts: int, *clients: Any) -> Finding | None:
-    """What to know about a tool that makes *attempts* attempts with these clients; None: each attempt is one request."""
+    """What to know about a tool that makes *attempts* attempts with these clients; None: each
+    attempt is one request.
+    """
     counted = [(inner_attempts(client), _known(client).name) for client in clients]
     inner, name = max(counted, default=(1, ""))
     if inner == 1:
@@ -81,7 +91,8 @@ def amplification(attempts: int, *clients: Any) -> Finding | None:
     return Finding(
         "retries",
         f"one call may send {times}: {attempts} of ours, and {name} tries each of them {theirs}",
-        f"Let one layer retry: without_retries(client) of effectonce.retries.clients, for {guilty}.",
+        "Let one layer retry: without_retries(client) of effectonce.retries.clients, for"
+        f" {guilty}.",
     )
 
 
@@ -90,8 +101,9 @@ def _known(client: Any) -> ClientRetries:
         if name in _BY_CLASS:
             return _BY_CLASS[name]
     raise TypeError(
-        f"{_named(client)} is not a client that effectonce knows, so it cannot say how often that sends. Nothing was changed. {_ADVICE} "
-        f"Or give the client that it is built on; known are {', '.join(row.name for row in CLIENTS)}."
+        f"{_named(client)} is not a client that effectonce knows, so it cannot say how often that"
+        f" sends. Nothing was changed. {_ADVICE} Or give the client that it is built on; known are"
+        f" {', '.join(row.name for row in CLIENTS)}."
     )
 
 
@@ -100,7 +112,9 @@ def _named(thing: Any) -> str:
 
 
 def class_names(client: Any) -> Iterable[str]:
-    """The classes of a client, nearest first. The packages of Google share one top-level name, so two parts of theirs count."""
+    """The classes of a client, nearest first. The packages of Google share one top-level name,
+    so two parts of theirs count.
+    """
     if type(client).__name__ == "module":
         yield client.__name__
         return
@@ -144,13 +158,18 @@ def _stripe_module_once(module: Any) -> Any:
 
 # ---------------------------------------------------------------- botocore
 
-_AWS = {"legacy": {"": 5, "dynamodb": 10}, "standard": {"": 3, "dynamodb": 4, "dynamodb-streams": 4}}
+_AWS = {
+    "legacy": {"": 5, "dynamodb": 10},
+    "standard": {"": 3, "dynamodb": 4, "dynamodb-streams": 4},
+}
 
 
 def _aws_attempts(client: Any) -> int:
     retries = client.meta.config.retries
     by_service = _AWS["legacy" if retries["mode"] == "legacy" else "standard"]
-    return int(retries.get("total_max_attempts") or by_service.get(_service(client), by_service[""]))
+    return int(
+        retries.get("total_max_attempts") or by_service.get(_service(client), by_service[""])
+    )
 
 
 def _aws_once(client: Any) -> Any:
@@ -176,7 +195,11 @@ def _redis_attempts(client: Any) -> int:
 
 
 def _redis_once(client: Any) -> Any:
-    package = next(cls.__module__.rpartition(".")[0] for cls in type(client).__mro__ if cls.__module__.startswith("redis."))
+    package = next(
+        cls.__module__.rpartition(".")[0]
+        for cls in type(client).__mro__
+        if cls.__module__.startswith("redis.")
+    )
     never = sys.modules[f"{package}.retry"].Retry(sys.modules["redis.backoff"].NoBackoff(), 0)
     client.set_retry(never)
     return client
@@ -193,7 +216,9 @@ def _retries_of(given: Any) -> int:
 
 
 def _no_retries(given: Any) -> Any:
-    """Both 0 and False are none; what differs is the error that comes out, and that stays as it was."""
+    """Both 0 and False are none; what differs is the error that comes out, and that stays as it
+    was.
+    """
     retry = sys.modules["urllib3.util.retry"].Retry.from_int(given)
     kinds = ("connect", "read", "status", "other")
     return retry.new(**{kind: False if getattr(retry, kind) is False else 0 for kind in kinds})
@@ -221,19 +246,33 @@ def _requests_once(session: Any) -> Any:
 def adapter_without_retries(adapter: Any) -> Any:
     """An adapter of requests that sends once."""
     if "requests:HTTPAdapter" not in class_names(adapter):
-        raise TypeError(f"effectonce does not know how often a {_named(adapter)} sends, so it was not mounted.")
+        raise TypeError(
+            f"effectonce does not know how often a {_named(adapter)} sends, so it was not mounted."
+        )
     adapter.max_retries = _no_retries(adapter.max_retries)
     return adapter
 
 
 def _adapters(session: Any) -> list[Any]:
-    return [_part(session, _unwrapped(adapter), "requests:HTTPAdapter") for adapter in session.adapters.values()]
+    return [
+        _part(session, _unwrapped(adapter), "requests:HTTPAdapter")
+        for adapter in session.adapters.values()
+    ]
 
 
 # ---------------------------------------------------------------- httpx and httpx2
 
-_WIRED = ("httpx:HTTPTransport", "httpx:AsyncHTTPTransport", "httpx2:HTTPTransport", "httpx2:AsyncHTTPTransport")
-_UNWIRED = tuple(f"{p}:{name}" for p in ("httpx", "httpx2") for name in ("MockTransport", "ASGITransport", "WSGITransport"))
+_WIRED = (
+    "httpx:HTTPTransport",
+    "httpx:AsyncHTTPTransport",
+    "httpx2:HTTPTransport",
+    "httpx2:AsyncHTTPTransport",
+)
+_UNWIRED = tuple(
+    f"{p}:{name}"
+    for p in ("httpx", "httpx2")
+    for name in ("MockTransport", "ASGITransport", "WSGITransport")
+)
 
 
 def _httpx_attempts(client: Any) -> int:
@@ -250,7 +289,9 @@ def _pools(client: Any) -> list[Any]:
     mounted = (transport for transport in client._mounts.values() if transport is not None)
     transports = [_unwrapped(transport) for transport in (client._transport, *mounted)]
     known = [_part(client, transport, *_WIRED, *_UNWIRED) for transport in transports]
-    return [transport._pool for transport in known if not set(class_names(transport)) & set(_UNWIRED)]
+    return [
+        transport._pool for transport in known if not set(class_names(transport)) & set(_UNWIRED)
+    ]
 
 
 # ---------------------------------------------------------------- aiohttp
@@ -271,7 +312,9 @@ def _aiohttp_once(session: Any) -> Any:
 def _genai_attempts(client: Any) -> int:
     api = client._api_client
     tried = api._retry.stop.max_attempt_number
-    again_by_itself = 1 if api._http_options.retry_options is not None or not api._use_aiohttp() else 2
+    again_by_itself = (
+        1 if api._http_options.retry_options is not None or not api._use_aiohttp() else 2
+    )
     below = max(inner_attempts(http) for http in (api._httpx_client, api._async_httpx_client))
     return _times(tried, max(again_by_itself, below))
 
@@ -303,7 +346,9 @@ def _times(outer: int, inner: int) -> int:
 
 
 def _unwrapped(part: Any) -> Any:
-    """What a protected client sends through. Our own attempts are not counted: the layer around them does not repeat them."""
+    """What a protected client sends through. Our own attempts are not counted: the layer around
+    them does not repeat them.
+    """
     return getattr(part, "effectonce_inner", part)
 
 
@@ -311,8 +356,8 @@ def _part(whole: Any, part: Any, *known: str) -> Any:
     """*part*, if it is one that is known."""
     if not set(class_names(part)) & set(known):
         raise TypeError(
-            f"{_named(whole)} sends through a {_named(part)}, which effectonce does not know, so it cannot say how often that sends. "
-            f"Nothing was changed. {_ADVICE}"
+            f"{_named(whole)} sends through a {_named(part)}, which effectonce does not know, so it"
+            f" cannot say how often that sends. Nothing was changed. {_ADVICE}"
         )
     return part
 
@@ -414,7 +459,10 @@ CLIENTS: tuple[ClientRetries, ...] = (
         _genai_attempts,
         _genai_once,
         copied=False,
-        tries="once, or as `retry_options` says; its async client sends again once if aiohttp is installed and the connection breaks",
+        tries=(
+            "once, or as `retry_options` says; its async client sends again once if aiohttp is"
+            " installed and the connection breaks"
+        ),
         off="`retry_options` is one attempt, sync and async",
     ),
 )

@@ -1,4 +1,6 @@
-"""What a circuit gives to its callers: the right to make one call, and what it knows about itself."""
+"""What a circuit gives to its callers: the right to make one call, and what it knows about
+itself.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ class CircuitStats(Struct, frozen=True, kw_only=True):
     phase: Phase
     why: str  # it is in this phase
     since_s: float  # it has been
-    retry_after_s: float | None  # until a probe may be sent, at the latest; None: until an operator closes it
+    # until a probe may be sent, at the latest; None: until an operator closes it
+    retry_after_s: float | None
     generation: int  # one more than there were changes
     opened: int  # times
     succeeded: int
@@ -62,7 +65,9 @@ class Permit:
         self._end(WELL)
 
     def failed(self, error: object) -> None:
-        """It ended with this error, response or `Verdict`. What that means decides whether it counts against the dependency."""
+        """It ended with this error, response or `Verdict`. What that means decides whether it
+        counts against the dependency.
+        """
         self._end(error)
 
     def released(self) -> None:
@@ -77,20 +82,30 @@ class Permit:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._end(WELL if error is None else error)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._end(WELL if error is None else error)
 
 
 class SharedPermit:
-    """The permit of a closed circuit, the same for all who call: each of them says once how it ended."""
+    """The permit of a closed circuit, the same for all who call: each of them says once how it
+    ended.
+    """
 
     __slots__ = ("_count", "_settle", "_settle_well", "counts_until", "generation", "succeeded")
     number = FREE
@@ -101,7 +116,9 @@ class SharedPermit:
         self.count_until(-inf)
 
     def count_until(self, until: float) -> None:
-        """A success before this moment is just counted. If that is for good, to say it is to call the counter, and nothing else."""
+        """A success before this moment is just counted. If that is for good, to say it is to
+        call the counter, and nothing else.
+        """
         self.counts_until = until
         self.succeeded: Callable[[], object] = self._count if until == inf else self._settle_well
 

@@ -1,9 +1,11 @@
-"""The retry policy without a store: `@retry(...)` for any function, `for attempt in retry(...)` for any block.
+"""The retry policy without a store: `@retry(...)` for any function, `for attempt in retry(...)`
+for any block.
 
-A function that succeeds costs next to nothing: the policy begins to work when it fails. What an error means is decided by the same tables
-and the same gate as for a guarded tool. Nothing here remembers an effect, so what may have happened is tried again only if you say that
-repeating it does no harm: `kind="read"` or `kind="idempotent_write"`. And an error speaks for the function only if the function makes one
-request: `one_request=True`.
+A function that succeeds costs next to nothing: the policy begins to work when it fails. What an
+error means is decided by the same tables and the same gate as for a guarded tool. Nothing here
+remembers an effect, so what may have happened is tried again only if you say that repeating it
+does no harm: `kind="read"` or `kind="idempotent_write"`. And an error speaks for the function
+only if the function makes one request: `one_request=True`.
 """
 
 from __future__ import annotations
@@ -19,14 +21,27 @@ from typing import Any, NoReturn, ParamSpec, Self, TypeVar, cast, overload
 from msgspec import Struct
 
 from effectonce._core.backoff import Jitter
-from effectonce._core.classification.classify import Classifier, Rules, Verdict, as_rules, classifier
+from effectonce._core.classification.classify import (
+    Classifier,
+    Rules,
+    Verdict,
+    as_rules,
+    classifier,
+)
 from effectonce._core.classification.verdicts import Tried
 from effectonce._core.decisions import Action, gate
 from effectonce._core.endings import Fresh
 from effectonce._core.guarantees import Capability, Kind
 from effectonce._core.ops import Flow
 from effectonce._core.retry_flow import Over, kept_back, over, plain_call
-from effectonce._core.retry_state import Env, PermitProtocol, RetryDecision, Retrying, RetryState, earn
+from effectonce._core.retry_state import (
+    Env,
+    PermitProtocol,
+    RetryDecision,
+    Retrying,
+    RetryState,
+    earn,
+)
 from effectonce._drivers import drive
 from effectonce._random import rng
 from effectonce._runtime.performers import AsyncPlain, Plain, adrive_call
@@ -49,24 +64,47 @@ ENV = Env(now=time.monotonic, new_token=str, rng=rng)  # nothing here has a toke
 
 
 class Retrier:
-    """A policy, ready to use: a decorator of a `def` or an `async def`, and an iterable of attempts, sync and async."""
+    """A policy, ready to use: a decorator of a `def` or an `async def`, and an iterable of
+    attempts, sync and async.
+    """
 
     def __init__(
-        self, how: Retrying, *, repeatable: bool, store: Store | None, name: str, env: Env, read: bool = False
+        self,
+        how: Retrying,
+        *,
+        repeatable: bool,
+        store: Store | None,
+        name: str,
+        env: Env,
+        read: bool = False,
     ) -> None:
-        self.how, self.repeatable, self.store, self.name, self.env, self.read = how, repeatable, store, name, env, read
+        self.how, self.repeatable, self.store, self.name, self.env, self.read = (
+            how,
+            repeatable,
+            store,
+            name,
+            env,
+            read,
+        )
 
     # ------------------------------------------------------------ as a decorator
 
     def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
         """Try this function again where that makes sense and does no harm."""
         if not callable(function):
-            raise TypeError(f"{function!r} cannot be called, so it cannot be tried again. @classmethod goes above @retry.")
+            raise TypeError(
+                f"{function!r} cannot be called, so it cannot be tried again. @classmethod goes"
+                " above @retry."
+            )
         wrapper = self.around_async(function) if is_async(function) else self.around(function)
         return cast("Callable[P, R]", functools.wraps(function)(wrapper))
 
-    def around(self, function: Callable[..., Any], rescue: Rescue | None = None) -> Callable[..., Any]:
-        """What a sync function becomes: itself, and the policy when it fails. *rescue* answers for errors of ours."""
+    def around(
+        self, function: Callable[..., Any], rescue: Rescue | None = None
+    ) -> Callable[..., Any]:
+        """What a sync function becomes: itself, and the policy when it fails. *rescue* answers
+        for errors of ours.
+        """
         how, now, name = self.how, self.env.now, self._named(function)
         circuit, earned = how.circuit, None if how.tokens is None else how.tokens.succeeded
 
@@ -82,8 +120,12 @@ class Retrier:
                 value = function(*args, **kwargs)
                 if type(value) is CoroutineType:
                     value.close()
-                    raise TypeError(f"{name} returned a coroutine, so its outcome would not be seen; decorate the async def")
-            except BaseException as error:  # the function's own: reported to the breaker, and raised or tried again
+                    raise TypeError(
+                        f"{name} returned a coroutine, so its outcome would not be seen; decorate"
+                        " the async def"
+                    )
+            except BaseException as error:
+                # the function's own: reported to the breaker, and raised or tried again
                 if permit is not None:
                     permit.failed(how.classify(error))
                 if not isinstance(error, Exception):
@@ -104,7 +146,9 @@ class Retrier:
 
         return call
 
-    def around_async(self, function: Callable[..., Any], rescue: Rescue | None = None) -> Callable[..., Any]:
+    def around_async(
+        self, function: Callable[..., Any], rescue: Rescue | None = None
+    ) -> Callable[..., Any]:
         """What an async function becomes."""
         how, now, name = self.how, self.env.now, self._named(function)
         circuit, earned = how.circuit, None if how.tokens is None else how.tokens.succeeded
@@ -132,7 +176,9 @@ class Retrier:
                     earned()
                 return value
             flow, store = self._again(first, name, started_at)
-            ending = await adrive_call(flow, AsyncPlain(store, functools.partial(function, *args, **kwargs)))
+            ending = await adrive_call(
+                flow, AsyncPlain(store, functools.partial(function, *args, **kwargs))
+            )
             try:
                 return concluded(ending, name, read=self.read or rescue is not None)
             except EffectOnceError as error:
@@ -145,17 +191,27 @@ class Retrier:
             function = function.func
         return self.name or str(getattr(function, "__qualname__", type(function).__qualname__))
 
-    def _again(self, first: Exception, name: str, started_at: float) -> tuple[Flow[Fresh | Over], Store | None]:
+    def _again(
+        self, first: Exception, name: str, started_at: float
+    ) -> tuple[Flow[Fresh | Over], Store | None]:
         patience, store = self.patience(name, started_at, attempt=1)
         return plain_call(patience, first, repeatable=self.repeatable), store
 
-    def patience(self, name: str, started_at: float, attempt: int) -> tuple[RetryState, Store | None]:
-        """What is left of a call, and where its budgets are kept: those of the turn that it happens in, if there is one."""
+    def patience(
+        self, name: str, started_at: float, attempt: int
+    ) -> tuple[RetryState, Store | None]:
+        """What is left of a call, and where its budgets are kept: those of the turn that it
+        happens in, if there is one.
+        """
         scope, effect = turn_here.get(), running.get()
         store = self.store or (None if scope is None else scope.store)
         if effect is not None and effect.lent is not None:
             store = None  # inside a transaction of the store it would wait for that one to end
-        turn, step = (None, "") if scope is None else (scope.turn, name if effect is None else step_of(effect.ref))
+        turn, step = (
+            (None, "")
+            if scope is None
+            else (scope.turn, name if effect is None else step_of(effect.ref))
+        )
         patience = RetryState(self.how, self.env, turn, step, started_at, attempt)
         if effect is not None:  # nothing in a tool waits for longer than the tool may
             patience.give_up_at = min(patience.give_up_at, effect.deadline)
@@ -215,18 +271,29 @@ class Attempt:
         self._patience.attempt += 1
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
         if error is None:
             return self._well()
         verdict = self._failed(error)
-        then = drive(self._patience.after(error, verdict, repeatable=self._retrier.repeatable), Plain(self._store))
+        then = drive(
+            self._patience.after(error, verdict, repeatable=self._retrier.repeatable),
+            Plain(self._store),
+        )
         return self._decided(error, verdict, then)
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> bool:
         if error is None:
             return self._well()
@@ -259,7 +326,9 @@ class Attempt:
         return False
 
 
-def retrying(policy: Retry, judge: Classifier, breaker: Circuit | None, budget: RetryBudget | None) -> Retrying:
+def retrying(
+    policy: Retry, judge: Classifier, breaker: Circuit | None, budget: RetryBudget | None
+) -> Retrying:
     """A policy as the core takes it."""
     of_type("breaker", breaker, Circuit, 'a circuit: breaker=breaker("bank")')
     of_type("budget", budget, RetryBudget, 'a budget of retries: budget=RetryBudget("bank")')
@@ -292,12 +361,17 @@ def _end(ended: Over, name: str, *, read: bool = False) -> NoReturn:
         _mark(ended, read=read)
         raise ended.error
     message = f"{name} failed: {last_of(ended.attempts, ended.error)}. {sentence(ended.why)}"
-    verdict, action = ended.gave_up, "Call it again later."  # there is no key that it could go on under
-    raise GaveUp(message, verdict=verdict, retry_after_s=verdict.retry_after_s, corrective_action=action) from ended.error
+    # there is no key that it could go on under
+    verdict, action = ended.gave_up, "Call it again later."
+    raise GaveUp(
+        message, verdict=verdict, retry_after_s=verdict.retry_after_s, corrective_action=action
+    ) from ended.error
 
 
 def _mark(ended: Over, *, read: bool) -> None:
-    """What this error says about the last attempt, it does not say about those before; and of a *read*, not about an effect around it."""
+    """What this error says about the last attempt, it does not say about those before; and of a
+    *read*, not about an effect around it.
+    """
     if ended.but is not None:
         tell(ended.error, Tried(ended.but, ended.attempts, gave_up=False))
     if read:
@@ -332,13 +406,19 @@ def advise(
     one_request: bool = False,
     rules: Rules = (),
 ) -> Advice:
-    """What to do about this error or response of a tool of this *kind*: retry, replan, repair, shorten, ask a person, or give up.
+    """What to do about this error or response of a tool of this *kind*: retry, replan, repair,
+    shorten, ask a person, or give up.
 
     For a harness that runs the model itself. A guarded tool decides by the same table.
     """
     capability = Downstream.of(downstream).capability
-    repeatable = kind_of(kind) in REPEATABLE or capability in (Capability.KEY, Capability.TRANSACTION)
-    judge = classifier((), (), rules=as_rules(rules), one_request=one_request or repeatable, wall_clock=time.time)
+    repeatable = kind_of(kind) in REPEATABLE or capability in (
+        Capability.KEY,
+        Capability.TRANSACTION,
+    )
+    judge = classifier(
+        (), (), rules=as_rules(rules), one_request=one_request or repeatable, wall_clock=time.time
+    )
     verdict = judge(error)
     row = gate(verdict, repeatable=repeatable, probe=capability is Capability.PROBE)
     return Advice(row.action, row.why, verdict)
@@ -379,18 +459,28 @@ def retry(
 ) -> Any:
     """Try again where that makes sense and does no harm.
 
-    `@retry(kind="read")` guards a function, `for attempt in retry(attempts=5)` a block. Give a `Retry`, or its settings by name. *rules*
-    say what errors mean that the tables do not know; *breaker* and *budget* are those of the dependency; a shared budget needs a *store*.
-    Without *kind*, what may have happened is not tried again; *one_request* says that the function makes one request, so that what an error
-    says about the request is believed about the function.
+    `@retry(kind="read")` guards a function, `for attempt in retry(attempts=5)` a block. Give a
+    `Retry`, or its settings by name. *rules* say what errors mean that the tables do not know;
+    *breaker* and *budget* are those of the dependency; a shared budget needs a *store*. Without
+    *kind*, what may have happened is not tried again; *one_request* says that the function makes
+    one request, so that what an error says about the request is believed about the function.
     """
     repeatable = kind_of(kind) in REPEATABLE
     flags(one_request=one_request)
     if isinstance(budget, RetryBudget) and budget.shared and store is None:
-        raise ContractViolation(f"the retry budget of {budget.name} is shared: say through which store, retry(store=...)")
+        raise ContractViolation(
+            f"the retry budget of {budget.name} is shared: say through which store,"
+            " retry(store=...)"
+        )
     if isinstance(policy, Retry) and settings:
         raise TypeError(f"give a Retry, or {', '.join(settings)} by name, not both")
-    judge = classifier((), (), rules=as_rules(rules), one_request=one_request or repeatable, wall_clock=time.time)
-    how = retrying(policy if isinstance(policy, Retry) else Retry(**settings), judge, breaker, budget)
-    made = Retrier(how, repeatable=repeatable, store=store, name=name, env=ENV, read=kind_of(kind) is Kind.READ)
+    judge = classifier(
+        (), (), rules=as_rules(rules), one_request=one_request or repeatable, wall_clock=time.time
+    )
+    how = retrying(
+        policy if isinstance(policy, Retry) else Retry(**settings), judge, breaker, budget
+    )
+    made = Retrier(
+        how, repeatable=repeatable, store=store, name=name, env=ENV, read=kind_of(kind) is Kind.READ
+    )
     return made if policy is None or isinstance(policy, Retry) else made(policy)

@@ -1,4 +1,6 @@
-"""A circuit that several processes share: votes go to the store and come back beside the calls, never in their way."""
+"""A circuit that several processes share: votes go to the store and come back beside the calls,
+never in their way.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from effectonce.stores.base import Store
 
 
 class VoteExchange:
-    """One circuit's place among those of the same name. At most one exchange is under way, and no call waits for it."""
+    """One circuit's place among those of the same name. At most one exchange is under way, and
+    no call waits for it.
+    """
 
     def __init__(
         self,
@@ -32,7 +36,8 @@ class VoteExchange:
         self._vote_s, self._heard = vote_s, heard
         self._given_node = node
         self._lock = threading.RLock()
-        self._busy_in = 0  # the process whose exchange is under way: a fork does not inherit its thread
+        # the process whose exchange is under way: a fork does not inherit its thread
+        self._busy_in = 0
         self._again = False  # something changed meanwhile
         self._task: asyncio.Task[None] | None = None
         self._followed_until = 0.0  # by the store's clock
@@ -48,7 +53,9 @@ class VoteExchange:
         return self._given_node or f"{os.uname().nodename}:{os.getpid()}"
 
     def start(self, now: float, *, urgent: bool) -> None:
-        """Exchange votes soon: in a task if a loop runs here, otherwise in a thread. What is *urgent* does not wait for the next refresh."""
+        """Exchange votes soon: in a task if a loop runs here, otherwise in a thread. What is
+        *urgent* does not wait for the next refresh.
+        """
         with self._lock:
             self.due = now + self._refresh_s
             if self._busy_in == os.getpid() and not self._abandoned():

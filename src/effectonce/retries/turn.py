@@ -18,7 +18,9 @@ turn_here: ContextVar[TurnBudget | None] = ContextVar("effectonce_turn", default
 
 
 class TurnBudget(ContextScope["TurnBudget"]):
-    """`with guard.turn(conversation, turn) as turn:` every call inside spends from one budget, also after a crash."""
+    """`with guard.turn(conversation, turn) as turn:` every call inside spends from one budget,
+    also after a crash.
+    """
 
     variable = turn_here
     what = "turn"
@@ -26,7 +28,9 @@ class TurnBudget(ContextScope["TurnBudget"]):
     def __init__(self, store: Store, tenant: str, scope: str, turn: str, budget: Budget) -> None:
         super().__init__(self)
         self.store = store
-        self.turn = TurnState("turn/" + derive("turn", tenant, scope, turn), budget.limits, f"turn {turn}")
+        self.turn = TurnState(
+            "turn/" + derive("turn", tenant, scope, turn), budget.limits, f"turn {turn}"
+        )
 
     @property
     def remaining_s(self) -> float:
@@ -34,12 +38,16 @@ class TurnBudget(ContextScope["TurnBudget"]):
         return self.turn.left_s
 
     def repair(self) -> None:
-        """Take one repair prompt: the model is about to be shown what was wrong with its answer. Raises `GaveUp` if there is none left."""
+        """Take one repair prompt: the model is about to be shown what was wrong with its answer.
+        Raises `GaveUp` if there is none left.
+        """
         self._taken(drive(self.turn.spend(Purchase(repair=True)), Plain(self.store)))
 
     async def arepair(self) -> None:
         """The same, awaited."""
-        self._taken(await adrive_call(self.turn.spend(Purchase(repair=True)), AsyncPlain(self.store)))
+        self._taken(
+            await adrive_call(self.turn.spend(Purchase(repair=True)), AsyncPlain(self.store))
+        )
 
     def _taken(self, refusal: str) -> None:
         if refusal:
@@ -49,4 +57,8 @@ class TurnBudget(ContextScope["TurnBudget"]):
 
 def step_of(effect: EffectRef) -> str:
     """What a turn calls a step: enough to count it, and nothing that can be read."""
-    return derive("step", effect.tenant, effect.scope, effect.step)[:16] if effect.step else effect.key[-16:]
+    return (
+        derive("step", effect.tenant, effect.scope, effect.step)[:16]
+        if effect.step
+        else effect.key[-16:]
+    )

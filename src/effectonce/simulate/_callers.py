@@ -1,4 +1,6 @@
-"""What callers of a vendor do when a call fails: three that treat all errors alike, and the whole policy."""
+"""What callers of a vendor do when a call fails: three that treat all errors alike, and the
+whole policy.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ class Caller(Protocol):
     def succeeded(self, now: float, turn: CallerTurn) -> None:
         """A call came back well."""
 
-    def failed_s(self, now: float, turn: CallerTurn, kind: str, room_s: float | None) -> float | None:
+    def failed_s(
+        self, now: float, turn: CallerTurn, kind: str, room_s: float | None
+    ) -> float | None:
         """When to try again; None: not at all."""
 
 
@@ -69,7 +73,9 @@ class Indifferent:
     def succeeded(self, now: float, turn: CallerTurn) -> None:
         pass
 
-    def failed_s(self, now: float, turn: CallerTurn, kind: str, room_s: float | None) -> float | None:
+    def failed_s(
+        self, now: float, turn: CallerTurn, kind: str, room_s: float | None
+    ) -> float | None:
         return None if turn.attempt >= self.attempts else self.delay_s(turn.attempt)
 
 
@@ -77,14 +83,23 @@ class Process:
     """One process of the whole policy: its own budget and its own breaker."""
 
     def __init__(self, mix: Mix, vendor: Vendor, retry: Retry, rng: Callable[[], float]) -> None:
-        costs = {Bucket.RATE_LIMIT: mix["budget_cost_429"], Bucket.OVERLOADED: mix["budget_cost_429"]}
-        self.tokens = RetryBudget(vendor.name, capacity=mix["budget"], cost=mix["budget_cost"], costs=costs)
+        costs = {
+            Bucket.RATE_LIMIT: mix["budget_cost_429"],
+            Bucket.OVERLOADED: mix["budget_cost_429"],
+        }
+        self.tokens = RetryBudget(
+            vendor.name, capacity=mix["budget"], cost=mix["budget_cost"], costs=costs
+        )
         self.how = retrying(retry, classify, None, self.tokens)
-        self.circuit = Machine(Breaker(consecutive=int(mix["breaker_consecutive"])).limits, rng, 0.0)
+        self.circuit = Machine(
+            Breaker(consecutive=int(mix["breaker_consecutive"])).limits, rng, 0.0
+        )
 
 
 class Whole:
-    """Classifies first, asks the gate, waits as long as it is asked to, keeps to its budgets, and leaves alone a service that is unwell."""
+    """Classifies first, asks the gate, waits as long as it is asked to, keeps to its budgets,
+    and leaves alone a service that is unwell.
+    """
 
     def __init__(self, mix: Mix, vendor: Vendor, world: World) -> None:
         self.vendor, self.rng = vendor, world.rng.random
@@ -98,7 +113,9 @@ class Whole:
             deadline_s=mix["deadline_s"],
         )
         self.repairs = Budget().repairs
-        self.processes = [Process(mix, vendor, retry, self.rng) for _ in range(int(mix["processes"]))]
+        self.processes = [
+            Process(mix, vendor, retry, self.rng) for _ in range(int(mix["processes"]))
+        ]
 
     def held_s(self, now: float, turn: CallerTurn) -> float | None:
         how, circuit = self.processes[turn.process].how, self.processes[turn.process].circuit
@@ -115,14 +132,23 @@ class Whole:
         process.circuit.succeeded(turn.generation, turn.permit, now, 0)
         earn(process.tokens, turn.charged)
 
-    def failed_s(self, now: float, turn: CallerTurn, kind: str, room_s: float | None) -> float | None:
+    def failed_s(
+        self, now: float, turn: CallerTurn, kind: str, room_s: float | None
+    ) -> float | None:
         verdict, process = self.vendor.verdict(kind, room_s), self.processes[turn.process]
         if sign_of(verdict) is Sign.FAILURE:
             process.circuit.failed(turn.generation, turn.permit, now, 0, verdict.retry_after_s)
         else:
             process.circuit.released(turn.generation, turn.permit)
-        patience = RetryState(process.how, self.env, started_at=turn.start_s, attempt=turn.attempt, refusals=turn.refusals)
-        found = settled(patience.after(FAILED, verdict, repeatable=True))  # a model call changes nothing
+        patience = RetryState(
+            process.how,
+            self.env,
+            started_at=turn.start_s,
+            attempt=turn.attempt,
+            refusals=turn.refusals,
+        )
+        # a model call changes nothing
+        found = settled(patience.after(FAILED, verdict, repeatable=True))
         turn.charged, turn.refusals = patience.charged, patience.refusals
         if found.action is Action.REPAIR and turn.repaired < self.repairs:
             turn.repaired, turn.prompt = turn.repaired + 1, Prompt()
@@ -151,6 +177,9 @@ def caller(policy: str, mix: Mix, vendor: Vendor, world: World) -> Caller:
         case "fixed":
             return Indifferent(mix["alike_attempts"], lambda _: mix["fixed_s"])
         case "jitter":
-            return Indifferent(mix["alike_attempts"], lambda attempt: full_jitter(attempt, mix["base_s"], mix["cap_s"], rng))
+            return Indifferent(
+                mix["alike_attempts"],
+                lambda attempt: full_jitter(attempt, mix["base_s"], mix["cap_s"], rng),
+            )
         case _:
             return Whole(mix, vendor, world)

@@ -1,7 +1,8 @@
-"""Simulated vendors: a rate limit, faults by the mix, and answers in the shape that the real ones have.
+"""Simulated vendors: a rate limit, faults by the mix, and answers in the shape that the real
+ones have.
 
-A 429 is never drawn: it comes about when more is asked than the limit allows. What an answer means is not decided here: the classifier reads
-it.
+A 429 is never drawn: it comes about when more is asked than the limit allows. What an answer
+means is not decided here: the classifier reads it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from effectonce._core.classification.classify import classify
 from effectonce._core.classification.verdicts import Verdict
 from effectonce.simulate._mix import Mix
 
-STAYS = ("parse", "context_length", "schema", "content_policy", "auth")  # what the same prompt meets again
+# what the same prompt meets again
+STAYS = ("parse", "context_length", "schema", "content_policy", "auth")
 
 
 class VendorBucket:
@@ -69,9 +71,15 @@ class Vendor:
 
     def __init__(self, name: str, mix: Mix, rng: Random, *, rate: float, day_s: float) -> None:
         self.name, self.mix, self.rng = name, mix, rng
-        self.limit = (VendorBucket if mix[f"{name}.refills"] else Window)(rate, mix[f"{name}.window_s"])
+        self.limit = (VendorBucket if mix[f"{name}.refills"] else Window)(
+            rate, mix[f"{name}.window_s"]
+        )
         self.every_s = max(1.0, day_s / mix["incidents"])
-        down = min(1.0, (1 - mix[f"{name}.uptime"]) / mix["incident_share"]) if mix["incident_share"] else 0.0
+        down = (
+            min(1.0, (1 - mix[f"{name}.uptime"]) / mix["incident_share"])
+            if mix["incident_share"]
+            else 0.0
+        )
         self.incident_from = rng.random() * (1 - down) * self.every_s
         self.incident_until = self.incident_from + down * self.every_s
         self.faults = tuple((kind, mix[kind]) for kind in ("no_answer", *STAYS))
@@ -84,11 +92,16 @@ class Vendor:
             if prompt.defect != "parse" or self.rng.random() < self.mix["parse_again"]:
                 return prompt.defect
             return ""
-        if self.incident_from <= now % self.every_s < self.incident_until and self.rng.random() < self.mix["incident_share"]:
+        if (
+            self.incident_from <= now % self.every_s < self.incident_until
+            and self.rng.random() < self.mix["incident_share"]
+        ):
             return "server_error"
         drawn = self.rng.random() - self.mix["server_error"]
         if drawn < 0:
-            prompt.bad_until = now + self.rng.expovariate(1 / self.mix["spell_s"]) if self.mix["spell_s"] else now
+            prompt.bad_until = (
+                now + self.rng.expovariate(1 / self.mix["spell_s"]) if self.mix["spell_s"] else now
+            )
             return "server_error"
         for kind, share in self.faults:
             drawn -= share
@@ -98,7 +111,9 @@ class Vendor:
         return ""
 
     def verdict(self, kind: str, room_s: float | None) -> Verdict:
-        """What the classifier makes of it. If the vendor tells when there is room, then in whole seconds."""
+        """What the classifier makes of it. If the vendor tells when there is room, then in whole
+        seconds.
+        """
         tells = room_s is not None and self.mix[f"{self.name}.tells"]
         return verdict_of(self.name, kind, ceil(room_s) if tells and room_s is not None else None)
 
@@ -122,43 +137,85 @@ def _anthropic(kind: str, retry_after_s: int | None) -> Any:
     if kind == "content_policy":
         return {"type": "message", "stop_reason": "refusal", "content": []}
     status, name, message = {
-        "rate_limit": (429, "rate_limit_error", "This request would exceed the rate limit of your organization"),
+        "rate_limit": (
+            429,
+            "rate_limit_error",
+            "This request would exceed the rate limit of your organization",
+        ),
         "server_error": (529, "overloaded_error", "Overloaded"),
-        "context_length": (400, "invalid_request_error", "prompt is too long: 208310 tokens > 200000 maximum"),
+        "context_length": (
+            400,
+            "invalid_request_error",
+            "prompt is too long: 208310 tokens > 200000 maximum",
+        ),
         "schema": (400, "invalid_request_error", "messages.1: tool_use ids must be unique"),
         "auth": (401, "authentication_error", "invalid x-api-key"),
     }[kind]
-    headers = {"anthropic-organization-id": "org"} | ({} if retry_after_s is None else {"retry-after": str(retry_after_s)})
-    return {"status": status, "headers": headers, "body": {"type": "error", "error": {"type": name, "message": message}}}
+    headers = {"anthropic-organization-id": "org"} | (
+        {} if retry_after_s is None else {"retry-after": str(retry_after_s)}
+    )
+    return {
+        "status": status,
+        "headers": headers,
+        "body": {"type": "error", "error": {"type": name, "message": message}},
+    }
 
 
 def _openai(kind: str, retry_after_s: int | None) -> Any:
     status, name, message = {
         "rate_limit": (429, "rate_limit_exceeded", "Rate limit reached for requests"),
-        "server_error": (500, "server_error", "The server had an error while processing your request"),
-        "context_length": (400, "context_length_exceeded", "Your input exceeds the context window of this model"),
+        "server_error": (
+            500,
+            "server_error",
+            "The server had an error while processing your request",
+        ),
+        "context_length": (
+            400,
+            "context_length_exceeded",
+            "Your input exceeds the context window of this model",
+        ),
         "schema": (400, "invalid_request_error", "Invalid schema for function 'refund'"),
-        "content_policy": (400, "content_policy_violation", "Your request was rejected by our safety system"),
+        "content_policy": (
+            400,
+            "content_policy_violation",
+            "Your request was rejected by our safety system",
+        ),
         "auth": (401, "invalid_api_key", "Incorrect API key provided"),
     }[kind]
-    headers = {"openai-version": "2020-10-01"} | ({} if retry_after_s is None else {"retry-after": str(retry_after_s)})
-    return {"status": status, "headers": headers, "body": {"error": {"code": name, "message": message}}}
+    headers = {"openai-version": "2020-10-01"} | (
+        {} if retry_after_s is None else {"retry-after": str(retry_after_s)}
+    )
+    return {
+        "status": status,
+        "headers": headers,
+        "body": {"error": {"code": name, "message": message}},
+    }
 
 
 def _google(kind: str, retry_after_s: int | None) -> Any:
     if kind == "content_policy":
         return {"promptFeedback": {"blockReason": "SAFETY"}, "candidates": []}
     status, name, message = {
-        "rate_limit": (429, "RESOURCE_EXHAUSTED", "Resource has been exhausted (e.g. check quota)."),
+        "rate_limit": (
+            429,
+            "RESOURCE_EXHAUSTED",
+            "Resource has been exhausted (e.g. check quota).",
+        ),
         "server_error": (503, "UNAVAILABLE", "The model is overloaded"),
-        "context_length": (400, "INVALID_ARGUMENT", "The input token count exceeds the number of tokens allowed"),
+        "context_length": (
+            400,
+            "INVALID_ARGUMENT",
+            "The input token count exceeds the number of tokens allowed",
+        ),
         "schema": (400, "INVALID_ARGUMENT", "Invalid JSON payload received"),
         "auth": (403, "PERMISSION_DENIED", "The caller does not have permission"),
     }[kind]
     details = (
         []
         if retry_after_s is None
-        else [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{retry_after_s}s"}]
+        else [
+            {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{retry_after_s}s"}
+        ]
     )
     error = {"code": status, "status": name, "message": message, "details": details}
     return {"status": status, "headers": {"x-goog-request-id": "1"}, "body": {"error": error}}
@@ -168,13 +225,23 @@ def _bedrock(kind: str, retry_after_s: int | None) -> Any:
     if kind == "content_policy":
         return {"stopReason": "guardrail_intervened"}
     status, name, message = {
-        "rate_limit": (429, "ThrottlingException", "Too many requests, please wait before trying again."),
-        "server_error": (503, "ServiceUnavailableException", "Bedrock is unable to process your request."),
+        "rate_limit": (
+            429,
+            "ThrottlingException",
+            "Too many requests, please wait before trying again.",
+        ),
+        "server_error": (
+            503,
+            "ServiceUnavailableException",
+            "Bedrock is unable to process your request.",
+        ),
         "context_length": (400, "ValidationException", "Input is too long for requested model."),
         "schema": (400, "ValidationException", "Malformed input request"),
         "auth": (403, "AccessDeniedException", "You don't have access to the model"),
     }[kind]
-    headers = {"x-amzn-errortype": name} | ({} if retry_after_s is None else {"retry-after": str(retry_after_s)})
+    headers = {"x-amzn-errortype": name} | (
+        {} if retry_after_s is None else {"retry-after": str(retry_after_s)}
+    )
     return {"status": status, "headers": headers, "body": {"message": message}}
 
 

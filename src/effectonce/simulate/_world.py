@@ -1,4 +1,6 @@
-"""Virtual time: what happens next is the earliest thing that was planned. Nothing sleeps, and one seed gives one history."""
+"""Virtual time: what happens next is the earliest thing that was planned. Nothing sleeps, and
+one seed gives one history.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ class World:
         self.now = 0.0
         self.rng = Random(seed)
         self._events: list[Event] = []
-        self._planned = 0  # of two things at the same moment, the one that was planned first comes first
+        # of two things at the same moment, the one that was planned first comes first
+        self._planned = 0
 
     def after(self, delay_s: float, act: Callable[..., None], *arguments: Any) -> None:
         """Plan *act* for later."""
@@ -42,7 +45,9 @@ class World:
 
 
 def at_least(least: int, **sizes: float) -> None:
-    """A size with which there is something to see. A smaller one, or none, would tell of a world in which nothing happens, or not end."""
+    """A size with which there is something to see. A smaller one, or none, would tell of a world
+    in which nothing happens, or not end.
+    """
     for name, size in sizes.items():
         if not least <= size < inf:
             raise ValueError(f"{name}={size!r}: choose {least:,} or more")

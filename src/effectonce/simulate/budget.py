@@ -1,7 +1,9 @@
-"""What a retry budget allows while a share of the calls fails: none, ours, and the throttle of gRPC (proposal A6).
+"""What a retry budget allows while a share of the calls fails: none, ours, and the throttle of
+gRPC (proposal A6).
 
-Every call is tried again at once while it fails, up to its attempts and as far as the budget allows. Failures are independent: that is
-when a retry helps most, and what a throttle can only make worse. What a budget is for, an outage, is the last column: there, all calls fail.
+Every call is tried again at once while it fails, up to its attempts and as far as the budget
+allows. Failures are independent: that is when a retry helps most, and what a throttle can only
+make worse. What a budget is for, an outage, is the last column: there, all calls fail.
 """
 
 from __future__ import annotations
@@ -71,7 +73,9 @@ class _Ours:
 
 
 class _Grpc:
-    """A6: each failure takes a token, each success brings a part of one, and below half there are no retries."""
+    """A6: each failure takes a token, each success brings a part of one, and below half there
+    are no retries.
+    """
 
     def __init__(self) -> None:
         self.tokens = MAX_TOKENS
@@ -84,10 +88,16 @@ class _Grpc:
         self.tokens = min(MAX_TOKENS, self.tokens + TOKEN_RATIO)
 
 
-BUDGETS: dict[str, Callable[[], Throttle]] = {"none": _Unlimited, "effectonce": _Ours, "gRPC A6": _Grpc}
+BUDGETS: dict[str, Callable[[], Throttle]] = {
+    "none": _Unlimited,
+    "effectonce": _Ours,
+    "gRPC A6": _Grpc,
+}
 
 
-def _live(throttle: Throttle, share: float, calls: int, attempts: int, seed: str) -> tuple[float, float, float]:
+def _live(
+    throttle: Throttle, share: float, calls: int, attempts: int, seed: str
+) -> tuple[float, float, float]:
     rng = World(seed).rng.random
     asked = allowed = sent = failed = 0
     for _ in range(calls):

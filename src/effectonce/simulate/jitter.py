@@ -1,7 +1,8 @@
 """What delays do to a crowd that wants the same thing: Brooker's experiment.
 
-Some clients want to write one row. Each reads its version, writes if that still stands, and otherwise waits and reads again, until every
-client has written once. Every message takes |Normal(10, 2)| ms. Counted are the writes that were tried, and the time until all are done.
+Some clients want to write one row. Each reads its version, writes if that still stands, and
+otherwise waits and reads again, until every client has written once. Every message takes
+|Normal(10, 2)| ms. Counted are the writes that were tried, and the time until all are done.
 """
 
 from __future__ import annotations
@@ -28,19 +29,24 @@ class Waits(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not 0 < self.base_ms <= self.cap_ms < inf:
-            raise ValueError(f"base_ms={self.base_ms:g} and cap_ms={self.cap_ms:g}: need 0 < base_ms <= cap_ms")
+            raise ValueError(
+                f"base_ms={self.base_ms:g} and cap_ms={self.cap_ms:g}: need 0 < base_ms <= cap_ms"
+            )
         if not 0 < self.message_ms < inf:
             raise ValueError(f"message_ms={self.message_ms:g}: a message takes some time")
 
 
-# From how many failures there were, the delay before, and a die, to the next delay. Brooker's first ceiling is twice the base.
+# From how many failures there were, the delay before, and a die, to the next delay. Brooker's
+# first ceiling is twice the base.
 Delay: TypeAlias = Callable[[Waits, int, float, Callable[[], float]], float]
 DELAYS: dict[str, Delay] = {
     "none": lambda _waits, _failures, _before_ms, _rng: 0.0,
     "exponential": lambda w, failures, _, __: exponential(failures + 1, w.base_ms, w.cap_ms),
     "equal": lambda w, failures, _, rng: equal_jitter(failures + 1, w.base_ms, w.cap_ms, rng),
     "full": lambda w, failures, _, rng: full_jitter(failures + 1, w.base_ms, w.cap_ms, rng),
-    "decorrelated": lambda w, _, before_ms, rng: decorrelated_jitter(before_ms, w.base_ms, w.cap_ms, rng),
+    "decorrelated": lambda w, _, before_ms, rng: decorrelated_jitter(
+        before_ms, w.base_ms, w.cap_ms, rng
+    ),
 }
 
 
@@ -73,7 +79,9 @@ class _Row:
         return abs(self.gauss(self.waits.message_ms, self.waits.message_ms * MESSAGE_SPREAD))
 
     def ask(self, wait_ms: float, failures: int, before_ms: float) -> None:
-        """After waiting, read the row and write it. Whether the version still stands is known when the write arrives."""
+        """After waiting, read the row and write it. Whether the version still stands is known
+        when the write arrives.
+        """
         read_in_ms = wait_ms + self.message_ms()
         write_in_ms = read_in_ms + self.message_ms() + self.message_ms()
         self.world.after(write_in_ms, self.write, self.world.now + read_in_ms, failures, before_ms)
@@ -98,7 +106,9 @@ def _run(policy: str, clients: int, seed: str, waits: Waits) -> tuple[int, float
     return row.calls, row.done_ms
 
 
-def simulate(*, seed: int = 7, clients: int = 100, runs: int = 30, waits: Waits | None = None) -> JitterResult:
+def simulate(
+    *, seed: int = 7, clients: int = 100, runs: int = 30, waits: Waits | None = None
+) -> JitterResult:
     """Let *clients* fight over one row, with every way to wait, *runs* times."""
     at_least(1, clients=clients, runs=runs)
     waits = Waits() if waits is None else waits
@@ -106,6 +116,10 @@ def simulate(*, seed: int = 7, clients: int = 100, runs: int = 30, waits: Waits 
     for policy in DELAYS:
         ran = [_run(policy, clients, f"{seed} {policy} {run}", waits) for run in range(runs)]
         policies.append(
-            Contention(policy, round(fmean(calls for calls, _ in ran), 1), round(fmean(done for _, done in ran), 1))
+            Contention(
+                policy,
+                round(fmean(calls for calls, _ in ran), 1),
+                round(fmean(done for _, done in ran), 1),
+            )
         )
     return JitterResult(clients, runs, seed, waits, tuple(policies))

@@ -1,8 +1,10 @@
 """An outage is over; does the service come back? Three services in a row, and callers that retry.
 
-A client calls `front`, which calls `middle`, which calls `back`, where the effect is. Each has a queue and works off so many requests in a
-second. A service does not learn that its caller has gone: what waits too long is worked off for nothing. For ten seconds `back` can do a
-tenth of its work. That is the trigger. What counts is not how that time is survived but what is answered long after it.
+A client calls `front`, which calls `middle`, which calls `back`, where the effect is. Each has a
+queue and works off so many requests in a second. A service does not learn that its caller has
+gone: what waits too long is worked off for nothing. For ten seconds `back` can do a tenth of its
+work. That is the trigger. What counts is not how that time is survived but what is answered long
+after it.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from effectonce.retries.retry import retrying
 from effectonce.simulate._callers import FAILED, settled
 from effectonce.simulate._world import World, at_least
 
-TIME_OUTS_S = (4.0, 2.0, 1.0)  # of the client, of `front` and of `middle`: who is further out waits longer
+# of the client, of `front` and of `middle`: who is further out waits longer
+TIME_OUTS_S = (4.0, 2.0, 1.0)
 RETRY = Retry(attempts=3)  # of every layer that retries
 AT_ONCE = Retry(attempts=3, base_s=0, throttled_base_s=0, cap_s=0)
 ROOM = 1.5  # what `front` and `middle` can do, in units of `back`
@@ -39,7 +42,8 @@ def _drain_s(retry: Retry) -> float:
 
 
 DRAIN_S = _drain_s(RETRY)
-GONE = Verdict(Bucket.NO_ANSWER, Certainty.AMBIGUOUS)  # a refusal looks no different to those who wait further out
+# a refusal looks no different to those who wait further out
+GONE = Verdict(Bucket.NO_ANSWER, Certainty.AMBIGUOUS)
 Answer = Callable[[bool], None]
 
 
@@ -55,10 +59,18 @@ class Outage(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name, (low, high) in RANGES.items():
             if not low <= getattr(self, name) <= high:
-                raise ValueError(f"{name}={getattr(self, name):g}: choose a number from {low:g} to {high:g}")
+                raise ValueError(
+                    f"{name}={getattr(self, name):g}: choose a number from {low:g} to {high:g}"
+                )
 
 
-RANGES = {"load": (0.05, 1.5), "outage_s": (1, 60), "left": (0, 1), "lost": (0, 0.5), "queue_s": (1, 60)}
+RANGES = {
+    "load": (0.05, 1.5),
+    "outage_s": (1, 60),
+    "left": (0, 1),
+    "lost": (0, 0.5),
+    "queue_s": (1, 60),
+}
 
 
 class Policy(Struct, frozen=True):
@@ -91,10 +103,12 @@ class Storm(Struct, frozen=True):
     goodput_before: float  # share of requests that were answered, before the trigger
     goodput: float  # the same, long after it
     recovered: bool  # is it 95 % or more?
-    amplification: float  # requests sent to `back` for each request of a client, over the whole time
+    # requests sent to `back` for each request of a client, over the whole time
+    amplification: float
     worst: float  # the same, in the worst five seconds
     duplicates: int  # effects beyond the first one of a request
-    answered: tuple[float, ...]  # share of requests that were answered, by five seconds of their start
+    # share of requests that were answered, by five seconds of their start
+    answered: tuple[float, ...]
 
 
 class StormResult(Struct, frozen=True):
@@ -107,7 +121,9 @@ class StormResult(Struct, frozen=True):
 class _Service:
     """A queue and one worker."""
 
-    def __init__(self, world: World, rate: float, queue_s: float, work: Callable[[int, Answer], None]) -> None:
+    def __init__(
+        self, world: World, rate: float, queue_s: float, work: Callable[[int, Answer], None]
+    ) -> None:
         self.world, self.rate, self.work = world, rate, work
         self.queue: deque[tuple[int, Answer]] = deque()
         self.room = int(rate * queue_s)
@@ -169,7 +185,9 @@ class _Hop:
         delay_s = (
             None
             if good
-            else settled(RetryState(self.how, self.env, attempt=attempt).after(FAILED, GONE, repeatable=True)).delay_s
+            else settled(
+                RetryState(self.how, self.env, attempt=attempt).after(FAILED, GONE, repeatable=True)
+            ).delay_s
         )
         if delay_s is None:
             answer(good)
@@ -188,8 +206,12 @@ class _Town:
         queue_s = outage.queue_s
         self.back = _Service(self.world, rate, queue_s, self.land)
         self.to_back = _Hop(self.world, policy, 2, self.back)
-        self.to_middle = _Hop(self.world, policy, 1, _Service(self.world, rate * ROOM, queue_s, self.to_back.call))
-        self.to_front = _Hop(self.world, policy, 0, _Service(self.world, rate * ROOM, queue_s, self.to_middle.call))
+        self.to_middle = _Hop(
+            self.world, policy, 1, _Service(self.world, rate * ROOM, queue_s, self.to_back.call)
+        )
+        self.to_front = _Hop(
+            self.world, policy, 0, _Service(self.world, rate * ROOM, queue_s, self.to_middle.call)
+        )
         self.world.after(0.0, self.arrive)
         self.world.after(TRIGGER_S, self.run_at, rate * max(outage.left, 0.001))
         self.world.after(TRIGGER_S + outage.outage_s, self.run_at, rate)
@@ -218,7 +240,10 @@ class _Town:
 
     def result(self) -> Storm:
         slots = range(int(LENGTH_S / STRIP_S))
-        sent, asked = (Counter(int(at_s / STRIP_S) for at_s in times) for times in (self.to_back.sent, self.started))
+        sent, asked = (
+            Counter(int(at_s / STRIP_S) for at_s in times)
+            for times in (self.to_back.sent, self.started)
+        )
         good = Counter(int(self.started[request] / STRIP_S) for request in self.answered)
         goodput = self.goodput(*AFTER_S)
         return Storm(
@@ -234,9 +259,18 @@ class _Town:
 
 
 def simulate(
-    *, seed: int = 7, rate: float = 20.0, policies: Sequence[Policy] = POLICIES, outage: Outage | None = None
+    *,
+    seed: int = 7,
+    rate: float = 20.0,
+    policies: Sequence[Policy] = POLICIES,
+    outage: Outage | None = None,
 ) -> StormResult:
     """Live through the same outage with each policy, at *rate* requests a second."""
     at_least(1, rate=rate)
     outage = Outage() if outage is None else outage
-    return StormResult(rate, seed, outage, tuple(_Town(policy, rate, f"{seed}", outage).result() for policy in policies))
+    return StormResult(
+        rate,
+        seed,
+        outage,
+        tuple(_Town(policy, rate, f"{seed}", outage).result() for policy in policies),
+    )

@@ -1,7 +1,9 @@
-"""A day of agent turns over four vendors: how many end in an error, how many 429s there are, and what it costs in time.
+"""A day of agent turns over four vendors: how many end in an error, how many 429s there are, and
+what it costs in time.
 
-A turn is some model calls, one after the other, at one vendor. Every policy lives through a day of the same turns at the same times. A
-model call changes nothing, so whatever is worth another attempt may have one; what the policies differ in is which, and when.
+A turn is some model calls, one after the other, at one vendor. Every policy lives through a day
+of the same turns at the same times. A model call changes nothing, so whatever is worth another
+attempt may have one; what the policies differ in is which, and when.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from effectonce.simulate._vendors import Prompt, Vendor
 from effectonce.simulate._world import World, at_least
 
 DAY_S = 86_400.0
-Plan: TypeAlias = tuple[float, tuple[float, ...]]  # when a turn starts, and how long its steps take if nothing goes wrong
+# when a turn starts, and how long its steps take if nothing goes wrong
+Plan: TypeAlias = tuple[float, tuple[float, ...]]
 POLICIES = ("naive", "fixed", "jitter", "whole")
 
 
@@ -32,7 +35,8 @@ class EndedTurn(Struct, frozen=True):
     unretryable: float  # share of turns that end in an error
     lost_to_429: float  # share of turns that a 429 ends
     answered_429: float  # share of calls that are answered with a 429
-    latency_factor: float  # mean time of the turns that succeed, over the same turns without any fault
+    # mean time of the turns that succeed, over the same turns without any fault
+    latency_factor: float
     p50_factor: float
     p99_factor: float
     calls_per_step: float
@@ -133,7 +137,9 @@ class _Day:
         self.later(turn, kind, delay_s)
 
     def later(self, turn: CallerTurn, kind: str, delay_s: float | None) -> None:
-        """Once more after that time; or the end, if there is no next time, or if it comes after the deadline."""
+        """Once more after that time; or the end, if there is no next time, or if it comes after
+        the deadline.
+        """
         if delay_s is None or self.world.now + delay_s - turn.start_s > self.mix["deadline_s"]:
             self.ended_by[kind] += 1
         else:
@@ -143,11 +149,19 @@ class _Day:
 def _ended(policy: str, days: list[_Day], turns: int, steps: int) -> EndedTurn:
     took = [pair for day in days for pair in day.took]
     if len(took) < 2:
-        raise ValueError(f"hardly any turn succeeds with the policy {policy}: there is nothing to compare. Move less")
-    calls, kinds = sum(day.calls for day in days), sorted({kind for day in days for kind in day.ended_by})
+        raise ValueError(
+            f"hardly any turn succeeds with the policy {policy}: there is nothing to compare. Move"
+            " less"
+        )
+    calls, kinds = (
+        sum(day.calls for day in days),
+        sorted({kind for day in days for kind in day.ended_by}),
+    )
     ended_by = {kind: round(sum(day.ended_by[kind] for day in days) / turns, 6) for kind in kinds}
     real, ideal = ([pair[side] for pair in took] for side in (0, 1))
-    halves, tails = ([quantiles(times_s, n=100)[at] for times_s in (real, ideal)] for at in (49, 98))
+    halves, tails = (
+        [quantiles(times_s, n=100)[at] for times_s in (real, ideal)] for at in (49, 98)
+    )
     return EndedTurn(
         policy=policy,
         unretryable=round(1 - len(took) / turns, 6),
@@ -161,8 +175,12 @@ def _ended(policy: str, days: list[_Day], turns: int, steps: int) -> EndedTurn:
     )
 
 
-def simulate(*, seed: int = 7, turns: int = 18_000, changes: Mapping[str, float] | None = None) -> TurnsResult:
-    """Live through a day with each policy. Fewer turns make a shorter day, not an emptier one: the load stays what it is."""
+def simulate(
+    *, seed: int = 7, turns: int = 18_000, changes: Mapping[str, float] | None = None
+) -> TurnsResult:
+    """Live through a day with each policy. Fewer turns make a shorter day, not an emptier one:
+    the load stays what it is.
+    """
     at_least(100, turns=turns)
     mix = changed(changes or {})
     plans = {vendor: plan(mix, vendor, turns, Random(f"{seed} {vendor}")) for vendor in VENDORS}
@@ -170,6 +188,9 @@ def simulate(*, seed: int = 7, turns: int = 18_000, changes: Mapping[str, float]
     steps = sum(len(steps_s) for planned in plans.values() for _, steps_s in planned)
     ended = []
     for policy in POLICIES:
-        days = [_Day(mix, vendor, policy, planned, f"{seed} {vendor}") for vendor, planned in plans.items()]
+        days = [
+            _Day(mix, vendor, policy, planned, f"{seed} {vendor}")
+            for vendor, planned in plans.items()
+        ]
         ended.append(_ended(policy, days, count, steps))
     return TurnsResult(count, seed, dict(changes or {}), tuple(ended))

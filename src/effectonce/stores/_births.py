@@ -1,4 +1,6 @@
-"""What the first claim of a call becomes. The table is asked once for each tool: its calls differ in their request and their token alone."""
+"""What the first claim of a call becomes. The table is asked once for each tool: its calls
+differ in their request and their token alone.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ TERMS_MAX = 1024
 
 
 class Birth(Struct, Generic[P], frozen=True):
-    """The reply to such a claim, and what a store packed of its record, which was born at time zero."""
+    """The reply to such a claim, and what a store packed of its record, which was born at time
+    zero.
+    """
 
     lease_s: float
     reply: Held
@@ -25,15 +29,20 @@ class Birth(Struct, Generic[P], frozen=True):
 
 
 class Births(Generic[P]):
-    """The births of one store. Terms are known by their identity first: to hash them costs half of what packing them does."""
+    """The births of one store. Terms are known by their identity first: to hash them costs half
+    of what packing them does.
+    """
 
     def __init__(self, pack: Callable[[Record], P]) -> None:
         self._pack = pack
-        self._same: dict[int, tuple[Terms, Birth[P]]] = {}  # it holds the terms, so that nothing else gets their identity
+        # it holds the terms, so that nothing else gets their identity
+        self._same: dict[int, tuple[Terms, Birth[P]]] = {}
         self._equal: dict[tuple[Terms, float], Birth[P]] = {}
 
     def of(self, op: Claim) -> Birth[P]:
-        """Only for a claim that dispatches and waits for no other effect: nothing else of it may matter to the table."""
+        """Only for a claim that dispatches and waits for no other effect: nothing else of it may
+        matter to the table.
+        """
         terms = op.request.terms
         known = self._same.get(id(terms))
         if known is not None and known[0] is terms and known[1].lease_s == op.lease_s:

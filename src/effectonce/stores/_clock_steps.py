@@ -1,7 +1,9 @@
-"""Has a clock been stepped? A machine's wall clock may be put forward or back; the time since its boot may not.
+"""Has a clock been stepped? A machine's wall clock may be put forward or back; the time since
+its boot may not.
 
-The distance between the two is noted. While it stays the same, the wall clock has gone as fast as time does since the note was made. After a
-step, or a reboot, a new note says since when it can be relied on. A delay that safety rests on is counted from there (rule `quiet`).
+The distance between the two is noted. While it stays the same, the wall clock has gone as fast
+as time does since the note was made. After a step, or a reboot, a new note says since when it
+can be relied on. A delay that safety rests on is counted from there (rule `quiet`).
 """
 
 from __future__ import annotations
@@ -25,8 +27,11 @@ class ClockNote(Struct, frozen=True, array_like=True):
     since: float
 
 
-# Seconds that the machine has been up, asleep or not. Where that cannot be had, a sleep looks like a step, which is safe.
-since_boot = functools.partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+# Seconds that the machine has been up, asleep or not. Where that cannot be had, a sleep looks
+# like a step, which is safe.
+since_boot = functools.partial(
+    time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+)
 
 
 def boot_id() -> str:
@@ -38,9 +43,13 @@ def boot_id() -> str:
 
 
 class Steadiness:
-    """Watches one wall clock. Beside a clock of a test's own, *ticks* are that clock's, unless the test says otherwise."""
+    """Watches one wall clock. Beside a clock of a test's own, *ticks* are that clock's, unless
+    the test says otherwise.
+    """
 
-    def __init__(self, clock: Callable[[], float], ticks: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self, clock: Callable[[], float], ticks: Callable[[], float] | None = None
+    ) -> None:
         self._clock, self._boot = clock, boot_id()
         self._ticks = (since_boot if clock is time.time else clock) if ticks is None else ticks
 
@@ -48,6 +57,10 @@ class Steadiness:
         """This note, if it is still true; otherwise a new one."""
         now = self._clock()
         distance_s = now - self._ticks()
-        if note is not None and note.boot == self._boot and abs(note.distance_s - distance_s) <= TOLERANCE_S:
+        if (
+            note is not None
+            and note.boot == self._boot
+            and abs(note.distance_s - distance_s) <= TOLERANCE_S
+        ):
             return note
         return ClockNote(self._boot, distance_s, now)

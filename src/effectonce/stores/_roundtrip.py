@@ -1,7 +1,9 @@
-"""How a store behind a wire answers an op: see the record, decide by the table, swap it if it did not change meanwhile.
+"""How a store behind a wire answers an op: see the record, decide by the table, swap it if it
+did not change meanwhile.
 
-Theory of operation. The protocol lives in the transition table and nowhere else, not in SQL and not in Lua. A backend only performs
-exchanges. Each is one round trip and one atomic step on the server:
+Theory of operation. The protocol lives in the transition table and nowhere else, not in SQL and
+not in Lua. A backend only performs exchanges. Each is one round trip and one atomic step on the
+server:
 
   look     the outcome, if it is known: a read, for a call that was made before
   bear     insert a record that is not there; otherwise see it                T1: the first write of every call
@@ -10,10 +12,12 @@ exchanges. Each is one round trip and one atomic step on the server:
   see      the record, the one that shares its latch, its predecessor, the time
   swap     replace the record that was seen, if it is still the same revision
 
-and the same for cells, the small values that processes share: see, swap, list, and forget those that are past their time.
+and the same for cells, the small values that processes share: see, swap, list, and forget those
+that are past their time.
 
-So a first call costs two round trips and a replay one. Everything else sees and swaps, and starts again if another writer was faster:
-whatever was decided on an older revision is thrown away. Like the engine's flows, `answer` is one generator for sync and async.
+So a first call costs two round trips and a replay one. Everything else sees and swaps, and
+starts again if another writer was faster: whatever was decided on an older revision is thrown
+away. Like the engine's flows, `answer` is one generator for sync and async.
 """
 
 from __future__ import annotations
@@ -73,40 +77,51 @@ class SeenRecord(Struct, frozen=True):
     now: float  # the server's clock
     record: Record | None = None
     revision: int = 0  # 0: there is none
-    rival: Record | None = None  # another effect of the same latch that was sent and has no outcome yet
+    # another effect of the same latch that was sent and has no outcome yet
+    rival: Record | None = None
     predecessor: Record | None = None
 
 
 class InsertNew(RoundTrip["SeenRecord | Recorded | None"], frozen=True):
-    """Insert this record, which was born at time zero: the server adds its clock to every time that is set.
+    """Insert this record, which was born at time zero: the server adds its clock to every time
+    that is set.
 
-    Not if it is there already, and not if another effect of its latch was sent and has no outcome yet. None: it is born. `Recorded`: its
-    outcome is known, the fingerprint is the same and its window is open. Anything else is `SeenRecord`.
+    Not if it is there already, and not if another effect of its latch was sent and has no
+    outcome yet. None: it is born. `Recorded`: its outcome is known, the fingerprint is the same
+    and its window is open. Anything else is `SeenRecord`.
     """
 
     record: Record
 
 
 class ReadOutcome(RoundTrip["Recorded | None"], frozen=True):
-    """The outcome of this request, if it is known, the fingerprint is the same and its window is open. None says nothing."""
+    """The outcome of this request, if it is known, the fingerprint is the same and its window is
+    open. None says nothing.
+    """
 
     request: Request
 
 
 class Finish(RoundTrip[bool], frozen=True):
-    """T5: complete the record if it is dispatched and this token and epoch own it. False: look closer."""
+    """T5: complete the record if it is dispatched and this token and epoch own it. False: look
+    closer.
+    """
 
     op: Complete
 
 
 class InsertFinished(RoundTrip[bool], frozen=True):
-    """Insert this record, which was born and has ended at time zero: the server adds its clock. False: there is one of its key."""
+    """Insert this record, which was born and has ended at time zero: the server adds its clock.
+    False: there is one of its key.
+    """
 
     record: Record
 
 
 class Read(RoundTrip[SeenRecord], frozen=True):
-    """The record of *key*; the rival of its latch, or of *latch* if there is no record; the record of *after*."""
+    """The record of *key*; the rival of its latch, or of *latch* if there is no record; the
+    record of *after*.
+    """
 
     key: str
     latch: str = ""
@@ -114,7 +129,9 @@ class Read(RoundTrip[SeenRecord], frozen=True):
 
 
 class CompareAndSwap(RoundTrip[bool], frozen=True):
-    """Replace revision *revision* of a record. False: it changed meanwhile, or *after* would be sent while a rival has no outcome."""
+    """Replace revision *revision* of a record. False: it changed meanwhile, or *after* would be
+    sent while a rival has no outcome.
+    """
 
     key: str
     revision: int  # 0: insert it
@@ -128,7 +145,9 @@ class SwapAll(RoundTrip["tuple[bool, ...]"], frozen=True):
 
 
 class DueNow(Struct, frozen=True):
-    """Records whose `due_at` has come, with their revisions; and references of those that this release cannot read."""
+    """Records whose `due_at` has come, with their revisions; and references of those that this
+    release cannot read.
+    """
 
     now: float
     records: tuple[tuple[Record, int], ...]
@@ -187,7 +206,9 @@ _ONE_ROW = frozenset({InsertNew, Finish, Read, SeeCell, SwapCell})
 
 
 class Forget(RoundTrip[int], frozen=True):
-    """Remove cells that are past their time. A server that does so by itself has nothing to count."""
+    """Remove cells that are past their time. A server that does so by itself has nothing to
+    count.
+    """
 
     limit: int
 
@@ -223,12 +244,15 @@ def answer(op: Op[R], table: Table = TABLE) -> Answering[R]:
         case ListCells():
             reply = yield from ListedCells(op)
         case _:
-            reply = yield from _decide(op, table)  # type: ignore[arg-type]  # what is left is about one record
+            # what is left is about one record
+            reply = yield from _decide(op, table)  # type: ignore[arg-type]
     return reply  # type: ignore[no-any-return]
 
 
 def is_first(op: Claim) -> bool:
-    """Is it the first claim of an ordinary call? What becomes of it depends on nothing but whether there is a record, or a rival."""
+    """Is it the first claim of an ordinary call? What becomes of it depends on nothing but
+    whether there is a record, or a rival.
+    """
     return op.dispatch and not op.again and not op.request.after
 
 
@@ -256,14 +280,17 @@ def _decide(op: RecordOp, table: Table, seen: SeenRecord | None = None) -> Answe
             return step.reply
         seen = None
     raise StoreUnavailable(
-        f"the record of {reference_of(op.key)} changed {PATIENCE} times while it was being decided about. Nothing was written."
+        f"the record of {reference_of(op.key)} changed {PATIENCE} times while it was being decided"
+        " about. Nothing was written."
     )
 
 
 def decide_once(op: Complete, table: Table = TABLE) -> Answering[Applied | Refused]:
-    """Complete a record inside a tool's own transaction. Only a change counts: if it is done already, the tool's writes must not stay.
+    """Complete a record inside a tool's own transaction. Only a change counts: if it is done
+    already, the tool's writes must not stay.
 
-    A heartbeat that was under way when the tool returned may change the record under this decision, like any other write.
+    A heartbeat that was under way when the tool returned may change the record under this
+    decision, like any other write.
     """
     state: State | None = None
     for _ in range(PATIENCE):
@@ -308,14 +335,29 @@ def go_on(answering: Answering[T], reply: Any) -> Answering[T]:
 
 def _sweep(op: Sweep, table: Table) -> Answering[Swept]:
     seen, asked = (yield from Due(op.limit)), op.limit
-    while seen.unreadable and seen.count >= asked and len(seen.records) < op.limit:  # they stay due: look behind them
+    # they stay due: look behind them
+    while seen.unreadable and seen.count >= asked and len(seen.records) < op.limit:
         asked *= 2
         seen = yield from Due(asked)
     due = seen.records[: op.limit]
     steps = [(transition(record, op, Scene(seen.now), table), revision) for record, revision in due]
-    swaps = tuple(CompareAndSwap(s.before.request.key, revision, s.after) for s, revision in steps if s.changed and s.before)
+    swaps = tuple(
+        CompareAndSwap(s.before.request.key, revision, s.after)
+        for s, revision in steps
+        if s.changed and s.before
+    )
     done = yield from SwapAll(swaps)
-    ends = (State.ABSENT if swap.after is None else swap.after.state for swap, well in zip(swaps, done, strict=True) if well)
+    ends = (
+        State.ABSENT if swap.after is None else swap.after.state
+        for swap, well in zip(swaps, done, strict=True)
+        if well
+    )
     counts = Counter(ends)
     cells = (yield from Forget(op.limit - len(due))) if len(due) < op.limit else 0
-    return Swept(counts[State.IN_DOUBT], counts[State.TOMBSTONE], counts[State.ABSENT], cells, seen.unreadable)
+    return Swept(
+        counts[State.IN_DOUBT],
+        counts[State.TOMBSTONE],
+        counts[State.ABSENT],
+        cells,
+        seen.unreadable,
+    )

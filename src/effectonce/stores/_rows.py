@@ -47,7 +47,8 @@ LIFE = (
     "evidence",
     "due_at",
 )
-# `tool`, `window_s` and `due_at` repeat what the others say: for people, for one-statement completions, for the sweep.
+# `tool`, `window_s` and `due_at` repeat what the others say: for people, for one-statement
+# completions, for the sweep.
 COLUMNS = BIRTH[:-2] + LIFE[:-1]
 
 
@@ -90,24 +91,53 @@ def life(record: Record) -> tuple[Any, ...]:
 
 
 def first_send(record: Record) -> tuple[Any, ...] | None:
-    """What tells a record that was just born and sent from others of that kind; None: it is of another kind."""
-    if record.state is not State.DISPATCHED or record.epoch != 1 or record.sends != 1 or record.request.after:
+    """What tells a record that was just born and sent from others of that kind; None: it is of
+    another kind.
+    """
+    if (
+        record.state is not State.DISPATCHED
+        or record.epoch != 1
+        or record.sends != 1
+        or record.request.after
+    ):
         return None
     *who, arguments, latch, _, created_at, tool, window_s = birth(record)
     # Not as bytes: of those, SQLite's driver asks what else they may be, and that takes longer.
     born = (*who, bytearray(arguments), latch, created_at, tool, window_s)
-    sent = (record.token, record.lease_until, record.dtoken, record.first_dispatch_at, record.sent_until, due_at(record))
+    sent = (
+        record.token,
+        record.lease_until,
+        record.dtoken,
+        record.first_dispatch_at,
+        record.sent_until,
+        due_at(record),
+    )
     return born + sent
 
 
 def read(row: tuple[Any, ...]) -> Record:
     """One row of `COLUMNS` as a record."""
     key, fingerprint, terms, tenant, scope, step, arguments, latch, after, created_at = row[:10]
-    state, epoch, token, lease_until, sends, dtoken, first, sent_until, outcome, decided, dedup, by, reason, evidence = row[10:]
+    (
+        state,
+        epoch,
+        token,
+        lease_until,
+        sends,
+        dtoken,
+        first,
+        sent_until,
+        outcome,
+        decided,
+        dedup,
+        by,
+        reason,
+        evidence,
+    ) = row[10:]
     if state not in STATES:
         raise ValueError(
-            f"the record of {reference_of(key)} is in a state that this release does not know ({state!r}), and it does not guess. "
-            f"Upgrade effectonce here"
+            f"the record of {reference_of(key)} is in a state that this release does not know"
+            f" ({state!r}), and it does not guess. Upgrade effectonce here"
         )
     return Record(
         Request(key, fingerprint, _read_terms(terms), tenant, scope, step, arguments, latch, after),
@@ -130,7 +160,9 @@ def read(row: tuple[Any, ...]) -> Record:
 
 
 def read_due(rows: Iterable[tuple[Any, ...]]) -> tuple[list[Record], list[str]]:
-    """The records of these rows, and references of those that cannot be read: a sweep leaves them, and goes on."""
+    """The records of these rows, and references of those that cannot be read: a sweep leaves
+    them, and goes on.
+    """
     found: list[Record] = []
     unreadable: list[str] = []
     for row in rows:
@@ -141,17 +173,25 @@ def read_due(rows: Iterable[tuple[Any, ...]]) -> tuple[list[Record], list[str]]:
     return found, unreadable
 
 
-UNREADABLE = (KeyError, ValueError, TypeError)  # a row of a newer release, or one that another program has written
+# a row of a newer release, or one that another program has written
+UNREADABLE = (KeyError, ValueError, TypeError)
 STATES = {str(state): state for state in State}
 
 
 @lru_cache(maxsize=1024)
 def write_terms(terms: Terms) -> str:
-    # JSON has no infinity, so numbers are written as text. What is as usual is left out: every record carries this.
+    # JSON has no infinity, so numbers are written as text. What is as usual is left out: every
+    # record carries this.
     fields = {name: getattr(terms, name) for name in Terms.__struct_fields__}
-    usual = dict(zip(reversed(Terms.__struct_fields__), reversed(Terms.__struct_defaults__), strict=False))
-    unusual = {name: value for name, value in fields.items() if name not in usual or value != usual[name]}
-    return orjson.dumps({name: repr(v) if isinstance(v, float) else v for name, v in unusual.items()}).decode()
+    usual = dict(
+        zip(reversed(Terms.__struct_fields__), reversed(Terms.__struct_defaults__), strict=False)
+    )
+    unusual = {
+        name: value for name, value in fields.items() if name not in usual or value != usual[name]
+    }
+    return orjson.dumps(
+        {name: repr(v) if isinstance(v, float) else v for name, v in unusual.items()}
+    ).decode()
 
 
 @lru_cache(maxsize=1024)
@@ -164,4 +204,6 @@ def _write_evidence(evidence: tuple[Evidence, ...]) -> str:
 
 
 def _read_evidence(text: str) -> tuple[Evidence, ...]:
-    return tuple(Evidence(at, note, bytes.fromhex(outcome)) for at, note, outcome in orjson.loads(text))
+    return tuple(
+        Evidence(at, note, bytes.fromhex(outcome)) for at, note, outcome in orjson.loads(text)
+    )

@@ -1,4 +1,6 @@
-"""URLs as a message may show them: without those whom they let in, also where a password has broken the URL."""
+"""URLs as a message may show them: without those whom they let in, also where a password has
+broken the URL.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def shown(url: str) -> str:
 
 
 def as_option(url: str, environ: Mapping[str, str]) -> str:
-    """How a command names the store of this URL, as the end of that command. A password is never printed."""
+    """How a command names the store of this URL, as the end of that command. A password is never
+    printed.
+    """
     if environ.get("EFFECTONCE_STORE") == url:
         return ""
     userinfo = url.partition("://")[2].rpartition("@")[0]
@@ -33,17 +37,22 @@ def as_option(url: str, environ: Mapping[str, str]) -> str:
 
 
 def where_is(given: Any, store: Any) -> str:
-    """The store of a guard, as a command names it: the guard was *given* its URL or an object, and made *store* of it."""
+    """The store of a guard, as a command names it: the guard was *given* its URL or an object,
+    and made *store* of it.
+    """
     if isinstance(given, str) and given.startswith("memory:"):
         return IN_MEMORY
     path = getattr(getattr(store, "_store", store), "path", None)
     if path is not None:
-        return as_option(f"sqlite:///{path}", os.environ)  # whole: a command may be given in another folder
+        # whole: a command may be given in another folder
+        return as_option(f"sqlite:///{path}", os.environ)
     return as_option(given, os.environ) if isinstance(given, str) else " --app MODULE:GUARD"
 
 
 def safe_message(error: Exception, url: str) -> str:
-    """What a parser reported about *url*, unless it quotes what stands before the @: then only how to put it right."""
+    """What a parser reported about *url*, unless it quotes what stands before the @: then only
+    how to put it right.
+    """
     userinfo = url.partition("://")[2].rpartition("@")[0]
     quoted = [single or double for single, double in _QUOTED.findall(str(error))]
     if any("@" in word or word in userinfo for word in quoted):

@@ -17,7 +17,9 @@ R = TypeVar("R")
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
-    """What a store can promise. Declared, not guessed: the conformance suite holds a store to it."""
+    """What a store can promise. Declared, not guessed: the conformance suite holds a store to
+    it.
+    """
 
     durable: bool  # an acknowledged write survives the death of every process and of the machine
     transactions: bool  # a tool's own writes can commit together with its record
@@ -25,11 +27,13 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     def unfit_for(self, kind: Kind, downstream: Capability) -> str:
         """Why a store like this cannot keep what such a tool is promised; "" if it can."""
         if downstream is Capability.TRANSACTION and not self.transactions:
-            return "it has no transactions that a tool could share (sqlite:// and postgresql:// have)"
+            return (
+                "it has no transactions that a tool could share (sqlite:// and postgresql:// have)"
+            )
         if kind is Kind.IRREVERSIBLE and not self.durable:
             return (
-                "it can forget, and then the effect could run twice. Use a durable store such as sqlite:///effects.db, "
-                "or say accept_store_loss=True"
+                "it can forget, and then the effect could run twice. Use a durable store such as"
+                " sqlite:///effects.db, or say accept_store_loss=True"
             )
         return ""
 
@@ -49,7 +53,11 @@ SKEW_S = 5.0  # a clock that is further off is reported; leases and windows foll
 
 def clock_finding(ahead_s: float) -> Finding:
     """How far a server's clock is from this machine's."""
-    advice = "Leases and windows follow the store's clock; set the other one right anyway." if abs(ahead_s) > SKEW_S else ""
+    advice = (
+        "Leases and windows follow the store's clock; set the other one right anyway."
+        if abs(ahead_s) > SKEW_S
+        else ""
+    )
     return Finding("clock", f"{ahead_s:+.1f} s from this machine's", advice)
 
 
@@ -64,16 +72,20 @@ def due_finding(count: int, unreadable: Sequence[str] = ()) -> Finding:
     advice = "Sweep: guard.sweeper() or guard.sweep()." * many
     if unreadable:
         advice = (
-            f"{len(unreadable):,} of them cannot be read by this release, such as {unreadable[0]}: upgrade effectonce here."
+            f"{len(unreadable):,} of them cannot be read by this release, such as {unreadable[0]}:"
+            " upgrade effectonce here."
         )
     return Finding("due", f"{count:,} records" + " or more" * many, advice)
 
 
 def in_a_signal_handler(where: object) -> StoreUnavailable:
-    """A signal handler calls the store in the middle of an operation that it interrupted: waiting for that one would never end."""
+    """A signal handler calls the store in the middle of an operation that it interrupted:
+    waiting for that one would never end.
+    """
     return StoreUnavailable(
-        f"{where}: a signal handler made this call while its own thread was in the middle of an operation of the store. Nothing was sent. "
-        f"Set a flag in the handler, or hand the call to another thread, and make it there."
+        f"{where}: a signal handler made this call while its own thread was in the middle of an"
+        " operation of the store. Nothing was sent. Set a flag in the handler, or hand the call to"
+        " another thread, and make it there."
     )
 
 
@@ -81,18 +93,27 @@ LARGE_B = 4 << 20  # whatever takes too long and is larger than this takes long 
 
 
 class TooLarge(StoreUnavailable):
-    """The store refused a value for its size: it will refuse it again. Nothing of it was written."""
+    """The store refused a value for its size: it will refuse it again. Nothing of it was
+    written.
+    """
 
     retriable = False
-    corrective_action = "Return or pass less: a reference to a large value, not the value. Or let the store take more."
+    corrective_action = (
+        "Return or pass less: a reference to a large value, not the value. Or let the store take"
+        " more."
+    )
 
 
 class StoreUnusable(StoreUnavailable):
-    """The store cannot be used until a person changes something: the next call would meet the same. Nothing was sent."""
+    """The store cannot be used until a person changes something: the next call would meet the
+    same. Nothing was sent.
+    """
 
     code = "STORE_UNUSABLE"
     retriable = False
-    corrective_action = "Put the store right, or name another one; the same call would meet the same fault."
+    corrective_action = (
+        "Put the store right, or name another one; the same call would meet the same fault."
+    )
 
 
 def size_b(op: Op[Any]) -> int:
@@ -118,15 +139,21 @@ class ExaminableStore(Protocol):
     """A store that knows how it is set up."""
 
     def examine(self) -> tuple[Finding, ...]:
-        """Look at everything that safety and speed rest on: durability, schema, clock, what is due. Raises `StoreUnavailable`."""
+        """Look at everything that safety and speed rest on: durability, schema, clock, what is
+        due. Raises `StoreUnavailable`.
+        """
 
 
 @runtime_checkable
 class LocalStore(Protocol):
-    """A store that is read without a round trip: a call that was made before looks for its outcome first, and claims nothing."""
+    """A store that is read without a round trip: a call that was made before looks for its
+    outcome first, and claims nothing.
+    """
 
     def look(self, request: Request, /) -> Recorded | None:
-        """The known outcome of exactly this request. Never waits; None says nothing, not even that there is none."""
+        """The known outcome of exactly this request. Never waits; None says nothing, not even
+        that there is none.
+        """
 
 
 class RolledBack(StoreUnavailable):
@@ -136,18 +163,24 @@ class RolledBack(StoreUnavailable):
 class Transaction(Protocol):
     """An open transaction: the connection for the tool, and the record's write in the same COMMIT.
 
-    `complete` replies `Applied` only if it changed the record. A record that is done already was done by another worker, or by an older run
-    whose COMMIT was not answered: then this run's writes must not stay.
+    `complete` replies `Applied` only if it changed the record. A record that is done already was
+    done by another worker, or by an older run whose COMMIT was not answered: then this run's
+    writes must not stay.
 
-    `commit` raises `RolledBack` only if it is certain that nothing stays; after any other `StoreUnavailable` it is not known what stays.
+    `commit` raises `RolledBack` only if it is certain that nothing stays; after any other
+    `StoreUnavailable` it is not known what stays.
     """
 
     connection: Any
-    exclusive: bool  # no other caller writes to the store while it is open: no lease can be renewed, and none be taken over
+    # no other caller writes to the store while it is open: no lease can be renewed, and none be
+    # taken over
+    exclusive: bool
 
     @property
     def broken(self) -> bool:
-        """Was the connection lost under the tool? Then its error is about that, and nothing of it stays."""
+        """Was the connection lost under the tool? Then its error is about that, and nothing of
+        it stays.
+        """
 
     def complete(self, op: Complete, /) -> Applied | Refused: ...
 
@@ -170,7 +203,9 @@ class AsyncTransaction(Protocol):
 
 @runtime_checkable
 class TransactionalStore(Protocol):
-    """A store whose `capabilities.transactions` is true. Leaving the block without `commit()` rolls back."""
+    """A store whose `capabilities.transactions` is true. Leaving the block without `commit()`
+    rolls back.
+    """
 
     def transaction(self) -> AbstractContextManager[Transaction]: ...
 

@@ -1,11 +1,13 @@
-"""A store that keeps nothing readable: whatever a caller or a downstream sent is sealed on its way in and opened on its way out.
+"""A store that keeps nothing readable: whatever a caller or a downstream sent is sealed on its
+way in and opened on its way out.
 
-Sealed are arguments, results and failures, evidence, and reasons, which quote error messages. In the clear are what a store decides by,
-and what a person looks for: keys, fingerprints, states, times, tenant, tool, scope, step, and who settled a doubt. Cells too: they
-count, and hold no content of a call.
+Sealed are arguments, results and failures, evidence, and reasons, which quote error messages. In
+the clear are what a store decides by, and what a person looks for: keys, fingerprints, states,
+times, tenant, tool, scope, step, and who settled a doubt. Cells too: they count, and hold no
+content of a call.
 
-What does not open is replaced by the reason why, in the codec's own words for a result that is lost. The record still says what happened,
-so the effect is not run again.
+What does not open is replaced by the reason why, in the codec's own words for a result that is
+lost. The record still says what happened, so the effect is not run again.
 """
 
 from __future__ import annotations
@@ -55,11 +57,14 @@ _TEXT = SEALED.decode()
 
 
 class Sealed:
-    """*store*, with everything that is confidential sealed by *keyring*. It can do what the store can, and nothing more."""
+    """*store*, with everything that is confidential sealed by *keyring*. It can do what the
+    store can, and nothing more.
+    """
 
     def __init__(self, store: Store, keyring: Keyring) -> None:
         self._store, self._keyring = store, keyring
-        # What only some stores have is here only if this one has it: the guard looks. Not bound to self: a circle would keep files open.
+        # What only some stores have is here only if this one has it: the guard looks. Not bound
+        # to self: a circle would keep files open.
         if isinstance(store, LocalStore):
             self.look = partial(_look, store, keyring)
         if isinstance(store, ExaminableStore):
@@ -76,7 +81,9 @@ class Sealed:
         return cast(R, _opened(self._store.apply(_sealed(op, self._keyring)), op, self._keyring))
 
     async def aapply(self, op: Op[R], /) -> R:
-        return cast(R, _opened(await self._store.aapply(_sealed(op, self._keyring)), op, self._keyring))
+        return cast(
+            R, _opened(await self._store.aapply(_sealed(op, self._keyring)), op, self._keyring)
+        )
 
     def close(self) -> None:
         self._store.close()
@@ -94,7 +101,9 @@ def _sealed(op: Op[R], ring: Keyring) -> Op[R]:
         case Complete(key, outcome=outcome) | Fail(key, outcome=outcome):
             changed = replace(op, outcome=ring.seal(outcome, key, "outcome"))
         case Confirm(key, outcome, _, reason) | Refute(key, outcome, _, reason):
-            changed = replace(op, outcome=ring.seal(outcome, key, "outcome"), reason=_seal_text(reason, key, ring))
+            changed = replace(
+                op, outcome=ring.seal(outcome, key, "outcome"), reason=_seal_text(reason, key, ring)
+            )
         case Doubt(key, reason=reason) | Rearm(key, reason=reason):
             changed = replace(op, reason=_seal_text(reason, key, ring))
         case Attest(key, outcome=outcome):
@@ -107,10 +116,14 @@ def _sealed(op: Op[R], ring: Keyring) -> Op[R]:
 
 
 def _seal_text(text: str, key: str, ring: Keyring) -> str:
-    """The same as text, because stores keep a reason in a column of text: `v1 sealed <key id> <base64>`."""
+    """The same as text, because stores keep a reason in a column of text: `v1 sealed <key id>
+    <base64>`.
+    """
     if text == "":
         return text
-    _, _, name, sealed = ring.seal(text.encode("utf-8", "surrogatepass"), key, "reason").split(b" ", 3)
+    _, _, name, sealed = ring.seal(text.encode("utf-8", "surrogatepass"), key, "reason").split(
+        b" ", 3
+    )
     return f"{_TEXT}{name.decode()} {base64.b64encode(sealed).decode()}"
 
 
@@ -119,7 +132,9 @@ def _seal_text(text: str, key: str, ring: Keyring) -> str:
 
 def _opened(reply: Any, op: Op[Any], ring: Keyring) -> Any:
     if isinstance(op, Together):
-        return tuple([_opened(each, asked, ring) for each, asked in zip(reply, op.ops, strict=True)])
+        return tuple(
+            [_opened(each, asked, ring) for each, asked in zip(reply, op.ops, strict=True)]
+        )
     match reply:
         case Recorded():
             return _open_recorded(reply, cast(Claim, op).key, ring)
@@ -148,10 +163,14 @@ def _open_record(record: Record, ring: Keyring) -> Record:
     key = record.request.key
     return replace(
         record,
-        request=replace(record.request, arguments=_open(record.request.arguments, key, "arguments", ring)),
+        request=replace(
+            record.request, arguments=_open(record.request.arguments, key, "arguments", ring)
+        ),
         outcome=_open(record.outcome, key, "outcome", ring),
         reason=_open_text(record.reason, key, ring),
-        evidence=tuple(replace(e, outcome=_open(e.outcome, key, "evidence", ring)) for e in record.evidence),
+        evidence=tuple(
+            replace(e, outcome=_open(e.outcome, key, "evidence", ring)) for e in record.evidence
+        ),
     )
 
 
@@ -189,7 +208,9 @@ def _transaction(store: TransactionalStore, ring: Keyring) -> Iterator[Transacti
 
 
 @contextlib.asynccontextmanager
-async def _atransaction(store: TransactionalStore, ring: Keyring) -> AsyncIterator[AsyncTransaction]:
+async def _atransaction(
+    store: TransactionalStore, ring: Keyring
+) -> AsyncIterator[AsyncTransaction]:
     async with store.atransaction() as transaction:
         yield _AsyncSealedTransaction(transaction, ring)
 

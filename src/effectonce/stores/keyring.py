@@ -2,14 +2,17 @@
 
     v1 sealed <key id> <nonce><ciphertext>          AES-256-GCM
 
-Theory of operation. A write may come twice, because its acknowledgement was lost, and the record then compares what it holds with what
-it is given. So sealing the same bytes for the same place must give the same bytes: the nonce is not random but the beginning of an HMAC
-over the place and the plaintext, under a key of its own (the idea of AES-SIV). Two different plaintexts share a nonce as rarely as they
-would by chance. What an observer learns is whether one field of one row was written with the same content twice.
-AES-GCM-SIV is made for this, but needs OpenSSL 3.2, which the distributions' own builds of `cryptography` may not have.
+Theory of operation. A write may come twice, because its acknowledgement was lost, and the record
+then compares what it holds with what it is given. So sealing the same bytes for the same place
+must give the same bytes: the nonce is not random but the beginning of an HMAC over the place and
+the plaintext, under a key of its own (the idea of AES-SIV). Two different plaintexts share a
+nonce as rarely as they would by chance. What an observer learns is whether one field of one row
+was written with the same content twice. AES-GCM-SIV is made for this, but needs OpenSSL 3.2,
+which the distributions' own builds of `cryptography` may not have.
 
-The place is the effect's key and the name of the field. It is authenticated, so a ciphertext that is moved to another row or field does
-not open. Tenant and tool need not be in it: the effect's key is derived from them, and most writes know nothing else.
+The place is the effect's key and the name of the field. It is authenticated, so a ciphertext
+that is moved to another row or field does not open. Tenant and tool need not be in it: the
+effect's key is derived from them, and most writes know nothing else.
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ from effectonce._core.codec import SEALED
 from effectonce.errors import ContractViolation
 
 KEY_BYTES, NONCE_BYTES = 32, 12
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")  # no space, colon or comma: it stands in what is stored, and in the environment
+# no space, colon or comma: it stands in what is stored, and in the environment
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _URL_SAFE = str.maketrans("-_", "+/")
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -46,7 +50,9 @@ class _Key:
 
     def __init__(self, key: bytes) -> None:
         aead, hkdf, sha256 = _cryptography()
-        derived = hkdf(algorithm=sha256(), length=2 * KEY_BYTES, salt=None, info=b"effectonce v1 at rest").derive(key)
+        derived = hkdf(
+            algorithm=sha256(), length=2 * KEY_BYTES, salt=None, info=b"effectonce v1 at rest"
+        ).derive(key)
         self._aead, self.nonce_key = aead(derived[:KEY_BYTES]), derived[KEY_BYTES:]
 
     def seal(self, data: bytes, place: bytes) -> bytes:
@@ -66,40 +72,55 @@ class _Key:
 
 
 class Keyring:
-    """The keys that seal arguments, results and evidence in the store: one for new writes, all of them for reading.
+    """The keys that seal arguments, results and evidence in the store: one for new writes, all
+    of them for reading.
 
-    *keys* are 32 random bytes each, under an id that is stored beside what they seal. *primary* is the one for new writes; by
-    default the first. What is not sealed is not believed: anyone who can write to the store may have put it there. Records from
-    before encryption are read until the day *plaintext_until*.
+    *keys* are 32 random bytes each, under an id that is stored beside what they seal. *primary*
+    is the one for new writes; by default the first. What is not sealed is not believed: anyone
+    who can write to the store may have put it there. Records from before encryption are read
+    until the day *plaintext_until*.
     """
 
     def __init__(
-        self, keys: Mapping[str, bytes], *, primary: str | None = None, plaintext_until: date | str | None = None
+        self,
+        keys: Mapping[str, bytes],
+        *,
+        primary: str | None = None,
+        plaintext_until: date | str | None = None,
     ) -> None:
         if not isinstance(keys, Mapping):  # not quoted: it may be a key
             raise ContractViolation(
-                "a keyring takes keys by their ids: Keyring({'2026-11': key}). From text, Keyring.from_env() reads them."
+                "a keyring takes keys by their ids: Keyring({'2026-11': key}). From text,"
+                " Keyring.from_env() reads them."
             )
         if not keys:
-            raise ContractViolation("a keyring needs a key. Make one with Keyring.generate('2026-11').")
+            raise ContractViolation(
+                "a keyring needs a key. Make one with Keyring.generate('2026-11')."
+            )
         self._plaintext_until = _end_of(plaintext_until)
         self._lock = threading.Lock()
         self._keys = {key_id: _made(key_id, key) for key_id, key in keys.items()}
         self._primary = next(iter(keys)) if primary is None else primary
         if self._primary not in self._keys:
-            raise ContractViolation(f"primary={primary!r} is not in this keyring; it has {', '.join(self._keys)}")
+            raise ContractViolation(
+                f"primary={primary!r} is not in this keyring; it has {', '.join(self._keys)}"
+            )
 
     @classmethod
-    def from_env(cls, name: str = "EFFECTONCE_KEYS", *, plaintext_until: date | str | None = None) -> Self:
-        """Read `id:base64,id:base64` from an environment variable. The first one seals, all of them open.
+    def from_env(
+        cls, name: str = "EFFECTONCE_KEYS", *, plaintext_until: date | str | None = None
+    ) -> Self:
+        """Read `id:base64,id:base64` from an environment variable. The first one seals, all of
+        them open.
 
-        Unless it is given, EFFECTONCE_PLAINTEXT_UNTIL says until when records from before encryption are read.
+        Unless it is given, EFFECTONCE_PLAINTEXT_UNTIL says until when records from before
+        encryption are read.
         """
         entries = [entry.strip() for entry in os.environ.get(name, "").split(",") if entry.strip()]
         if not entries:
             raise ContractViolation(
-                f"the environment variable {name} is empty or missing. Set it to id:base64 of 32 random bytes; "
-                f"Keyring.generate('2026-11') makes one."
+                f"the environment variable {name} is empty or missing. Set it to id:base64 of 32"
+                " random bytes; Keyring.generate('2026-11') makes one."
             )
         keys: dict[str, bytes] = {}
         for number, entry in enumerate(entries, start=1):
@@ -108,14 +129,18 @@ class Keyring:
                 key = base64.b64decode(text.translate(_URL_SAFE), validate=True)
             except ValueError:
                 key = b""
-            if len(key) != KEY_BYTES or _NAME.fullmatch(key_id) is None:  # nothing of it is quoted: any part may be the key
+            # nothing of it is quoted: any part may be the key
+            if len(key) != KEY_BYTES or _NAME.fullmatch(key_id) is None:
                 raise ContractViolation(
-                    f"entry {number} of {name} is not id:base64 of {KEY_BYTES} bytes. Keyring.generate('2026-11') makes one."
+                    f"entry {number} of {name} is not id:base64 of {KEY_BYTES} bytes."
+                    " Keyring.generate('2026-11') makes one."
                 ) from None
             if key_id in keys:
                 raise ContractViolation(f"{name} has two keys with the id {key_id!r}")
             keys[key_id] = key
-        return cls(keys, plaintext_until=plaintext_until or os.environ.get("EFFECTONCE_PLAINTEXT_UNTIL"))
+        return cls(
+            keys, plaintext_until=plaintext_until or os.environ.get("EFFECTONCE_PLAINTEXT_UNTIL")
+        )
 
     @staticmethod
     def generate(key_id: str) -> str:
@@ -133,14 +158,17 @@ class Keyring:
         return tuple(self._keys)
 
     def add(self, key_id: str, key: bytes, *, primary: bool = False) -> None:
-        """Add a key while running; with *primary*, seal with it from now on. Adding the same key again is harmless."""
+        """Add a key while running; with *primary*, seal with it from now on. Adding the same key
+        again is harmless.
+        """
         made = _made(key_id, key)
         with self._lock:
             known = self._keys.get(key_id)
             if known is not None and known.nonce_key != made.nonce_key:
                 raise ContractViolation(
-                    f"the keyring has another key with the id {key_id!r}, and what that one sealed could not be read any more. "
-                    f"Nothing was changed. Give the new key an id of its own."
+                    f"the keyring has another key with the id {key_id!r}, and what that one sealed"
+                    " could not be read any more. Nothing was changed. Give the new key an id of"
+                    " its own."
                 )
             self._keys = {**self._keys, key_id: made}  # replaced, not changed: readers take no lock
             if primary:
@@ -156,15 +184,24 @@ class Keyring:
         if data == b"":
             return data
         primary = self._primary
-        return SEALED + primary.encode() + b" " + self._keys[primary].seal(data, _place(effect_key, field))
+        return (
+            SEALED
+            + primary.encode()
+            + b" "
+            + self._keys[primary].seal(data, _place(effect_key, field))
+        )
 
     def open(self, data: bytes, effect_key: str, field: str) -> bytes:
-        """What was sealed into this field of this effect's record; `NotOpened` with the reason if it cannot be opened."""
+        """What was sealed into this field of this effect's record; `NotOpened` with the reason
+        if it cannot be opened.
+        """
         if data == b"":
             return data
         if not data.startswith(SEALED):
             if time.time() >= self._plaintext_until:
-                raise NotOpened("it is not sealed, and anyone who can write to the store may have put it there")
+                raise NotOpened(
+                    "it is not sealed, and anyone who can write to the store may have put it there"
+                )
             return data
         name, _, sealed = data[len(SEALED) :].partition(b" ")
         key_id = name.decode("ascii", "replace")
@@ -174,7 +211,8 @@ class Keyring:
         opened = key.open(sealed, _place(effect_key, field))
         if opened is None:
             raise NotOpened(
-                f"it was changed in the store, belongs to another effect, or was sealed with another key that was called {key_id!r}"
+                "it was changed in the store, belongs to another effect, or was sealed with"
+                f" another key that was called {key_id!r}"
             )
         return opened
 
@@ -184,27 +222,39 @@ def _end_of(day: date | str | None) -> float:
     if not day:
         return 0.0
     try:
-        last = date.fromisoformat(day) if isinstance(day, str) else date(day.year, day.month, day.day)
+        last = (
+            date.fromisoformat(day) if isinstance(day, str) else date(day.year, day.month, day.day)
+        )
     except (ValueError, AttributeError):
-        raise ContractViolation(f"plaintext_until={day!r} is no day. Write it as 2026-12-31.") from None
+        raise ContractViolation(
+            f"plaintext_until={day!r} is no day. Write it as 2026-12-31."
+        ) from None
     return datetime(last.year, last.month, last.day, tzinfo=UTC).timestamp() + 86_400
 
 
 def _place(effect_key: str, field: str) -> bytes:
-    """MessagePack says how long each part is, so that no place reads like the beginning of another."""
+    """MessagePack says how long each part is, so that no place reads like the beginning of
+    another.
+    """
     return _pack(("effectonce sealed v1", effect_key, field))
 
 
 def _checked(key_id: str) -> str:
-    if not isinstance(key_id, str) or _NAME.fullmatch(key_id) is None:  # type: ignore[redundant-expr]  # as below
-        raise ContractViolation(f"{key_id!r} is not an id of a key: use up to 64 letters, digits, dots, dashes and underscores")
+    # as below
+    if not isinstance(key_id, str) or _NAME.fullmatch(key_id) is None:  # type: ignore[redundant-expr]
+        raise ContractViolation(
+            f"{key_id!r} is not an id of a key: use up to 64 letters, digits, dots, dashes and"
+            " underscores"
+        )
     return key_id
 
 
 def _made(key_id: str, key: bytes) -> _Key:
-    if not isinstance(key, bytes) or len(key) != KEY_BYTES:  # type: ignore[redundant-expr]  # callers without a type checker
+    # callers without a type checker
+    if not isinstance(key, bytes) or len(key) != KEY_BYTES:  # type: ignore[redundant-expr]
         raise ContractViolation(
-            f"the key {_checked(key_id)!r} is not {KEY_BYTES} bytes. Make one with os.urandom({KEY_BYTES})."
+            f"the key {_checked(key_id)!r} is not {KEY_BYTES} bytes. Make one with"
+            f" os.urandom({KEY_BYTES})."
         )
     _checked(key_id)
     return _Key(key)
@@ -218,6 +268,7 @@ def _cryptography() -> tuple[Any, Any, Any]:
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF
     except ImportError as error:
         raise ContractViolation(
-            f"a keyring needs the package cryptography, which is not installed ({error}). Run: pip install 'effectonce[encryption]'"
+            f"a keyring needs the package cryptography, which is not installed ({error}). Run: pip"
+            " install 'effectonce[encryption]'"
         ) from error
     return AESGCM, HKDF, SHA256

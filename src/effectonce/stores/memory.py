@@ -1,6 +1,8 @@
-"""The reference store: the transition table over a dict. Every other store must behave like this one.
+"""The reference store: the transition table over a dict. Every other store must behave like this
+one.
 
-It forgets everything when the process ends, so it is for tests and for effects that may be lost with it.
+It forgets everything when the process ends, so it is for tests and for effects that may be lost
+with it.
 """
 
 from __future__ import annotations
@@ -44,7 +46,11 @@ class MemoryStore:
     capabilities = Capabilities(durable=False, transactions=False)
 
     def __init__(
-        self, *, clock: Callable[[], float] = time.time, ticks: Callable[[], float] | None = None, table: Table = TABLE
+        self,
+        *,
+        clock: Callable[[], float] = time.time,
+        ticks: Callable[[], float] | None = None,
+        table: Table = TABLE,
     ) -> None:
         self._clock, self._steadiness = clock, Steadiness(clock, ticks)
         self._steady = self._steadiness.look(None)
@@ -52,11 +58,13 @@ class MemoryStore:
         self._lock = threading.RLock()  # it knows who holds it
         self._records: dict[str, Record] = {}
         self._open: dict[str, set[str]] = {}  # latch -> keys without an outcome
-        self._cells: dict[str, tuple[bytes, int, float]] = {}  # value, revision, when it is forgotten
+        # value, revision, when it is forgotten
+        self._cells: dict[str, tuple[bytes, int, float]] = {}
         self._revisions = count(1)
 
     def apply(self, op: Op[R], /) -> R:
-        if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001  # there is no public way to ask
+        # there is no public way to ask
+        if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
             raise in_a_signal_handler("this store")
         with self._lock:
             reply: R = self._step(op) if type(op) in RECORD_OPS else self._apply(op)
@@ -83,7 +91,11 @@ class MemoryStore:
                 return tuple(sorted(found, key=lambda r: (r.created_at, r.request.key))[:limit])
             case Search():
                 fitting = (r for r in self._records.values() if op.fits(r))
-                return tuple(sorted(fitting, key=lambda r: (r.created_at, r.request.key), reverse=True)[: op.limit])
+                return tuple(
+                    sorted(fitting, key=lambda r: (r.created_at, r.request.key), reverse=True)[
+                        : op.limit
+                    ]
+                )
             case Tally():
                 return dict(Counter(r.state for r in self._records.values()))
             case Count() | Recent() | Refer() | Beside():
@@ -116,7 +128,9 @@ class MemoryStore:
     def _scene(self, before: Record | None, op: Any, key: str) -> Scene:
         others = self._open.get(latch_of(before, op))
         rival = None if others is None else self._rival(others, key)
-        predecessor = self._records.get(op.request.after) if type(op) is Claim and op.request.after else None
+        predecessor = (
+            self._records.get(op.request.after) if type(op) is Claim and op.request.after else None
+        )
         if delayed(before, op):
             self._steady = self._steadiness.look(self._steady)
         return Scene(self._clock(), rival, predecessor, self._steady.since)
@@ -141,7 +155,9 @@ class MemoryStore:
         names = list(islice(past, op.limit - counts.total()))
         for name in names:
             del self._cells[name]
-        return Swept(counts[State.IN_DOUBT], counts[State.TOMBSTONE], counts[State.ABSENT], len(names))
+        return Swept(
+            counts[State.IN_DOUBT], counts[State.TOMBSTONE], counts[State.ABSENT], len(names)
+        )
 
     def _cell(self, name: str) -> Cell:
         now = self._clock()
@@ -150,8 +166,14 @@ class MemoryStore:
 
     def _listed(self, op: ListCells) -> tuple[tuple[str, bytes], ...]:
         now, (first, last) = self._clock(), op.bounds
-        there = (name for name, (_, _, forget_at) in self._cells.items() if first < name < last and forget_at > now)
-        return tuple((name, self._cells[name][0]) for name in sorted(there, reverse=op.backwards)[: op.limit])
+        there = (
+            name
+            for name, (_, _, forget_at) in self._cells.items()
+            if first < name < last and forget_at > now
+        )
+        return tuple(
+            (name, self._cells[name][0]) for name in sorted(there, reverse=op.backwards)[: op.limit]
+        )
 
     def _put(self, key: str, record: Record | None) -> None:
         if record is None:

@@ -1,10 +1,13 @@
 """A bank that runs as a process of its own and only counts.
 
-Theory of operation. What a library says about its own effects proves nothing, so the effects land here: in another process, which knows
-nothing of effectonce's records. The ledger is a file of JSON lines and has the last word.
+Theory of operation. What a library says about its own effects proves nothing, so the effects
+land here: in another process, which knows nothing of effectonce's records. The ledger is a file
+of JSON lines and has the last word.
 
- 1. A payment is one line. It is on the disk before the answer leaves: a client that got a "yes" finds the line, whatever is killed next.
- 2. Faults are asked for by the request (`X-Fault`), so a test says in one place what goes wrong, and nothing is random.
+ 1. A payment is one line. It is on the disk before the answer leaves: a client that got a "yes"
+    finds the line, whatever is killed next.
+ 2. Faults are asked for by the request (`X-Fault`), so a test says in one place what goes wrong,
+    and nothing is random.
  3. The parent counts by reading the file. It never asks the process.
  4. The bank ends when its stdin closes, so it cannot outlive its parent, however that dies.
 """
@@ -49,14 +52,22 @@ class Book:
             self._remember(entry)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
-    def pay(self, payment_id: str, amount_minor: int, key: str | None) -> tuple[dict[str, Any], bool]:
+    def pay(
+        self, payment_id: str, amount_minor: int, key: str | None
+    ) -> tuple[dict[str, Any], bool]:
         """The entry of this payment, and whether it is new."""
-        with self._lock:  # one lock for everything: two requests with one key must not both be the first
+        # one lock for everything: two requests with one key must not both be the first
+        with self._lock:
             known = self._by_key.get(key) if self._honours_keys and key is not None else None
             if known is not None:
                 return known, False
             receipt = f"rcpt_{len(self._entries) + 1}"
-            entry = {"payment_id": payment_id, "amount_minor": amount_minor, "key": key, "receipt": receipt}
+            entry = {
+                "payment_id": payment_id,
+                "amount_minor": amount_minor,
+                "key": key,
+                "receipt": receipt,
+            }
             os.write(self._file, json.dumps(entry).encode() + b"\n")
             os.fsync(self._file)
             self._entries.append(entry)
@@ -97,7 +108,8 @@ class BankServer(ThreadingHTTPServer):
 
 
 class _Counter(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"  # keep-alive: thousands of payments per second over one connection
+    # keep-alive: thousands of payments per second over one connection
+    protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     wbufsize = -1  # head and body leave in one packet
     server: BankServer
@@ -106,11 +118,20 @@ class _Counter(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         payment = _payment(body)
         if self.path != "/payments" or payment is None:
-            return self._answer(400, {"error": 'POST /payments {"payment_id": str, "amount_minor": int}'})
-        asked = self.headers.get("X-Fault") or ""
-        if FAULT.fullmatch(asked) is None:  # a test whose fault has a slip in it would pass for the wrong reason
             return self._answer(
-                400, {"error": f"there is no fault {asked!r}: refuse, silent, lose-answer or answer-late:SECONDS"}
+                400, {"error": 'POST /payments {"payment_id": str, "amount_minor": int}'}
+            )
+        asked = self.headers.get("X-Fault") or ""
+        # a test whose fault has a slip in it would pass for the wrong reason
+        if FAULT.fullmatch(asked) is None:
+            return self._answer(
+                400,
+                {
+                    "error": (
+                        f"there is no fault {asked!r}: refuse, silent, lose-answer or"
+                        " answer-late:SECONDS"
+                    )
+                },
             )
         fault, _, seconds = asked.partition(":")
         if fault == "refuse":
@@ -151,19 +172,28 @@ def _payment(body: bytes) -> tuple[str, int] | None:
         payment_id, amount_minor = content["payment_id"], content["amount_minor"]
     except (ValueError, TypeError, KeyError):
         return None
-    return (payment_id, amount_minor) if isinstance(payment_id, str) and isinstance(amount_minor, int) else None
+    return (
+        (payment_id, amount_minor)
+        if isinstance(payment_id, str) and isinstance(amount_minor, int)
+        else None
+    )
 
 
 def main() -> None:
     """Serve until stdin closes."""
-    parser = argparse.ArgumentParser(prog="python -m effectonce.testing.bank", description=main.__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m effectonce.testing.bank", description=main.__doc__
+    )
     parser.add_argument("--ledger", required=True, help="the file that payments are appended to")
-    parser.add_argument("--honours-keys", action="store_true", help="the same Idempotency-Key is the same payment")
+    parser.add_argument(
+        "--honours-keys", action="store_true", help="the same Idempotency-Key is the same payment"
+    )
     parser.add_argument("--port", type=int, default=0, help="0: any free one")
     options = parser.parse_args()
     server = BankServer(Book(options.ledger, honours_keys=options.honours_keys), options.port)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    print(json.dumps({"port": server.server_port}), flush=True)  # noqa: T201  # the parent waits for this line
+    # the parent waits for this line
+    print(json.dumps({"port": server.server_port}), flush=True)  # noqa: T201
     sys.stdin.buffer.read()
 
 
@@ -176,10 +206,18 @@ class Teller:
     def __init__(self, port: int, *, timeout_s: float = 5.0) -> None:
         self._http = HTTPConnection(LOOPBACK, port, timeout=timeout_s)
 
-    def pay(self, payment_id: str, amount_minor: int, *, key: str | None = None, fault: str | None = None) -> dict[str, Any]:
+    def pay(
+        self,
+        payment_id: str,
+        amount_minor: int,
+        *,
+        key: str | None = None,
+        fault: str | None = None,
+    ) -> dict[str, Any]:
         """Pay. A missing answer is a TimeoutError or a ConnectionError, a refusal is `Rejected`.
 
-        *fault* is what goes wrong: `refuse` and `silent` before it is paid, `lose-answer` and `answer-late:SECONDS` afterwards.
+        *fault* is what goes wrong: `refuse` and `silent` before it is paid, `lose-answer` and
+        `answer-late:SECONDS` afterwards.
         """
         headers = {"Content-Type": "application/json"}
         headers |= {"Idempotency-Key": key} if key is not None else {}
@@ -248,18 +286,31 @@ def read_ledger(path: str | Path) -> list[dict[str, Any]]:
 
 
 class Bank:
-    """Starts a bank, knows where it is, and ends it: `with Bank(path, honours_keys=True) as bank:`."""
+    """Starts a bank, knows where it is, and ends it: `with Bank(path, honours_keys=True) as
+    bank:`.
+    """
 
-    def __init__(self, ledger_path: str | Path, *, honours_keys: bool = False, port: int = 0) -> None:
+    def __init__(
+        self, ledger_path: str | Path, *, honours_keys: bool = False, port: int = 0
+    ) -> None:
         self.ledger_path = Path(ledger_path)
-        options = ["--ledger", str(ledger_path), "--port", str(port), *(["--honours-keys"] if honours_keys else [])]
+        options = [
+            "--ledger",
+            str(ledger_path),
+            "--port",
+            str(port),
+            *(["--honours-keys"] if honours_keys else []),
+        ]
         self._command = [sys.executable, "-m", "effectonce.testing.bank", *options]
         self.port = port
 
     def __enter__(self) -> Self:
         pipe = subprocess.PIPE
         # In a session of its own: Ctrl-C is for the parent, whose end is ours.
-        self._process = subprocess.Popen(self._command, stdin=pipe, stdout=pipe, start_new_session=True)  # noqa: S603  # our own module
+        # our own module
+        self._process = subprocess.Popen(  # noqa: S603
+            self._command, stdin=pipe, stdout=pipe, start_new_session=True
+        )  # noqa: RUF100, S603
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
@@ -290,7 +341,13 @@ class Bank:
         return f"http://{LOOPBACK}:{self.port}"
 
     def pay(
-        self, payment_id: str, amount_minor: int, *, key: str | None = None, fault: str | None = None, timeout_s: float = 5.0
+        self,
+        payment_id: str,
+        amount_minor: int,
+        *,
+        key: str | None = None,
+        fault: str | None = None,
+        timeout_s: float = 5.0,
     ) -> dict[str, Any]:
         """Pay from the parent. A worker that has only the port uses the function `pay`."""
         return pay(self.port, payment_id, amount_minor, key=key, fault=fault, timeout_s=timeout_s)

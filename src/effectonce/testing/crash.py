@@ -3,7 +3,8 @@
     store = CrashingStore(SqliteStore("effects.db"), at="claimed")
     guard = Guard(store)          # this process dies right after its first claim was written
 
-Run it in a process of its own, start another one without a crash point, and count what happened downstream.
+Run it in a process of its own, start another one without a crash point, and count what happened
+downstream.
 """
 
 from __future__ import annotations
@@ -15,12 +16,27 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any, TypeVar
 
 from effectonce._core.ops import Applied, Claim, Complete, Dispatch, Held, Op, Refused, Together
-from effectonce.stores.base import AsyncTransaction, Capabilities, Store, Transaction, TransactionalStore
+from effectonce.stores.base import (
+    AsyncTransaction,
+    Capabilities,
+    Store,
+    Transaction,
+    TransactionalStore,
+)
 
 R = TypeVar("R")
 
-# In the order in which a call passes them. The store reaches some of them, the tool itself the other two.
-POINTS = ("before the claim", "claimed", "dispatched", "in flight", "effect done", "before the commit", "completed")
+# In the order in which a call passes them. The store reaches some of them, the tool itself the
+# other two.
+POINTS = (
+    "before the claim",
+    "claimed",
+    "dispatched",
+    "in flight",
+    "effect done",
+    "before the commit",
+    "completed",
+)
 TOOL_POINTS = ("in flight", "effect done")
 
 
@@ -74,7 +90,9 @@ class CrashingStore:
             die(self._how)
 
     def _before(self, op: Op[Any]) -> None:
-        if isinstance(op, Claim) or (isinstance(op, Together) and any(isinstance(each, Claim) for each in op.ops)):
+        if isinstance(op, Claim) or (
+            isinstance(op, Together) and any(isinstance(each, Claim) for each in op.ops)
+        ):
             self.reached("before the claim")
 
     def _after(self, op: Op[Any], reply: Any) -> None:

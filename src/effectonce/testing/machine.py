@@ -4,8 +4,9 @@
 
     TestMyStore = store_machine(lambda clock, path: MyStore(path / "my.db", clock=clock)).TestCase
 
-Every program is a random history of callers that claim, send, fail, vanish, wake up late, forge tokens and repeat themselves, on a few keys
-that share a latch and a sequence, under a clock that jumps. After each op both stores must have replied the same, and hold the same record.
+Every program is a random history of callers that claim, send, fail, vanish, wake up late, forge
+tokens and repeat themselves, on a few keys that share a latch and a sequence, under a clock that
+jumps. After each op both stores must have replied the same, and hold the same record.
 """
 
 from __future__ import annotations
@@ -26,7 +27,16 @@ from effectonce._core.record import TRIED, Request, State
 from effectonce.stores.base import Store
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
-from effectonce.testing.conformance.bench import KEYED, LEASE_S, PROBED, RESEND_S, TRANSACTED, WINDOW_S, request, terms
+from effectonce.testing.conformance.bench import (
+    KEYED,
+    LEASE_S,
+    PROBED,
+    RESEND_S,
+    TRANSACTED,
+    WINDOW_S,
+    request,
+    terms,
+)
 
 Opener = Callable[[FakeClock, Path], Store]
 
@@ -42,7 +52,13 @@ TERMS = (
     terms(tombstone_s=WINDOW_S),
 )
 REQUESTS = tuple(
-    request(f"k{n}", on=on, fingerprint=fingerprint, latch="step" if n % 2 else "", after="k0" if n == 7 else "")
+    request(
+        f"k{n}",
+        on=on,
+        fingerprint=fingerprint,
+        latch="step" if n % 2 else "",
+        after="k0" if n == 7 else "",
+    )
     for n, on in enumerate(TERMS)
     for fingerprint in ("this", "that")
 )
@@ -53,7 +69,9 @@ def store_machine(open_store: Opener) -> type[RuleBasedStateMachine]:
     """A state machine that holds the store that *open_store* opens against the reference."""
 
     class StoreMachine(RuleBasedStateMachine):
-        """Owners are (key, token, epoch, sends) as some caller believes them to be, right or wrong."""
+        """Owners are (key, token, epoch, sends) as some caller believes them to be, right or
+        wrong.
+        """
 
         owners = Bundle("owners")
 
@@ -80,7 +98,12 @@ def store_machine(open_store: Opener) -> type[RuleBasedStateMachine]:
         def a_forger(self) -> tuple[str, str, int, int]:
             return ("k0", "forged", 1, 1)
 
-        @rule(target=owners, asked=st.sampled_from(REQUESTS), dispatch=st.booleans(), again=st.booleans())
+        @rule(
+            target=owners,
+            asked=st.sampled_from(REQUESTS),
+            dispatch=st.booleans(),
+            again=st.booleans(),
+        )
         def claim(self, asked: Request, *, dispatch: bool, again: bool) -> Any:
             self.tokens += 1
             op = ops.Claim(asked, f"t{self.tokens}", LEASE_S, dispatch, again)
@@ -115,18 +138,31 @@ def store_machine(open_store: Opener) -> type[RuleBasedStateMachine]:
             reply = self.both(op)
             if again:
                 self.both(op)
-            return (key, token, reply.epoch, sends - 1) if isinstance(reply, ops.Applied) else multiple()
+            return (
+                (key, token, reply.epoch, sends - 1)
+                if isinstance(reply, ops.Applied)
+                else multiple()
+            )
 
         @rule(
-            owner=owners, outcome=st.sampled_from((b"", b"one", b"two")), by=st.sampled_from(("", "probe")), again=st.booleans()
+            owner=owners,
+            outcome=st.sampled_from((b"", b"one", b"two")),
+            by=st.sampled_from(("", "probe")),
+            again=st.booleans(),
         )
-        def complete(self, owner: tuple[str, str, int, int], outcome: bytes, by: str, *, again: bool) -> None:
+        def complete(
+            self, owner: tuple[str, str, int, int], outcome: bytes, by: str, *, again: bool
+        ) -> None:
             op = ops.Complete(*owner[:3], outcome, by)
             self.both(op)
             if again:
                 self.both(op)
 
-        @rule(owner=owners, which=st.sampled_from(("fail", "doubt", "renew", "let go", "rerun")), again=st.booleans())
+        @rule(
+            owner=owners,
+            which=st.sampled_from(("fail", "doubt", "renew", "let go", "rerun")),
+            again=st.booleans(),
+        )
         def write(self, owner: tuple[str, str, int, int], which: str, *, again: bool) -> None:
             mine = owner[:3]
             op: ops.Op[Any] = {

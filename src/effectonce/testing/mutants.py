@@ -1,7 +1,9 @@
-"""Stores that are broken on purpose, each in one way. The conformance suite must catch every one of them.
+"""Stores that are broken on purpose, each in one way. The conformance suite must catch every one
+of them.
 
-A mutant is the reference store with one rule of the table sabotaged, or with one habit that real stores have. If you write a store, you do
-not need this file; if you write a check, it tells you what the check is for.
+A mutant is the reference store with one rule of the table sabotaged, or with one habit that real
+stores have. If you write a store, you do not need this file; if you write a check, it tells you
+what the check is for.
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ def _with_rules(rules: tuple[TransitionRule, ...]) -> Callable[[FakeClock], Stor
 def _with_guard(guard: Guard, instead: Callable[..., bool]) -> Callable[[FakeClock], Store]:
     """Every rule that asks *guard* asks *instead*."""
     swap = {guard: instead}
-    return _with_rules(tuple(replace(rule, when=tuple(swap.get(g, g) for g in rule.when)) for rule in RULES))
+    return _with_rules(
+        tuple(replace(rule, when=tuple(swap.get(g, g) for g in rule.when)) for rule in RULES)
+    )
 
 
 def _yes(*_: Any) -> bool:
@@ -84,7 +88,9 @@ def _resendable_since_the_last_send(r: Record, _op: Any, scene: Scene) -> bool:
 
 
 def _quiet_even_if_irreversible(r: Record, _op: Any, scene: Scene) -> bool:
-    return r.request.terms.delay_s is not None and scene.now > r.sent_until + r.request.terms.delay_s
+    return (
+        r.request.terms.delay_s is not None and scene.now > r.sent_until + r.request.terms.delay_s
+    )
 
 
 def _quiet_when_the_answer_is_used(r: Record, op: Any, scene: Scene) -> bool:
@@ -96,13 +102,20 @@ def _late_any_send(r: Record, op: Complete, _: Scene) -> bool:
 
 
 def _expires_open_records(op: type[Sweep], start: State) -> TransitionRule:
-    return TransitionRule("!", op, start, State.ABSENT, (records.lease_over,), lambda _r, _op, _scene: None)
+    return TransitionRule(
+        "!", op, start, State.ABSENT, (records.lease_over,), lambda _r, _op, _scene: None
+    )
 
 
 def _without_latch_at_dispatch() -> tuple[TransitionRule, ...]:
     late = ("T3", "T5b")
     return tuple(
-        replace(r, when=tuple(g for g in r.when if g is not records.unlatched)) if r.name in late else r for r in RULES
+        (
+            replace(r, when=tuple(g for g in r.when if g is not records.unlatched))
+            if r.name in late
+            else r
+        )
+        for r in RULES
     )
 
 
@@ -131,7 +144,9 @@ class _Wrapped:
 
 
 class _DecidesOnAnOldRead(_Wrapped):
-    """A claim sees the store as it was one claim ago: a lagging replica, or a look that is not part of the write."""
+    """A claim sees the store as it was one claim ago: a lagging replica, or a look that is not
+    part of the write.
+    """
 
     def __init__(self, clock: FakeClock) -> None:
         super().__init__(clock)
@@ -141,7 +156,8 @@ class _DecidesOnAnOldRead(_Wrapped):
         if isinstance(op, Claim):
             if op.key in self._absent:
                 self._absent.discard(op.key)
-                self.inner._records.pop(op.key, None)  # noqa: SLF001  # it writes what it decided before
+                # it writes what it decided before
+                self.inner._records.pop(op.key, None)  # noqa: SLF001
             elif op.key not in self.inner._records:  # noqa: SLF001
                 self._absent.add(op.key)
         return super().apply(op)
@@ -184,9 +200,15 @@ class _KeepsTheLast(_Wrapped):
     def apply(self, op: Op[R], /) -> R:
         before = self.inner._records.get(getattr(op, "key", ""))  # noqa: SLF001
         reply = super().apply(op)
-        if isinstance(op, Attest) and before is not None and len(before.evidence) == records.EVIDENCE_MAX:
+        if (
+            isinstance(op, Attest)
+            and before is not None
+            and len(before.evidence) == records.EVIDENCE_MAX
+        ):
             after = self.inner._records[op.key]  # noqa: SLF001
-            self.inner._records[op.key] = replace(after, evidence=(*before.evidence[1:], after.evidence[-1]))  # noqa: SLF001
+            self.inner._records[op.key] = replace(  # noqa: SLF001
+                after, evidence=(*before.evidence[1:], after.evidence[-1])
+            )  # noqa: RUF100, SLF001
         return reply
 
 
@@ -240,7 +262,9 @@ class _NeverChangesTerms(_Wrapped):
 
 
 def _resendable_by_the_shorter_window(r: Record, op: Any, scene: Scene) -> bool:
-    resend_s = min(r.request.terms.resend_s, op.request.terms.resend_s if isinstance(op, Claim) else inf)
+    resend_s = min(
+        r.request.terms.resend_s, op.request.terms.resend_s if isinstance(op, Claim) else inf
+    )
     return r.sends == 0 or scene.now < r.first_dispatch_at + resend_s
 
 
@@ -266,7 +290,9 @@ class _TakesThemFromTheEnd(_Wrapped):
     def apply(self, op: Any, /) -> Any:
         if not isinstance(op, Together):
             return super().apply(op)
-        return tuple(reversed([super(_TakesThemFromTheEnd, self).apply(each) for each in reversed(op.ops)]))
+        return tuple(
+            reversed([super(_TakesThemFromTheEnd, self).apply(each) for each in reversed(op.ops)])
+        )
 
 
 # ---------------------------------------------------------------- searching
@@ -409,9 +435,17 @@ class _ListsPrefixesAsWords(_Wrapped):
         if not isinstance(op, ListCells):
             return super().apply(op)
         names = (n for n in self.inner._cells if n.lower().startswith(op.prefix) and n != op.prefix)  # noqa: SLF001
-        found = {name: self.inner.apply(ReadCell(name)) for name in sorted(names, reverse=op.backwards)}
-        beyond = {n: c for n, c in found.items() if not op.after or (n < op.after if op.backwards else n > op.after)}
-        return tuple((name, cell.value) for name, cell in beyond.items() if cell.revision)[: op.limit]
+        found = {
+            name: self.inner.apply(ReadCell(name)) for name in sorted(names, reverse=op.backwards)
+        }
+        beyond = {
+            n: c
+            for n, c in found.items()
+            if not op.after or (n < op.after if op.backwards else n > op.after)
+        }
+        return tuple((name, cell.value) for name, cell in beyond.items() if cell.revision)[
+            : op.limit
+        ]
 
 
 class _ListsForwardsOnly(_Wrapped):
@@ -419,7 +453,11 @@ class _ListsForwardsOnly(_Wrapped):
         return super().apply(replace(op, backwards=False) if isinstance(op, ListCells) else op)
 
 
-_OVERWRITING = tuple(TransitionRule("!", r.op, State.COMPLETED, r.end, (), r.change) for r in RULES if r.name == "T11b")
+_OVERWRITING = tuple(
+    TransitionRule("!", r.op, State.COMPLETED, r.end, (), r.change)
+    for r in RULES
+    if r.name == "T11b"
+)
 MUTANTS: tuple[Mutant, ...] = (
     Mutant("a live lease can be stolen", 1, _with_guard(records.lease_over, _yes)),
     Mutant("a dead lease is never stolen", 1, _with_guard(records.lease_over, _no)),
@@ -432,7 +470,12 @@ MUTANTS: tuple[Mutant, ...] = (
         _with_rules(
             (
                 TransitionRule(
-                    "T1", Claim, State.ABSENT, State.CLAIMED, (records.in_turn, records.unlatched), _claims_without_dispatching
+                    "T1",
+                    Claim,
+                    State.ABSENT,
+                    State.CLAIMED,
+                    (records.in_turn, records.unlatched),
+                    _claims_without_dispatching,
                 ),
                 *RULES,
             )
@@ -441,29 +484,55 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("a send is not counted", 3, _with_guard(records.next_send, _yes)),
     Mutant("any send can be taken back", 4, _with_guard(records.this_send, _yes)),
     Mutant("a lost effect is sent again without a key", 4, _with_guard(records.resendable, _yes)),
-    Mutant("a lost effect is never sent again", 4, _with_guard(records.resendable, lambda r, *_: r.sends == 0)),
     Mutant(
-        "the downstream window starts anew with each send", 4, _with_guard(records.resendable, _resendable_since_the_last_send)
+        "a lost effect is never sent again",
+        4,
+        _with_guard(records.resendable, lambda r, *_: r.sends == 0),
+    ),
+    Mutant(
+        "the downstream window starts anew with each send",
+        4,
+        _with_guard(records.resendable, _resendable_since_the_last_send),
     ),
     Mutant("a claim completes without having been sent", 4, _with_guard(records.ends_unsent, _yes)),
     Mutant("a rejection is always a failure", 5, _with_guard(records.rejection_is_final, _yes)),
     Mutant("a rejection is never a failure", 5, _with_guard(records.rejection_is_final, _no)),
     Mutant("not found is proof", 6, _with_guard(records.asked_when_quiet, _yes)),
-    Mutant("not found is proof when it is used", 6, _with_guard(records.asked_when_quiet, _quiet_when_the_answer_is_used)),
-    Mutant("an irreversible effect is re-run", 6, _with_guard(records.asked_when_quiet, _quiet_even_if_irreversible)),
+    Mutant(
+        "not found is proof when it is used",
+        6,
+        _with_guard(records.asked_when_quiet, _quiet_when_the_answer_is_used),
+    ),
+    Mutant(
+        "an irreversible effect is re-run",
+        6,
+        _with_guard(records.asked_when_quiet, _quiet_even_if_irreversible),
+    ),
     Mutant("an expired key runs again", 7, _with_guard(records.may_rerun, records.window_over)),
     Mutant("a swept key is forgotten", 7, _with_guard(records.remembered, _no)),
     Mutant("a tombstone is forgotten at once", 7, _with_guard(records.unremembered, _yes)),
     Mutant("a window ends at once", 7, _with_guard(records.window_over, _yes)),
-    Mutant("a sweep removes claims", 7, _with_rules((*RULES, _expires_open_records(Sweep, State.CLAIMED)))),
-    Mutant("a sweep removes doubts", 7, _with_rules((*RULES, _expires_open_records(Sweep, State.IN_DOUBT)))),
+    Mutant(
+        "a sweep removes claims",
+        7,
+        _with_rules((*RULES, _expires_open_records(Sweep, State.CLAIMED))),
+    ),
+    Mutant(
+        "a sweep removes doubts",
+        7,
+        _with_rules((*RULES, _expires_open_records(Sweep, State.IN_DOUBT))),
+    ),
     Mutant("a step has no latch", 8, _with_guard(records.unlatched, _yes)),
-    Mutant("the latch is looked at when claiming only", 8, _with_rules(_without_latch_at_dispatch())),
+    Mutant(
+        "the latch is looked at when claiming only", 8, _with_rules(_without_latch_at_dispatch())
+    ),
     Mutant("one latch for all", 8, _OneLatchForAll),
     Mutant("a lost acknowledgement is a refusal", 9, _ForgetsAcknowledgements),
     Mutant("it decides on an old read", 10, _DecidesOnAnOldRead),
     Mutant("an empty outcome is none", 11, _TestsPresenceByTruth),
-    Mutant("late evidence of any send settles", 5, _with_guard(records.late_only_send, _late_any_send)),
+    Mutant(
+        "late evidence of any send settles", 5, _with_guard(records.late_only_send, _late_any_send)
+    ),
     Mutant("late evidence never settles", 11, _with_guard(records.late_only_send, _no)),
     Mutant("late evidence is dropped", 11, _DropsEvidence),
     Mutant("a completion forgets the evidence", 0, _CompletesWithoutEvidence),
@@ -475,7 +544,11 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("a sequence has no order", 0, _with_guard(records.in_turn, _yes)),
     Mutant("terms follow the newest deploy", 0, _RepinsTerms),
     Mutant("terms never change, though nothing was sent", 0, _NeverChangesTerms),
-    Mutant("a key helps what was sent without it", 4, _with_guard(records.resendable, _resendable_by_the_shorter_window)),
+    Mutant(
+        "a key helps what was sent without it",
+        4,
+        _with_guard(records.resendable, _resendable_by_the_shorter_window),
+    ),
     Mutant("a person overwrites an outcome", 0, _with_rules((*RULES, *_OVERWRITING))),
     Mutant("a reference is the beginning of a key", 0, _FindsByTheBeginning),
     Mutant("a search begins with the oldest", 0, _FindsTheOldestFirst),

@@ -1,1 +1,3 @@
-"""What people are shown about effects, on a terminal and in a browser alike: data, and sentences about it. Nothing is changed here."""
+"""What people are shown about effects, on a terminal and in a browser alike: data, and sentences
+about it. Nothing is changed here.
+"""

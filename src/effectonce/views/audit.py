@@ -21,10 +21,14 @@ def is_there(guard: Guard) -> bool:
 
 
 def entries_about(guard: Guard, record: Record, reference: str) -> list[Entry]:
-    """What the audit has about one effect; nothing if it cannot be opened. Clocks differ, so it looks a little further back."""
+    """What the audit has about one effect; nothing if it cannot be opened. Clocks differ, so it
+    looks a little further back.
+    """
     if not is_there(guard):
         return []
-    return Audit(guard.store, keyring=guard.keyring).entries(effect=reference, since=record.created_at - SLACK_S, limit=None)
+    return Audit(guard.store, keyring=guard.keyring).entries(
+        effect=reference, since=record.created_at - SLACK_S, limit=None
+    )
 
 
 def as_data(entry: Entry) -> dict[str, Any]:

@@ -27,7 +27,12 @@ def circuits_of(guard: Guard) -> dict[str, tuple[Circuit, list[str]]]:
     return found
 
 
-NOT_SHARED: dict[str, Any] = {"state": "not_shared", "why": ALONE, "probe_in_s": None, "processes": []}
+NOT_SHARED: dict[str, Any] = {
+    "state": "not_shared",
+    "why": ALONE,
+    "probe_in_s": None,
+    "processes": [],
+}
 
 
 def standing(store: Store, name: str) -> dict[str, Any]:
@@ -38,11 +43,18 @@ def standing(store: Store, name: str) -> dict[str, Any]:
     state = "unknown" if not votes else "open" if against else "closed"
     words = {
         "unknown": "no process has reported anything lately",
-        "open": f"open in {len(against)} of {len(votes)} processes; the next probe in {span(min(against, default=0.0))}",
+        "open": (
+            f"open in {len(against)} of {len(votes)} processes; the next probe in"
+            f" {span(min(against, default=0.0))}"
+        ),
         "closed": f"closed in all {len(votes)} processes",
     }
     processes = [
-        {"process": node, "state": "open" if vote.until > cell.now else "closed", "seen_s": round(cell.now - vote.seen, 3)}
+        {
+            "process": node,
+            "state": "open" if vote.until > cell.now else "closed",
+            "seen_s": round(cell.now - vote.seen, 3),
+        }
         for node, vote in sorted(votes.items())
     ]
     return {

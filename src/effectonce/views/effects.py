@@ -1,4 +1,6 @@
-"""One effect as data, and the sentence about it. Keys are never shown where a reference does; arguments and results only when asked for."""
+"""One effect as data, and the sentence about it. Keys are never shown where a reference does;
+arguments and results only when asked for.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,14 @@ from effectonce.views.times import iso
 if TYPE_CHECKING:
     from effectonce import Guard
 
-STATES = (State.COMPLETED, State.FAILED, State.IN_DOUBT, State.DISPATCHED, State.CLAIMED, State.TOMBSTONE)
+STATES = (
+    State.COMPLETED,
+    State.FAILED,
+    State.IN_DOUBT,
+    State.DISPATCHED,
+    State.CLAIMED,
+    State.TOMBSTONE,
+)
 
 
 def now_of(guard: Guard) -> float:
@@ -80,11 +89,16 @@ def verdict(record: Record, now: float) -> str:
     by = record.settled_by
     match record.state:
         case State.COMPLETED if partial_of(record) is not None:
-            return "Some of it happened, and the rest did not. Nothing is sent again: every later call gets this report."
-        case State.COMPLETED:
-            source = {"": "", "probe": ": the downstream has it", "late evidence": ": its answer came late"}.get(
-                by, f": {by} says so"
+            return (
+                "Some of it happened, and the rest did not. Nothing is sent again: every later call"
+                " gets this report."
             )
+        case State.COMPLETED:
+            source = {
+                "": "",
+                "probe": ": the downstream has it",
+                "late evidence": ": its answer came late",
+            }.get(by, f": {by} says so")
             sends = "" if record.sends < 2 else f" It was sent {record.sends} times under one key."
             return f"It happened{source}.{sends} Every later call gets the stored result."
         case State.FAILED:
@@ -95,19 +109,32 @@ def verdict(record: Record, now: float) -> str:
         case State.DISPATCHED | State.CLAIMED:
             return _open_verdict(record, now)
         case _:
-            return "It had an outcome, which is forgotten since its window ended. Its key is refused, and never run again."
+            return (
+                "It had an outcome, which is forgotten since its window ended. Its key is refused,"
+                " and never run again."
+            )
 
 
 def _open_verdict(record: Record, now: float) -> str:
     if leased(record, now):
-        return "It is being done right now." if record.state is State.DISPATCHED else "It is claimed; nothing was sent yet."
+        return (
+            "It is being done right now."
+            if record.state is State.DISPATCHED
+            else "It is claimed; nothing was sent yet."
+        )
     owner = "its owner gave up" if gave_up(record) else "its owner is gone"
     if record.sends == 0:
         return f"Nothing was sent, and {owner}. The next call does it."
     if record.settled_by:
-        return f"{record.settled_by} asked for another attempt. The next call sends the same request again under the same key."
+        return (
+            f"{record.settled_by} asked for another attempt. The next call sends the same request"
+            " again under the same key."
+        )
     if may_resend(record, now):
-        return f"It may have happened, and {owner}. The next call sends the same request again under the same key."
+        return (
+            f"It may have happened, and {owner}. The next call sends the same request again under"
+            " the same key."
+        )
     return f"It may have happened, and {owner}. The next call, or the next sweep, puts it in doubt."
 
 
@@ -123,7 +150,9 @@ class ShownError(NamedTuple):
 
     def words(self, screen: Screen) -> str:
         """For people."""
-        return screen.hidden(self.text, self.hidden) if self.hidden else self.text or dumps(self.value)
+        return (
+            screen.hidden(self.text, self.hidden) if self.hidden else self.text or dumps(self.value)
+        )
 
 
 def arguments_of(record: Record, *, reveal: bool) -> ShownError:
@@ -145,13 +174,21 @@ def outcome_of(data: bytes, *, reveal: bool) -> ShownError:
     stored = _stored(data)
     match stored.status:
         case "ok":
-            return ShownError("", stored.content) if reveal else ShownError(f"a result of {len(data):,} bytes", None, "it")
+            return (
+                ShownError("", stored.content)
+                if reveal
+                else ShownError(f"a result of {len(data):,} bytes", None, "it")
+            )
         case "error":
             return ShownError(
-                describe_error(stored.content["type"], stored.content["message"]), stored.content if reveal else None
+                describe_error(stored.content["type"], stored.content["message"]),
+                stored.content if reveal else None,
             )
         case "partial":
-            return ShownError(f"some of it happened: {stored.content['message']}", stored.content if reveal else None)
+            return ShownError(
+                f"some of it happened: {stored.content['message']}",
+                stored.content if reveal else None,
+            )
         case _:
             return ShownError(_why(stored), None)
 
@@ -161,7 +198,11 @@ def _described(data: bytes) -> dict[str, Any] | None:
     if not data:
         return None
     status = _stored(data).status
-    return {"status": status, "error": None if status == "ok" else outcome_of(data, reveal=False).text, "bytes": len(data)}
+    return {
+        "status": status,
+        "error": None if status == "ok" else outcome_of(data, reveal=False).text,
+        "bytes": len(data),
+    }
 
 
 def _stored(data: bytes) -> Stored:
@@ -206,7 +247,9 @@ def as_data(record: Record, now: float, *, reveal: bool = False) -> dict[str, An
         "attempts": [attempt_data(attempt) for attempt in attempts_of(record)],
         "asked": [asked_data(asked) for asked in asked_of(record)],
         "evidence": [
-            {"at": iso(e.at), "note": e.note, "outcome": _described(e.outcome)} for e in record.evidence if entry_of(e) is None
+            {"at": iso(e.at), "note": e.note, "outcome": _described(e.outcome)}
+            for e in record.evidence
+            if entry_of(e) is None
         ],
         "is_run": is_run(record),
         "run": run_of(record),

@@ -1,4 +1,6 @@
-"""What a record tells of before: attempts that failed, who asked for it again, who wants a run to end, and whose step it is."""
+"""What a record tells of before: attempts that failed, who asked for it again, who wants a run
+to end, and whose step it is.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def entry_of(evidence: Evidence) -> HistoryEntry | None:
 
 
 def partial_of(record: Record) -> Mapping[str, Any] | None:
-    """What a tool reported that did some of it: `message`, `done` and `corrective_action`. None: it did all or nothing."""
+    """What a tool reported that did some of it: `message`, `done` and `corrective_action`. None:
+    it did all or nothing.
+    """
     if record.state is not State.COMPLETED:
         return None
     try:
@@ -67,7 +71,9 @@ def asked_of(record: Record) -> list[RedriveRequest]:
 
 def cancelled_of(record: Record) -> Cancellation | None:
     """Who wants this run to end."""
-    return next((entry for entry in map(entry_of, record.evidence) if isinstance(entry, Cancellation)), None)
+    return next(
+        (entry for entry in map(entry_of, record.evidence) if isinstance(entry, Cancellation)), None
+    )
 
 
 # ---------------------------------------------------------------- in words
@@ -87,7 +93,11 @@ def describe(entry: HistoryEntry, screen: Screen = _ANY) -> str:
 def describe_attempt(attempt: FailedAttempt, screen: Screen) -> str:
     message = screen.shorten(attempt.message)
     what = f"{attempt.error}: {message}" if attempt.error and message else attempt.error or message
-    what += f" ({taken_for(attempt.bucket, attempt.certainty)}{rests_on(attempt)})" if attempt.bucket else ""
+    what += (
+        f" ({taken_for(attempt.bucket, attempt.certainty)}{rests_on(attempt)})"
+        if attempt.bucket
+        else ""
+    )
     after = f"; not before {attempt.retry_after_s:g} s" if attempt.retry_after_s is not None else ""
     gave_up = f"; gave up: {attempt.gave_up}" if attempt.gave_up and attempt.number else ""
     if attempt.number == 0 and attempt.gave_up is not None:
@@ -97,16 +107,28 @@ def describe_attempt(attempt: FailedAttempt, screen: Screen) -> str:
 
 
 def rests_on(attempt: FailedAttempt) -> str:
-    """What a certain verdict about an attempt rests on; nothing where the error is the tool's own statement."""
+    """What a certain verdict about an attempt rests on; nothing where the error is the tool's
+    own statement.
+    """
     if attempt.certainty in ("", "ambiguous") or attempt.error in ("NotSent", "Rejected"):
         return ""
-    return {"witnessed": ", witnessed", "declared": ", declared", "error": ", by its error alone"}.get(attempt.basis, "")
+    return {
+        "witnessed": ", witnessed",
+        "declared": ", declared",
+        "error": ", by its error alone",
+    }.get(attempt.basis, "")
 
 
 def taken_for(bucket: str, certainty: str) -> str:
-    """What an error was taken to mean. Where it is certain what became of the effect, a bucket of unknown errors only confuses."""
+    """What an error was taken to mean. Where it is certain what became of the effect, a bucket
+    of unknown errors only confuses.
+    """
     certain = certainty not in ("", "ambiguous")
-    return ", ".join(part.replace("_", " ") for part in ("" if certain and bucket == "unknown" else bucket, certainty) if part)
+    return ", ".join(
+        part.replace("_", " ")
+        for part in ("" if certain and bucket == "unknown" else bucket, certainty)
+        if part
+    )
 
 
 def attempt_data(attempt: FailedAttempt) -> dict[str, Any]:
@@ -135,15 +157,29 @@ def run_verdict(record: Record, now: float) -> str:
         case "running":
             return f"This run of a workflow is going on right now.{ending}"
         case "waiting" if cancelled is not None:
-            return f"This run of a workflow waits to be ended: {describe(cancelled)}. Resuming it compensates what was done."
+            return (
+                f"This run of a workflow waits to be ended: {describe(cancelled)}. Resuming it"
+                " compensates what was done."
+            )
         case "waiting":
-            return "This run of a workflow waits. The next call, or resuming it, goes on where it stopped."
+            return (
+                "This run of a workflow waits. The next call, or resuming it, goes on where it"
+                " stopped."
+            )
         case "completed":
-            return "This run of a workflow came to its end. Every later call gets the stored result."
+            return (
+                "This run of a workflow came to its end. Every later call gets the stored result."
+            )
         case "failed":
-            return f"This run of a workflow failed for good, and was compensated.{ending} Every later call gets this failure."
+            return (
+                f"This run of a workflow failed for good, and was compensated.{ending} Every later"
+                " call gets this failure."
+            )
         case _:
-            return "This run of a workflow has ended, and is forgotten since its window ended. Its key is refused."
+            return (
+                "This run of a workflow has ended, and is forgotten since its window ended. Its key"
+                " is refused."
+            )
 
 
 def run_steps(record: Record, reference: str, now: float) -> list[tuple[str, str]]:

@@ -71,7 +71,9 @@ def window(provider: Provider) -> str:
 
 
 def overview(provider: Provider) -> tuple[str, str, str]:
-    """The key, the window and what a repeat gets, in few words. What no page states has a question mark."""
+    """The key, the window and what a repeat gets, in few words. What no page states has a
+    question mark.
+    """
     facts = provider.facts
     return (
         _marked(key_place(provider), facts.key),
@@ -81,8 +83,13 @@ def overview(provider: Provider) -> tuple[str, str, str]:
 
 
 def answers(provider: Provider) -> list[tuple[str, str, str]]:
-    """Every field that says something about repeats: its name in a file, its label, and its value in words."""
-    key, probe = ": ".join(part for part in (key_place(provider), key_shape(provider)) if part), provider.probe
+    """Every field that says something about repeats: its name in a file, its label, and its
+    value in words.
+    """
+    key, probe = (
+        ": ".join(part for part in (key_place(provider), key_shape(provider)) if part),
+        provider.probe,
+    )
     rows = [
         ("key", "key", key),
         ("window_s", "window", window(provider)),
@@ -93,7 +100,9 @@ def answers(provider: Provider) -> list[tuple[str, str, str]]:
         ("probe", "ask by", UNKNOWN if probe is None else probe.by),
     ]
     if probe is not None:
-        rows.append(("", "not found", _not_found(proof=probe.not_found_is_proof, delay_s=probe.delay_s)))
+        rows.append(
+            ("", "not found", _not_found(proof=probe.not_found_is_proof, delay_s=probe.delay_s))
+        )
     for error in provider.errors:
         name = " ".join(str(part) for part in (error.status, error.code) if part is not None)
         rows.append(("errors", "error", f"{name}: {error.meaning}"))
@@ -102,7 +111,9 @@ def answers(provider: Provider) -> list[tuple[str, str, str]]:
 
 def remark(fact: Fact) -> str:
     """What has to be said beside a value: that no page states it, or what else the page says."""
-    return ": ".join(part for part in ("unverified" if fact.unverified else "", fact.note or "") if part)
+    return ": ".join(
+        part for part in ("unverified" if fact.unverified else "", fact.note or "") if part
+    )
 
 
 def sources(provider: Provider) -> Iterator[tuple[str, dt.date, str]]:

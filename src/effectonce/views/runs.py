@@ -20,10 +20,14 @@ _POSITION = re.compile(r"(undo )?(\d+) (.*)", re.DOTALL)
 
 
 def steps_of(guard: Guard, record: Record) -> list[Record]:
-    """Its steps in their order, then its compensations. Their keys follow from a secret that only your guard has; their scope does not."""
+    """Its steps in their order, then its compensations. Their keys follow from a secret that
+    only your guard has; their scope does not.
+    """
     scope = f"{record.request.terms.tool} {reference(record)}"
     beside = guard.store.apply(Beside(record.request.key, STEPS_MAX))
-    steps = (r for r in beside if (r.request.scope, r.request.tenant) == (scope, record.request.tenant))
+    steps = (
+        r for r in beside if (r.request.scope, r.request.tenant) == (scope, record.request.tenant)
+    )
     found = [step for step in steps if _POSITION.match(step.request.step)]
     return sorted(found, key=lambda step: position(step)[:2])
 
@@ -49,8 +53,12 @@ def as_data(record: Record, now: float) -> dict[str, Any]:
         "runs": record.epoch,
         "began_at": iso(record.created_at),
         "ended_at": None if open_ else iso(record.decided_at),
-        "cancelled": None if cancelled is None else {"by": cancelled.by, "reason": cancelled.reason},
-        "error": None if last is None or record.state is State.COMPLETED else f"{last.error}: {last.message}".strip(": "),
+        "cancelled": None
+        if cancelled is None
+        else {"by": cancelled.by, "reason": cancelled.reason},
+        "error": None
+        if last is None or record.state is State.COMPLETED
+        else f"{last.error}: {last.message}".strip(": "),
         "_age_s": now - record.created_at,
     }
 
@@ -87,7 +95,9 @@ def error_of(record: Record) -> str:
     if record.state is State.COMPLETED:
         return ""
     attempts = attempts_of(record)
-    return f"{attempts[-1].error}: {attempts[-1].message}".strip(": ") if attempts else record.reason
+    return (
+        f"{attempts[-1].error}: {attempts[-1].message}".strip(": ") if attempts else record.reason
+    )
 
 
 def why_of(item: dict[str, Any]) -> str:

@@ -20,12 +20,19 @@ if TYPE_CHECKING:
 LOOKED_AT = 1000  # of each state
 
 
-def look(guard: Guard, tenant: str | None = None, shows: Callable[[Iterable[str]], None] = lambda _: None) -> dict[str, Any]:
-    """A status as `effectonce.status/1`. What is counted in `counts` is of all tenants. *shows* gets the keys that it is about."""
+def look(
+    guard: Guard, tenant: str | None = None, shows: Callable[[Iterable[str]], None] = lambda _: None
+) -> dict[str, Any]:
+    """A status as `effectonce.status/1`. What is counted in `counts` is of all tenants. *shows*
+    gets the keys that it is about.
+    """
     now = now_of(guard)
     counts: Counts = guard.store.apply(Count(COUNTED))
     doubts = guard.store.apply(Browse(State.IN_DOUBT, tenant, limit=LOOKED_AT))
-    pages = [guard.store.apply(Browse(state, tenant, limit=LOOKED_AT)) for state in (State.DISPATCHED, State.CLAIMED)]
+    pages = [
+        guard.store.apply(Browse(state, tenant, limit=LOOKED_AT))
+        for state in (State.DISPATCHED, State.CLAIMED)
+    ]
     open_ones = [record for page in pages for record in page]
     shows(record.request.key for record in (*doubts, *open_ones))
     left = [r for r in open_ones if abandoned(r, now) and not may_resend(r, now)]
@@ -44,7 +51,10 @@ def look(guard: Guard, tenant: str | None = None, shows: Callable[[Iterable[str]
         "waiting_runs": len(runs),
         "more": LOOKED_AT in (len(doubts), *map(len, pages)),
         "needs_you": [
-            *(_needs(r, "in doubt", now - r.decided_at) for r in sorted(doubts, key=lambda r: r.decided_at)),
+            *(
+                _needs(r, "in doubt", now - r.decided_at)
+                for r in sorted(doubts, key=lambda r: r.decided_at)
+            ),
             *(_needs(r, "abandoned", now - r.lease_until) for r in left),
             *(_needs(r, "given up", letter_of(r, None, now).age_s) for r in others),
             *(_needs(r, "a waiting run", now - r.lease_until) for r in runs),

@@ -1,4 +1,6 @@
-"""What others wrote, so that it can be shown: as JSON without loss, and not more of it than a screen holds."""
+"""What others wrote, so that it can be shown: as JSON without loss, and not more of it than a
+screen holds.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,21 @@ class Screen(NamedTuple):
 
     def hidden(self, text: str, what: str) -> str:
         """*what* is "it" or "them"."""
-        return f"{text} (hidden: {self.reveal_with} {what})" if self.reveal_with else f"{text} (hidden)"
+        return (
+            f"{text} (hidden: {self.reveal_with} {what})"
+            if self.reveal_with
+            else f"{text} (hidden)"
+        )
 
 
 def dumps(document: Any, indent: int | None = None) -> str:
-    """As JSON, whatever it holds: a result comes from a user's tool. What a terminal would obey is escaped in it."""
+    """As JSON, whatever it holds: a result comes from a user's tool. What a terminal would obey
+    is escaped in it.
+    """
     try:
-        made = json.dumps(document, default=_exact, ensure_ascii=False, allow_nan=False, indent=indent)
+        made = json.dumps(
+            document, default=_exact, ensure_ascii=False, allow_nan=False, indent=indent
+        )
     except (TypeError, ValueError):  # a key that is no text, an infinity
         made = json.dumps(_plain(document), ensure_ascii=False, allow_nan=False, indent=indent)
     return harmless_json(made)
@@ -48,7 +58,10 @@ def _plain(value: Any) -> Any:
     """The same with texts for what JSON cannot hold."""
     match value:
         case Mapping():
-            return {key if isinstance(key, str) else dumps(key): _plain(each) for key, each in value.items()}
+            return {
+                key if isinstance(key, str) else dumps(key): _plain(each)
+                for key, each in value.items()
+            }
         case list() | tuple() | set() | frozenset():
             return [_plain(each) for each in value]
         case float() if not isfinite(value):

@@ -1,4 +1,6 @@
-"""The whole story of one effect, for a person who has a customer on the telephone: what it is, and what happened when."""
+"""The whole story of one effect, for a person who has a customer on the telephone: what it is,
+and what happened when.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,23 @@ from effectonce._core.failed_attempts import failure_of
 from effectonce._core.guarantees import GUARANTEES
 from effectonce._core.record import TERMINAL, Record, State
 from effectonce._core.rules import leased
-from effectonce.views.effects import abandoned, arguments_of, is_sealed, may_resend, outcome_of, place_of
-from effectonce.views.history import describe, describe_attempt, entry_of, gave_up, is_run, partial_of, run_of
+from effectonce.views.effects import (
+    abandoned,
+    arguments_of,
+    is_sealed,
+    may_resend,
+    outcome_of,
+    place_of,
+)
+from effectonce.views.history import (
+    describe,
+    describe_attempt,
+    entry_of,
+    gave_up,
+    is_run,
+    partial_of,
+    run_of,
+)
 from effectonce.views.text import Screen, dumps
 from effectonce.views.times import moment, span
 
@@ -26,7 +43,12 @@ def facts_of(record: Record, now: float, screen: Screen) -> list[tuple[str, str]
         ("where", _where(record, screen)),
         ("step of", f"the run {run_of(record)}" if run_of(record) else ""),
         ("tenant", request.tenant),
-        ("contract", f"workflow, version {terms.version}: each step by its own" if is_run(record) else contract),
+        (
+            "contract",
+            f"workflow, version {terms.version}: each step by its own"
+            if is_run(record)
+            else contract,
+        ),
         ("begun", f"{record.epoch} time{'s' * (record.epoch != 1)}" if is_run(record) else ""),
         ("sends", "" if is_run(record) else _sends(record, now)),
         ("owner", _owner(record, now)),
@@ -35,7 +57,12 @@ def facts_of(record: Record, now: float, screen: Screen) -> list[tuple[str, str]
             "was in doubt" if record.settled_by in OURSELVES else "reason",
             "" if record.state is State.IN_DOUBT else screen.shorten(record.reason),
         ),
-        ("arguments", "" if record.state is State.TOMBSTONE else arguments_of(record, reveal=screen.reveal).words(screen)),
+        (
+            "arguments",
+            ""
+            if record.state is State.TOMBSTONE
+            else arguments_of(record, reveal=screen.reveal).words(screen),
+        ),
         ("outcome", _outcome(record.outcome, screen)),
         ("done", _done(record, screen)),
         ("key", request.key if screen.reveal else ""),
@@ -47,7 +74,10 @@ def facts_of(record: Record, now: float, screen: Screen) -> list[tuple[str, str]
 def _where(record: Record, screen: Screen) -> str:
     if record.state is State.TOMBSTONE or is_run(record):
         return place_of(record)
-    return screen.shorten(place_of(record)) or "anywhere: the same tool and arguments, for as long as its window"
+    return (
+        screen.shorten(place_of(record))
+        or "anywhere: the same tool and arguments, for as long as its window"
+    )
 
 
 def _outcome(data: bytes, screen: Screen) -> str:
@@ -69,16 +99,24 @@ def _sends(record: Record, now: float) -> str:
     again = ""
     if record.state not in TERMINAL:
         until_s = record.first_dispatch_at + record.request.terms.resend_s - now
-        again = f"; may be sent again for {span(until_s)}" if may_resend(record, now) else "; may not be sent again"
+        again = (
+            f"; may be sent again for {span(until_s)}"
+            if may_resend(record, now)
+            else "; may not be sent again"
+        )
     return f"{record.sends}{again}"
 
 
 def _owner(record: Record, now: float) -> str:
     left_s = record.lease_until - now
     alive = leased(record, now)
-    if record.state in TERMINAL or (not alive and (record.state is State.IN_DOUBT or not record.token)):
+    if record.state in TERMINAL or (
+        not alive and (record.state is State.IN_DOUBT or not record.token)
+    ):
         return ""  # the process that asked about a doubt last does not own it
-    lease = f"its lease runs {span(left_s)} more" if alive else f"its lease ended {span(-left_s)} ago"
+    lease = (
+        f"its lease runs {span(left_s)} more" if alive else f"its lease ended {span(-left_s)} ago"
+    )
     if left_s > 0 and not alive:
         lease = "its lease was written by a wrong clock, and counts as over"
     return f"{record.token[:8] or 'none'}, epoch {record.epoch}; {lease}"
@@ -88,7 +126,13 @@ def timeline(record: Record, now: float, screen: Screen) -> list[tuple[str, str,
     """What happened, in the order of time, and how long after the claim."""
     rows = []
     for at, what in sorted(_moments(record, now, screen), key=lambda moment: moment[0]):
-        since = f"in {span(at - now)}" if at > now else f"+{span(at - record.created_at)}" if at > record.created_at else ""
+        since = (
+            f"in {span(at - now)}"
+            if at > now
+            else f"+{span(at - record.created_at)}"
+            if at > record.created_at
+            else ""
+        )
         rows.append((moment(at), since, what))
     return rows
 
@@ -99,20 +143,26 @@ def _moments(record: Record, now: float, screen: Screen) -> list[tuple[float, st
         moments = [(record.created_at, f"claimed and {sent}")]
     else:
         moments = [(record.created_at, "claimed")]
-        moments += [(record.first_dispatch_at, sent)] if record.first_dispatch_at and record.sends else []
+        moments += (
+            [(record.first_dispatch_at, sent)] if record.first_dispatch_at and record.sends else []
+        )
     for evidence in record.evidence:
         entry = entry_of(evidence)
         if entry is not None:
             moments.append((evidence.at, describe(entry, screen)))
             continue
         outcome = _outcome(evidence.outcome, screen)
-        moments.append((evidence.at, f"{evidence.note}: {outcome}" if evidence.outcome else evidence.note))
+        moments.append(
+            (evidence.at, f"{evidence.note}: {outcome}" if evidence.outcome else evidence.note)
+        )
     if abandoned(record, now) and not gave_up(record):
         moments.append((record.lease_until, "the lease ended, and was not renewed"))
     if record.decided_at and record.state is not State.CLAIMED:
         moments.append((record.decided_at, _decision(record, screen)))
     if record.state in (State.COMPLETED, State.FAILED) and record.dedup_until != inf:
-        moments.append((record.dedup_until, "its window ends: the outcome is forgotten, the key is refused"))
+        moments.append(
+            (record.dedup_until, "its window ends: the outcome is forgotten, the key is refused")
+        )
     return moments
 
 
@@ -123,7 +173,11 @@ def _decision(record: Record, screen: Screen) -> str:
             return f"completed{who}"
         case State.FAILED:
             attempt = failure_of(record)
-            return f"failed{who}" if attempt is None or not attempt.number else f"failed: {describe_attempt(attempt, screen)}"
+            return (
+                f"failed{who}"
+                if attempt is None or not attempt.number
+                else f"failed: {describe_attempt(attempt, screen)}"
+            )
         case State.IN_DOUBT:
             return f"in doubt: {screen.shorten(record.reason)}"
         case _:

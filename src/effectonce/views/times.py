@@ -8,7 +8,10 @@ from math import inf
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
-_FIRST, _LAST = datetime(1, 1, 1, tzinfo=UTC).timestamp(), datetime(9999, 12, 31, tzinfo=UTC).timestamp()
+_FIRST, _LAST = (
+    datetime(1, 1, 1, tzinfo=UTC).timestamp(),
+    datetime(9999, 12, 31, tzinfo=UTC).timestamp(),
+)
 
 
 def iso(at: float) -> str | None:
@@ -48,7 +51,9 @@ def span_s(text: str) -> float:
 
 
 def since_when(text: str) -> float:
-    """A `2h` (ago) or a date as a person types it: seconds ago if negative, otherwise seconds since 1970."""
+    """A `2h` (ago) or a date as a person types it: seconds ago if negative, otherwise seconds
+    since 1970.
+    """
     try:
         return -span_s(text)
     except ValueError:
@@ -56,5 +61,7 @@ def since_when(text: str) -> float:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"{text!r} is neither a span such as 30m, 2h or 7d nor a date such as 2026-11-15T08:00") from None
+        raise ValueError(
+            f"{text!r} is neither a span such as 30m, 2h or 7d nor a date such as 2026-11-15T08:00"
+        ) from None
     return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 def tools_of(guard: Guard) -> dict[str, GuardedTool]:
     """Its tools by name."""
-    return dict(sorted(guard._tools.items()))  # noqa: SLF001  # who shows them stands above the guard
+    # who shows them stands above the guard
+    return dict(sorted(guard._tools.items()))  # noqa: SLF001
 
 
 def prober_of(guard: Guard, record: Record) -> GuardedTool | None:

@@ -1,11 +1,15 @@
-"""After a run was cancelled, no step of it begins: how the process that has it hears of that in time.
+"""After a run was cancelled, no step of it begins: how the process that has it hears of that in
+time.
 
-Theory of operation. Who cancels a run writes that on its record, and then into a cell: a small value that costs little to read. A step is
-claimed before it is done, and the cell is read in the same round trip, after the claim. So a step that was claimed after the cancellation is
-not begun: it is taken back, and the run ends. A step of another store than the run's costs a round trip of its own.
+Theory of operation. Who cancels a run writes that on its record, and then into a cell: a small
+value that costs little to read. A step is claimed before it is done, and the cell is read in the
+same round trip, after the claim. So a step that was claimed after the cancellation is not begun:
+it is taken back, and the run ends. A step of another store than the run's costs a round trip of
+its own.
 
-A step that may be repeated has no record until its end is known, so there is no claim to hear of it with. Such steps hear of it when the
-run looks at its record, at the latest a second after the last time.
+A step that may be repeated has no record until its end is known, so there is no claim to hear of
+it with. Such steps hear of it when the run looks at its record, at the latest a second after the
+last time.
 """
 
 from __future__ import annotations
@@ -16,7 +20,18 @@ from typing import Any
 
 from effectonce._core.guarantees import DAY_S
 from effectonce._core.keys import derive
-from effectonce._core.ops import Cell, Claim, Invoke, NotStarted, Op, ReadCell, Together, Transact, Unavailable, WriteCell
+from effectonce._core.ops import (
+    Cell,
+    Claim,
+    Invoke,
+    NotStarted,
+    Op,
+    ReadCell,
+    Together,
+    Transact,
+    Unavailable,
+    WriteCell,
+)
 from effectonce._runtime.performers import AsyncPerforming
 from effectonce.errors import StoreUnavailable
 from effectonce.stores.base import Store
@@ -33,7 +48,8 @@ def to_read(run: str) -> ReadCell:
 
 
 def to_write(run: str) -> WriteCell:
-    # For a day: the process that has the run looks at its record every second, and one that goes on with it before the first step.
+    # For a day: the process that has the run looks at its record every second, and one that goes
+    # on with it before the first step.
     return WriteCell(_name(run), 0, b"cancelled", DAY_S)
 
 
@@ -45,7 +61,8 @@ class _Fence:
     """What both have in common."""
 
     def __init__(self, cell: ReadCell, elsewhere: Store | None) -> None:
-        self._cell, self._elsewhere = cell, elsewhere  # the store of the run, if it is not that of the step
+        # the store of the run, if it is not that of the step
+        self._cell, self._elsewhere = cell, elsewhere
         self._cancelled = self._begun = False
 
     def _asks(self, op: Op[Any]) -> bool:
@@ -62,14 +79,19 @@ class _Fence:
 
     def _begins(self, op: Op[Any]) -> bool:
         """Is this the moment before the step is done for the first time? What was begun goes on."""
-        first, self._begun = type(op) in _BEGINS and not self._begun, self._begun or type(op) in _BEGINS
+        first, self._begun = (
+            type(op) in _BEGINS and not self._begun,
+            self._begun or type(op) in _BEGINS,
+        )
         return first
 
 
 class Fence(_Fence):
     """Performs the ops of a step, unless its run was cancelled before it began."""
 
-    def __init__(self, perform: Callable[[Op[Any]], Any], cell: ReadCell, elsewhere: Store | None) -> None:
+    def __init__(
+        self, perform: Callable[[Op[Any]], Any], cell: ReadCell, elsewhere: Store | None
+    ) -> None:
         super().__init__(cell, elsewhere)
         self._perform = perform
 

@@ -53,10 +53,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 LOOKS_PER_LEASE = 3
-LOOKS_AFTER_S_MAX = 1.0  # so soon it hears of its cancellation, also between steps that are not claimed before they are done
+# so soon it hears of its cancellation, also between steps that are not claimed before they are done
+LOOKS_AFTER_S_MAX = 1.0
 THREADS_MAX = 32
 UNDO = "undo "
-STEPS_AT_ONCE = 16  # records that are looked for at once, and how far behind the last step that was asked for
+# records that are looked for at once, and how far behind the last step that was asked for
+STEPS_AT_ONCE = 16
 
 
 class Run:
@@ -95,40 +97,58 @@ class Run:
     # ------------------------------------------------------------ what a workflow asks for
 
     def step(self, name: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Do this once. A guarded tool keeps its contract; any other function is done at most once, and in doubt if its outcome is unknown.
+        """Do this once. A guarded tool keeps its contract; any other function is done at most
+        once, and in doubt if its outcome is unknown.
 
-        Returns its result, or an awaitable of it if the function is async. Raises `StepFailed` if it failed for good. Everything else
-        stops the run until it is resumed.
+        Returns its result, or an awaitable of it if the function is async. Raises `StepFailed`
+        if it failed for good. Everything else stops the run until it is resumed.
         """
         return self.do(self._plan(self._next(), name, function, args, kwargs))  # type: ignore[no-any-return]
 
     def ask(self, name: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Ask a model, or read something: the answer is written down before anything is done with it, and never asked for again."""
+        """Ask a model, or read something: the answer is written down before anything is done
+        with it, and never asked for again.
+        """
         return self.do(self._plan(self._next(), name, function, args, kwargs, asks=True))  # type: ignore[no-any-return]
 
-    def compensate(self, name: str, function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> None:
-        """If a later step fails for good, do this: once, as a step of its own, the last one first."""
+    def compensate(
+        self, name: str, function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs
+    ) -> None:
+        """If a later step fails for good, do this: once, as a step of its own, the last one
+        first.
+        """
         step = self._plan(f"{UNDO}{len(self._undo) + 1}", name, function, args, kwargs)
         if step.tool.is_async and not self._of.tool.is_async:
             raise self._not_awaitable(step)
         self._undo.append(step)
 
     def parallel(self, *steps: Sequence[Any]) -> Any:
-        """Do these at the same time: `(name, function, *arguments)` each. Their results in this order; awaitable in an async workflow."""
-        planned = [self._plan(self._next(), step[0], step[1], tuple(step[2:]), {}) for step in steps]
+        """Do these at the same time: `(name, function, *arguments)` each. Their results in this
+        order; awaitable in an async workflow.
+        """
+        planned = [
+            self._plan(self._next(), step[0], step[1], tuple(step[2:]), {}) for step in steps
+        ]
         for step in planned:
             if step.tool.is_async is not self._of.tool.is_async:
                 raise self._not_awaitable(step)
         if self._of.tool.is_async:
             return self._aall(planned)
-        with ThreadPoolExecutor(min(THREADS_MAX, max(1, len(planned))), "effectonce-steps") as threads:
-            doing = [threads.submit(contextvars.copy_context().run, self.do, step) for step in planned]
-        return _first_error_or_all([done.exception() or done for done in doing], lambda done: done.result())
+        with ThreadPoolExecutor(
+            min(THREADS_MAX, max(1, len(planned))), "effectonce-steps"
+        ) as threads:
+            doing = [
+                threads.submit(contextvars.copy_context().run, self.do, step) for step in planned
+            ]
+        return _first_error_or_all(
+            [done.exception() or done for done in doing], lambda done: done.result()
+        )
 
     def _not_awaitable(self, step: Planned) -> ContractViolation:
         mine, its = ("async def", "def") if self._of.tool.is_async else ("def", "async def")
         return ContractViolation(
-            f"{self._ref.tool} is {mine}, but {label(step.position, step.name)} is {its}: it would not be awaited. Nothing was sent."
+            f"{self._ref.tool} is {mine}, but {label(step.position, step.name)} is {its}: it would"
+            " not be awaited. Nothing was sent."
         )
 
     async def _aall(self, planned: Sequence[Planned]) -> list[Any]:
@@ -152,24 +172,38 @@ class Run:
         *,
         asks: bool = False,
     ) -> Planned:
-        if not isinstance(name, str) or name == "":  # type: ignore[redundant-expr]  # callers without a type checker
-            raise ContractViolation(f"step {position} of {self._ref} has no name. Nothing was sent.")
+        # callers without a type checker
+        if not isinstance(name, str) or name == "":  # type: ignore[redundant-expr]
+            raise ContractViolation(
+                f"step {position} of {self._ref} has no name. Nothing was sent."
+            )
         if not name.isascii() and printable(name) != name:
             raise ContractViolation(
-                f"step {position} of {self._ref}: {name[:40]!r} is no Unicode text, or too long. Nothing was sent."
+                f"step {position} of {self._ref}: {name[:40]!r} is no Unicode text, or too long."
+                " Nothing was sent."
             )
         self._refuse_inside(name)
         guarded = tool_of(function)
         tool = guarded or self._of.plain(name, function, asks=asks)
-        return Planned(position, name, tool, self._of.of_step(tool), args, kwargs, None if guarded else function)
+        return Planned(
+            position,
+            name,
+            tool,
+            self._of.of_step(tool),
+            args,
+            kwargs,
+            None if guarded else function,
+        )
 
     def _refuse_inside(self, name: str) -> None:
-        """A step that is replayed asks for nothing: what was asked for in it would leave its place to the next one."""
+        """A step that is replayed asks for nothing: what was asked for in it would leave its
+        place to the next one.
+        """
         effect = running.get()
         if effect is not None and effect.ref.key != self._ref.key:
             raise ContractViolation(
-                f"{name!r} of {self._ref} was asked for inside {effect.ref}, which asks for nothing when it is replayed. Nothing was sent. "
-                f"Ask for it in the workflow itself."
+                f"{name!r} of {self._ref} was asked for inside {effect.ref}, which asks for nothing"
+                " when it is replayed. Nothing was sent. Ask for it in the workflow itself."
             )
 
     def do(self, step: Planned) -> Any:
@@ -186,15 +220,24 @@ class Run:
         try:
             if self._env.now() >= self._look_at:
                 self.seen(self._store.apply(self.look()))
-            ending = None if self._ends_at(step) else drive(tool.flow(prepared, calling), self._fenced(step, Fence, perform))
+            ending = (
+                None
+                if self._ends_at(step)
+                else drive(tool.flow(prepared, calling), self._fenced(step, Fence, perform))
+            )
             if ending is None or self._kept_back(ending):
                 if ending is not None:
                     self.seen(self._store.apply(self.look()))
                 drive(self._end_here(prepared), tool.setup.store.apply)
                 ending = drive(tool.flow(prepared, calling), perform)
-            found = tool.setup.store.apply(Find(prepared.request.key)) if isinstance(ending, Mismatch) else None
+            found = (
+                tool.setup.store.apply(Find(prepared.request.key))
+                if isinstance(ending, Mismatch)
+                else None
+            )
             return self._value(step, prepared, ending, found)
-        except BaseException as error:  # noqa: BLE001  # whatever it is, this run is over unless it is a step's own end
+        except BaseException as error:  # noqa: BLE001
+            # whatever it is, this run is over unless it is a step's own end
             raise self._stop(error, step)  # noqa: B904  # the very same error
 
     async def _ado(self, step: Planned) -> Any:
@@ -214,16 +257,23 @@ class Run:
             ending = (
                 None
                 if self._ends_at(step)
-                else await adrive_call(tool.flow(prepared, calling), self._fenced(step, AsyncFence, perform))
+                else await adrive_call(
+                    tool.flow(prepared, calling), self._fenced(step, AsyncFence, perform)
+                )
             )
             if ending is None or self._kept_back(ending):
                 if ending is not None:
                     self.seen(await self._store.aapply(self.look()))
                 await adrive(self._end_here(prepared), tool.setup.store.aapply)
                 ending = await adrive_call(tool.flow(prepared, calling), perform)
-            found = await tool.setup.store.aapply(Find(prepared.request.key)) if isinstance(ending, Mismatch) else None
+            found = (
+                await tool.setup.store.aapply(Find(prepared.request.key))
+                if isinstance(ending, Mismatch)
+                else None
+            )
             return self._value(step, prepared, ending, found)
-        except BaseException as error:  # noqa: BLE001  # as above; a step that was cancelled may have happened
+        except BaseException as error:  # noqa: BLE001
+            # as above; a step that was cancelled may have happened
             raise self._stop(error, step)  # noqa: B904
 
     def _begins(self, step: Planned) -> None:
@@ -246,17 +296,21 @@ class Run:
         permission = tool.contract.permission
         if permission is not None and permission not in self._of.permissions:
             raise ContractViolation(
-                f"{tool.contract.name} needs the permission {permission!r}, which {ref} does not have. Nothing was sent. "
-                f"Give it: @guard.workflow(permissions=[{permission!r}])."
+                f"{tool.contract.name} needs the permission {permission!r}, which {ref} does not"
+                f" have. Nothing was sent. Give it: @guard.workflow(permissions=[{permission!r}])."
             )
         key = run_key(ref.key, step.position, tool.house.secret)
-        place = EffectRef(tool.contract.name, key, ref.tenant, self._scope, label(step.position, step.name))
+        place = EffectRef(
+            tool.contract.name, key, ref.tenant, self._scope, label(step.position, step.name)
+        )
         prepared = tool.prepare_step(place, step.as_step.terms, step.args, step.kwargs)
         if step.function is None:
             return prepared
         return structs.replace(prepared, leading=(step.function,))
 
-    def _value(self, step: Planned, prepared: Prepared, ending: Ending, found: Record | None) -> Any:
+    def _value(
+        self, step: Planned, prepared: Prepared, ending: Ending, found: Record | None
+    ) -> Any:
         self._reached.add(step.position)
         if isinstance(ending, Fresh):
             if not ending.recorded and step.tool.terms.resend_s == inf:
@@ -272,16 +326,26 @@ class Run:
         error = outcome.error
         type_name = getattr(error, "error_type", "") or type(error).__name__
         error_message = getattr(error, "error_message", "") or str(error)
-        message = f"step {label(step.position, step.name)} of {self._ref} failed for good with {type_name}: {error_message}"
+        message = (
+            f"step {label(step.position, step.name)} of {self._ref} failed for good with"
+            f" {type_name}: {error_message}"
+        )
         raise StepFailed(
-            message, step=step.name, error_type=type_name, error_message=error_message, effect=prepared.ref
+            message,
+            step=step.name,
+            error_type=type_name,
+            error_message=error_message,
+            effect=prepared.ref,
         ) from error
 
     def _unwritten(self, step: Planned) -> StoreUnavailable:
-        """A worker that resumes the run does this step again, and may get another answer: so nothing is done with this one."""
+        """A worker that resumes the run does this step again, and may get another answer: so
+        nothing is done with this one.
+        """
         return StoreUnavailable(
-            f"step {label(step.position, step.name)} of {self._ref} was done, but its result could not be written to the store. The run "
-            f"waits; resumed, it does this step again, which may be repeated.",
+            f"step {label(step.position, step.name)} of {self._ref} was done, but its result could"
+            " not be written to the store. The run waits; resumed, it does this step again, which"
+            " may be repeated.",
             effect=self._ref,
         )
 
@@ -293,44 +357,63 @@ class Run:
             else f"{then!r} has other arguments"
         )
         return CodeChanged(
-            f"{self._ref} cannot go on: {what} than when the run was here before. Nothing was sent.", effect=prepared.ref
+            f"{self._ref} cannot go on: {what} than when the run was here before. Nothing was"
+            " sent.",
+            effect=prepared.ref,
         )
 
     # ------------------------------------------------------------ stopping
 
     def refuse_when_stopped(self) -> None:
-        """A run that has to wait does nothing more, even if the workflow catches the error that says so."""
+        """A run that has to wait does nothing more, even if the workflow catches the error that
+        says so.
+        """
         if self._stopped is not None:
             raise self._stopped
 
     def close(self) -> None:
-        """The function has ended. What it has left behind, such as a task that was not awaited, does nothing more."""
+        """The function has ended. What it has left behind, such as a task that was not awaited,
+        does nothing more.
+        """
         self._closed = True
 
     def _refuse_when_over(self, step: Planned) -> None:
         self.refuse_when_stopped()
         if self._closed and not step.position.startswith(UNDO):
             raise ContractViolation(
-                f"{self._ref} has ended without awaiting {label(step.position, step.name)}. Nothing was sent."
+                f"{self._ref} has ended without awaiting {label(step.position, step.name)}. Nothing"
+                " was sent."
             )
 
     def _stop(self, error: BaseException, step: Planned) -> BaseException:
         if isinstance(error, StepFailed):
             self._reached.add(step.position)
         elif self._stopped is None:
-            self._stopped = error if isinstance(error, Exception) else self._interrupted(error, step)
+            self._stopped = (
+                error if isinstance(error, Exception) else self._interrupted(error, step)
+            )
         return error
 
     def _interrupted(self, error: BaseException, step: Planned) -> GaveUp:
         """A cancellation is for who was waiting; the next step raises why there is none."""
-        what = f"step {label(step.position, step.name)} of {self._ref} was interrupted ({type(error).__name__})"
-        return GaveUp(f"{what} and may have happened. This run does nothing more until it is resumed.", effect=self._ref)
+        what = (
+            f"step {label(step.position, step.name)} of {self._ref} was interrupted"
+            f" ({type(error).__name__})"
+        )
+        return GaveUp(
+            f"{what} and may have happened. This run does nothing more until it is resumed.",
+            effect=self._ref,
+        )
 
     def _fenced(self, step: Planned, fence: Callable[..., T], perform: Any) -> T:
-        """What performs the step, unless the run was cancelled before it. A compensation is what a cancelled run does."""
+        """What performs the step, unless the run was cancelled before it. A compensation is what
+        a cancelled run does.
+        """
         if step.position.startswith(UNDO) or self._calling(step) is LateCall:
             return cast("T", perform)
-        return fence(perform, self._cell, None if step.tool.setup.store is self._store else self._store)
+        return fence(
+            perform, self._cell, None if step.tool.setup.store is self._store else self._store
+        )
 
     def _kept_back(self, ending: Ending) -> bool:
         return isinstance(ending, NothingSent) and isinstance(ending.error, KeptBack)
@@ -339,43 +422,60 @@ class Run:
         return self._cancelled is not None and not step.position.startswith(UNDO)
 
     def _end_here(self, prepared: Prepared) -> Flow[None]:
-        """A cancelled run replays what was done, to know what to compensate, and goes no further."""
+        """A cancelled run replays what was done, to know what to compensate, and goes no
+        further.
+        """
         key, cancelled = prepared.request.key, self._cancelled
         if cancelled is None:
             return  # who asked for it was gone before that was written down
         by, reason = cancelled.by, cancelled.reason
         found = yield from Find(key)
         if found is not None and found.state is State.CLAIMED and found.request.terms.steps:
-            if cancellation(found) is None:  # a run, which has done some steps: it ends in the same way, and compensates those
+            # a run, which has done some steps: it ends in the same way, and compensates those
+            if cancellation(found) is None:
                 yield from Attest(key, CANCEL, cancelled.written())
             return
         ended = self._ended(cancelled)
         if found is not None and found.state is State.CLAIMED and found.sends == 0:
-            # Left open, it could be sent by who redrives it, or by an owner that wakes up: after it was counted as not done.
+            # Left open, it could be sent by who redrives it, or by an owner that wakes up: after
+            # it was counted as not done.
             reply = yield from Refute(key, encode_error(ended), by, reason)
             if not isinstance(reply, Applied):
-                raise InFlight(f"{prepared.ref} is about to be sent by another caller. The run waits.", effect=prepared.ref)
+                raise InFlight(
+                    f"{prepared.ref} is about to be sent by another caller. The run waits.",
+                    effect=prepared.ref,
+                )
             raise ended
-        if found is None or (found.state is State.FAILED and (found.settled_by, found.reason) == (by, reason)):
+        if found is None or (
+            found.state is State.FAILED and (found.settled_by, found.reason) == (by, reason)
+        ):
             raise ended
 
     def _ended(self, cancelled: Cancellation) -> Cancelled:
-        return Cancelled(f"{self._ref} was cancelled by {cancelled.by}: {cancelled.reason}", effect=self._ref)
+        return Cancelled(
+            f"{self._ref} was cancelled by {cancelled.by}: {cancelled.reason}", effect=self._ref
+        )
 
     def cancelled(self) -> Cancelled | None:
-        """The end of a run that was cancelled while it did its last step, or whose function caught its cancellation."""
+        """The end of a run that was cancelled while it did its last step, or whose function
+        caught its cancellation.
+        """
         return None if self._cancelled is None else self._ended(self._cancelled)
 
     # ------------------------------------------------------------ owning it
 
     def begin(self, op: Invoke) -> None:
-        """The run is ours: from now on it is asked now and then whether it still is, and at once if another worker had it before."""
+        """The run is ours: from now on it is asked now and then whether it still is, and at once
+        if another worker had it before.
+        """
         lease_s = self._of.tool.contract.lease_s
         self._epoch, self._renewal = op.epoch, Renew(op.key, op.token, op.epoch, lease_s)
         self._look_at = self._env.now() + (self._looks_after_s if op.epoch == 1 else 0.0)
 
     def judged(self, answer: Any) -> Any:
-        """What became of the workflow's function: an error is an end only if everything was done that an end takes."""
+        """What became of the workflow's function: an error is an end only if everything was done
+        that an end takes.
+        """
         self.close()
         return Parked(answer.error) if isinstance(answer, Raised) and not self.ended else answer
 
@@ -391,49 +491,77 @@ class Run:
         self._look_at = self._env.now() + self._looks_after_s
 
     def _lost(self) -> LeaseLost:
-        return LeaseLost(f"{self._ref} is run by another worker by now. This run does nothing more.", effect=self._ref)
+        return LeaseLost(
+            f"{self._ref} is run by another worker by now. This run does nothing more.",
+            effect=self._ref,
+        )
 
     # ------------------------------------------------------------ the end
 
     def last(self) -> Together | ReadCell:
-        """The function has returned: was the run cancelled meanwhile, and where to look for what the function left out."""
+        """The function has returned: was the run cancelled meanwhile, and where to look for what
+        the function left out.
+        """
         self.refuse_when_stopped()
         if self._asked_for:
             raise ContractViolation(
-                f"{self._ref} ends without awaiting {', '.join(sorted(self._asked_for))}: it was not done. The run waits for a correction."
+                f"{self._ref} ends without awaiting {', '.join(sorted(self._asked_for))}: it was"
+                " not done. The run waits for a correction."
             )
-        behind = self.behind([f"{UNDO}{number}" for number in range(1, len(self._undo) + STEPS_AT_ONCE + 1)])
+        behind = self.behind(
+            [f"{UNDO}{number}" for number in range(1, len(self._undo) + STEPS_AT_ONCE + 1)]
+        )
         return self._cell if behind is None else Together((self._cell, *behind.ops))
 
     def leaves(self, replies: Any) -> tuple[bool, Sequence[Record | None]]:
-        """What came of looking at the end: was it cancelled, and what was found that the function left out."""
+        """What came of looking at the end: was it cancelled, and what was found that the
+        function left out.
+        """
         cell, *left = replies if isinstance(replies, tuple) else (replies,)
         return cell.revision > 0, left
 
     def behind(self, also: Sequence[str] = ()) -> Together | None:
-        """A run that was here before may have done more than the code of today comes to: where to look. None: it was not here."""
+        """A run that was here before may have done more than the code of today comes to: where
+        to look. None: it was not here.
+        """
         if self._epoch == 1:
             return None
         steps = (str(number) for number in range(1, self._count + STEPS_AT_ONCE + 1))
         positions = [*(position for position in steps if position not in self._reached), *also]
         secret = self._of.tool.house.secret
-        return Together(tuple([Find(run_key(self._ref.key, position, secret)) for position in positions]))
+        return Together(
+            tuple([Find(run_key(self._ref.key, position, secret)) for position in positions])
+        )
 
-    def refuse_leftovers(self, found: Sequence[Record | None], failed: Exception | None = None) -> None:
-        """Steps that the function does not know the end of would be forgotten, and not be compensated."""
+    def refuse_leftovers(
+        self, found: Sequence[Record | None], failed: Exception | None = None
+    ) -> None:
+        """Steps that the function does not know the end of would be forgotten, and not be
+        compensated.
+        """
         left = next((record.request.step for record in found if record is not None), None)
         if left is None:
             return
-        how = "returns" if failed is None else f"fails ({describe_error(type(failed).__name__, printable(failed))})"
-        then = "It does not end." if failed is None else "Nothing was compensated, and it does not end."
+        how = (
+            "returns"
+            if failed is None
+            else f"fails ({describe_error(type(failed).__name__, printable(failed))})"
+        )
+        then = (
+            "It does not end."
+            if failed is None
+            else "Nothing was compensated, and it does not end."
+        )
         raise CodeChanged(
-            f"{self._ref} {how}, but step {left!r} was begun when the run was here before, and the code of today does not "
-            f"come to it. {then}",
+            f"{self._ref} {how}, but step {left!r} was begun when the run was here before, and the"
+            f" code of today does not come to it. {then}",
             effect=self._ref,
         ) from failed
 
     async def all_ended(self) -> None:
-        """Wait for steps that are still under way, such as those beside one that failed: what lands later would not be compensated."""
+        """Wait for steps that are still under way, such as those beside one that failed: what
+        lands later would not be compensated.
+        """
         while self._under_way:
             self._all_ended = asyncio.get_running_loop().create_future()
             await self._all_ended
@@ -445,7 +573,9 @@ class Run:
 
 
 def _first_error_or_all(done: Sequence[Any], value: Callable[[Any], Any]) -> list[Any]:
-    """Everything has ended: the first error in the order of the steps, not of time, or all results."""
+    """Everything has ended: the first error in the order of the steps, not of time, or all
+    results.
+    """
     for each in done:
         if isinstance(each, BaseException):
             raise each

@@ -39,7 +39,11 @@ from effectonce.workflows._workflow import Workflow
 PAGE, PAGE_MAX = 200, 10_000
 KEEP_S, RUNS_MAX = 30 * DAY_S, 20
 RunState: TypeAlias = Literal["open", "completed", "failed"]
-_STATES: dict[RunState, State] = {"open": State.CLAIMED, "completed": State.COMPLETED, "failed": State.FAILED}
+_STATES: dict[RunState, State] = {
+    "open": State.CLAIMED,
+    "completed": State.COMPLETED,
+    "failed": State.FAILED,
+}
 
 
 class StepSummary(Struct, frozen=True):
@@ -96,15 +100,19 @@ class Resumed(Struct, frozen=True):
     unknown: int = 0  # no workflow of that name, sync or async as needed, is registered here
 
     def __add__(self, other: Resumed) -> Resumed:
-        return Resumed(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
+        return Resumed(
+            *(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__)
+        )
 
 
 class WorkflowOptions(TypedDict, total=False):
     """What `@guard.workflow(...)` may say."""
 
-    identity: Sequence[str | Stable]  # the arguments that name a run; default: all that are not volatile
+    # the arguments that name a run; default: all that are not volatile
+    identity: Sequence[str | Stable]
     volatile: Sequence[str]  # arguments that may differ from call to call
-    redact: Sequence[str]  # arguments that are not stored; such a run cannot be resumed from the store alone
+    # arguments that are not stored; such a run cannot be resumed from the store alone
+    redact: Sequence[str]
     added: Mapping[str, Any]  # parameters that came later, and what calls meant without them
     name: str
     version: str
@@ -112,7 +120,8 @@ class WorkflowOptions(TypedDict, total=False):
     lease_s: float  # how long after a crash another worker may go on
     wait_s: float  # how long a caller waits for who is running it
     runs: int  # how often it may be begun before a person has to look
-    ends_on: Sequence[type[Exception]]  # errors that end the run for good, besides StepFailed and Rejected: then it compensates
+    # errors that end the run for good, besides StepFailed and Rejected: then it compensates
+    ends_on: Sequence[type[Exception]]
     permissions: Iterable[str]  # what its steps may need
     not_sent: Sequence[
         type[Exception]
@@ -123,11 +132,15 @@ class WorkflowOptions(TypedDict, total=False):
 class Workflows:
     """The workflows of a guard, and their runs."""
 
-    def __init__(self, store: Store, house: GuardContext, register: Callable[[GuardedTool], GuardedTool]) -> None:
+    def __init__(
+        self, store: Store, house: GuardContext, register: Callable[[GuardedTool], GuardedTool]
+    ) -> None:
         self._store, self._house, self._register = store, house, register
         self._known: dict[str, Workflow] = {}
 
-    def define(self, function: Callable[..., Any], **options: Unpack[WorkflowOptions]) -> Tool[..., Any]:
+    def define(
+        self, function: Callable[..., Any], **options: Unpack[WorkflowOptions]
+    ) -> Tool[..., Any]:
         """What `guard.workflow` does."""
         _refuse_unknown(options)
         identity, keep_s = options.get("identity"), seconds(options.get("keep", KEEP_S), "keep")
@@ -144,7 +157,8 @@ class Workflows:
             redact=several("redact", options.get("redact", ())),
             added=options.get("added") or {},
             window_s=keep_s,
-            tombstone_s=inf,  # as long as that of its steps: a run that never ended may still come back for them
+            # as long as that of its steps: a run that never ended may still come back for them
+            tombstone_s=inf,
             lease_s=options.get("lease_s", 30.0),
             wait_s=options.get("wait_s", 30.0),
             retry=Retry(attempts=1, deadline_s=inf),
@@ -169,7 +183,9 @@ class Workflows:
 
     # ------------------------------------------------------------ looking
 
-    def runs(self, state: RunState = "open", *, workflow: str | None = None, tenant: str | None = None) -> Iterator[Record]:
+    def runs(
+        self, state: RunState = "open", *, workflow: str | None = None, tenant: str | None = None
+    ) -> Iterator[Record]:
         """Their records, oldest first."""
         after, size = (0.0, ""), PAGE
         while True:
@@ -180,7 +196,8 @@ class Workflows:
             if len(page) < size:
                 return
             after = (page[-1].created_at, page[-1].request.key)
-            size = min(2 * size, PAGE_MAX)  # for most states a store looks at all that it has for each page
+            # for most states a store looks at all that it has for each page
+            size = min(2 * size, PAGE_MAX)
 
     def summary(self, key: str) -> RunSummary:
         """What this run has done so far."""
@@ -190,14 +207,18 @@ class Workflows:
         return RunSummary(
             key=key,
             workflow=request.terms.tool,
-            state=str(record.state) if not open_ else "running" if leased(record, now) else "waiting",
+            state=(
+                str(record.state) if not open_ else "running" if leased(record, now) else "waiting"
+            ),
             runs=record.epoch,
             began_at=record.created_at,
             ended_at=None if open_ else record.decided_at,
             arguments=_content(request.arguments),
             steps=steps,
             compensations=compensations,
-            totals=_totals((*steps, *compensations), (now if open_ else record.decided_at) - record.created_at),
+            totals=_totals(
+                (*steps, *compensations), (now if open_ else record.decided_at) - record.created_at
+            ),
             cancelled=cancellation(record),
             error=_error(record),
             attempts=tuple(attempts_of(record)),
@@ -214,7 +235,11 @@ class Workflows:
             positions = [f"{prefix}{number}" for number in range(begin, begin + STEPS_AT_ONCE)]
             keys = [run_key(run, position, self._house.secret) for position in positions]
             found = self._store.apply(Together(tuple([Find(key) for key in keys])))
-            yield from [(at, record) for at, record in zip(positions, found, strict=True) if record is not None]
+            yield from [
+                (at, record)
+                for at, record in zip(positions, found, strict=True)
+                if record is not None
+            ]
             begin += STEPS_AT_ONCE
 
     def _run(self, key: str) -> Record:
@@ -226,18 +251,22 @@ class Workflows:
     # ------------------------------------------------------------ going on, and not
 
     def resume(self, key: str) -> Any:
-        """Go on with this run, whatever stopped it, however often it was begun; its result. For an async workflow, await it."""
+        """Go on with this run, whatever stopped it, however often it was begun; its result. For
+        an async workflow, await it.
+        """
         record = self._run(key)
         workflow = self._known.get(record.request.terms.tool)
         if workflow is None:
             raise ContractViolation(
-                f"no workflow {record.request.terms.tool!r} is registered here, only {', '.join(self._known) or 'none'}. "
-                f"Import the module that has it."
+                f"no workflow {record.request.terms.tool!r} is registered here, only"
+                f" {', '.join(self._known) or 'none'}. Import the module that has it."
             )
         return workflow.resume(record)
 
     def resume_all(self, *, at_once: int = 8, workflow: str | None = None) -> Resumed:
-        """Go on with every open run of sync workflows that no worker has: after a restart, or now and then."""
+        """Go on with every open run of sync workflows that no worker has: after a restart, or
+        now and then.
+        """
         with ThreadPoolExecutor(at_once, "effectonce-resume") as threads:
             return sum(threads.map(self._resume_one, list(self.runs(workflow=workflow))), Resumed())
 
@@ -271,18 +300,22 @@ class Workflows:
             return _stopped(error)
 
     def cancel(self, key: str, *, by: str, reason: str) -> None:
-        """Let this run end: the process that has it, or resumes it, begins no new step and compensates what was done. Again changes nothing.
+        """Let this run end: the process that has it, or resumes it, begins no new step and
+        compensates what was done. Again changes nothing.
 
-        A step that may be repeated (`run.ask`, `kind="idempotent_write"`) may still begin within a second.
+        A step that may be repeated (`run.ask`, `kind="idempotent_write"`) may still begin within
+        a second.
         """
         by, reason = who(by, reason)
         record = self._run(key)
-        known = cancellation(record)  # the first one counts, and a record does not grow by the others
+        # the first one counts, and a record does not grow by the others
+        known = cancellation(record)
         if record.state is State.CLAIMED:
             record = self._tell(record, Cancellation(by, reason) if known is None else known)
         if record.state is not State.CLAIMED:
             raise ContractViolation(
-                f"{record.request.terms.tool} {EffectRef('', key).reference} has ended already: there is nothing to cancel."
+                f"{record.request.terms.tool} {EffectRef('', key).reference} has ended already:"
+                " there is nothing to cancel."
             )
         if known is None:
             notify_of(self._house.watch, "cancelled", record, by=by, reason=reason)
@@ -291,10 +324,13 @@ class Workflows:
         """First the run, then the runs that are steps of it: none of those can begin any more."""
         key = record.request.key
         if cancellation(record) is None:
-            attested, _ = self._store.apply(Together((Attest(key, CANCEL, how.written()), to_write(key))))
+            attested, _ = self._store.apply(
+                Together((Attest(key, CANCEL, how.written()), to_write(key)))
+            )
             record = attested if isinstance(attested, Record) else record
         else:
-            self._store.apply(to_write(key))  # who asked before may have been gone before that was written
+            # who asked before may have been gone before that was written
+            self._store.apply(to_write(key))
         for _, step in self._records(key, ""):
             if step.request.terms.steps and step.state is State.CLAIMED:
                 self._tell(step, how)
@@ -302,10 +338,16 @@ class Workflows:
 
 
 def _refuse_unknown(options: Mapping[str, Any]) -> None:
-    """As Python does where it can. A misspelt `identity` would name other runs than was meant, without an error."""
+    """As Python does where it can. A misspelt `identity` would name other runs than was meant,
+    without an error.
+    """
     for name in options.keys() - WorkflowOptions.__annotations__.keys():
         near = difflib.get_close_matches(name, WorkflowOptions.__annotations__, 1)
-        hint = f". Did you mean {near[0]!r}?" if near else f"; it takes {', '.join(WorkflowOptions.__annotations__)}"
+        hint = (
+            f". Did you mean {near[0]!r}?"
+            if near
+            else f"; it takes {', '.join(WorkflowOptions.__annotations__)}"
+        )
         raise TypeError(f"Guard.workflow() got an unexpected keyword argument {name!r}{hint}")
 
 
@@ -349,7 +391,9 @@ def _error(record: Record) -> str:
         return ""
     if record.state is not State.FAILED:
         attempts = attempts_of(record)
-        return describe_error(attempts[-1].error, attempts[-1].message) if attempts else record.reason
+        return (
+            describe_error(attempts[-1].error, attempts[-1].message) if attempts else record.reason
+        )
     content = _content(record.outcome)
     return (
         describe_error(content["type"], content["message"])

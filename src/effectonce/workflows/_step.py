@@ -1,4 +1,6 @@
-"""Steps of a workflow: what a tool is as one, which are to be done, and what a run needs of its workflow for them."""
+"""Steps of a workflow: what a tool is as one, which are to be done, and what a run needs of its
+workflow for them.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ class Planned(Struct, frozen=True):
     as_step: OfStep
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    function: Callable[..., Any] | None  # of a plain function, the very one; its tool is shared by all of the same code
+    # of a plain function, the very one; its tool is shared by all of the same code
+    function: Callable[..., Any] | None
 
 
 class PlainTool(Protocol):

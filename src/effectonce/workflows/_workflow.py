@@ -1,4 +1,6 @@
-"""A workflow: a user's function that asks a `Run` for steps, turned into a tool whose calls are runs."""
+"""A workflow: a user's function that asks a `Run` for steps, turned into a tool whose calls are
+runs.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,14 @@ from effectonce._core.record import Record
 from effectonce._core.type_hints import hints_of
 from effectonce._core.workflow import WorkflowCall
 from effectonce._drivers import drive
-from effectonce._runtime.performers import AsyncPerformer, AsyncPerforming, Performer, Prepared, Setup, adrive_call
+from effectonce._runtime.performers import (
+    AsyncPerformer,
+    AsyncPerforming,
+    Performer,
+    Prepared,
+    Setup,
+    adrive_call,
+)
 from effectonce._runtime.signature import is_async, signature_of
 from effectonce._tools.tool import PLAIN, GuardContext, GuardedTool, Hosting
 from effectonce.effect import current_effect
@@ -35,7 +44,8 @@ from effectonce.workflows._step import OfStep, Steps
 
 by_hand: ContextVar[bool] = ContextVar("effectonce_resumed_by_hand", default=False)
 PLAIN_MAX = 1024  # plain functions whose signature is remembered, by their code
-_SHAPE = ("__defaults__", "__kwdefaults__", "__wrapped__")  # what else a signature is made of: `lambda n=n: ...`, decorators
+# what else a signature is made of: `lambda n=n: ...`, decorators
+_SHAPE = ("__defaults__", "__kwdefaults__", "__wrapped__")
 
 
 class Workflow:
@@ -58,7 +68,8 @@ class Workflow:
         signature = signature_of(function, contract.name)
         if not signature.parameters:
             raise ContractViolation(
-                f"{contract.name} takes no run: the first parameter of a workflow is the Run that it asks for steps"
+                f"{contract.name} takes no run: the first parameter of a workflow is the Run that"
+                " it asks for steps"
             )
         self._function, self._runs = function, runs
         self._ends_on: tuple[type[Exception], ...] = (StepFailed, Rejected, *ends_on)
@@ -66,8 +77,19 @@ class Workflow:
         self.keep_s, self.permissions = keep_s, permissions
         self._not_sent, self._through = not_sent, through  # of functions that are no tools
         body = self._abody if is_async(function) else self._body
-        hosting = Hosting(calling=WorkflowCall, performing=self._performing, aperforming=self._aperforming, steps=True)
-        self.tool = GuardedTool(house, contract, _called_like(body, function, signature, skip=1), identity, hosting=hosting)
+        hosting = Hosting(
+            calling=WorkflowCall,
+            performing=self._performing,
+            aperforming=self._aperforming,
+            steps=True,
+        )
+        self.tool = GuardedTool(
+            house,
+            contract,
+            _called_like(body, function, signature, skip=1),
+            identity,
+            hosting=hosting,
+        )
         self._steps = Steps(self.tool, permissions, self.plain, self.of_step)
         self._plain: dict[Any, tuple[tuple[Any, ...], GuardedTool]] = {}
         self._of_step: WeakKeyDictionary[GuardedTool, OfStep] = WeakKeyDictionary()
@@ -88,7 +110,9 @@ class Workflow:
 
     def _aperforming(self, setup: Setup, prepared: Prepared) -> AsyncPerforming:
         run = Run(self._steps, prepared)
-        return _AsyncRun(run, AsyncPerformer(setup, msgspec.structs.replace(prepared, leading=(run,))))
+        return _AsyncRun(
+            run, AsyncPerformer(setup, msgspec.structs.replace(prepared, leading=(run,)))
+        )
 
     def _body(self, run: Run, *args: Any, **kwargs: Any) -> Any:
         self._refuse_endless(run)
@@ -144,7 +168,9 @@ class Workflow:
         raise error
 
     def _end(self, raised: Exception) -> Exception:
-        """The error that ends the run. Of several in one, as a `TaskGroup` raises them, the first, if each of them is an end."""
+        """The error that ends the run. Of several in one, as a `TaskGroup` raises them, the
+        first, if each of them is an end.
+        """
         if isinstance(raised, self._ends_on):
             return raised
         ends, others = cast("ExceptionGroup[Exception]", raised).split(self._ends_on)
@@ -160,10 +186,13 @@ class Workflow:
         begun = current_effect().epoch
         if begun > self._runs and not by_hand.get():
             raise GaveUp(
-                f"{run.effect} was begun {begun - 1} times and never ended. Nothing was sent by this call.",
+                f"{run.effect} was begun {begun - 1} times and never ended. Nothing was sent by"
+                " this call.",
                 effect=run.effect,
                 retriable=False,
-                corrective_action="Find out why, then resume it by hand: guard.workflows.resume(key).",
+                corrective_action=(
+                    "Find out why, then resume it by hand: guard.workflows.resume(key)."
+                ),
             )
 
     # ------------------------------------------------------------ resuming
@@ -194,27 +223,37 @@ class Workflow:
 
     async def ago_on(self, record: Record) -> Outcome[Any]:
         prepared = self._recalled(record)
-        ending = await adrive_call(self._impatient(prepared), self._aperforming(self.tool.setup, prepared))
+        ending = await adrive_call(
+            self._impatient(prepared), self._aperforming(self.tool.setup, prepared)
+        )
         return self.tool.concluded(ending, prepared)
 
     def _recalled(self, record: Record) -> Prepared:
-        """The call that began the run, from what the store has of it: all of it, or it is not gone on with."""
+        """The call that began the run, from what the store has of it: all of it, or it is not
+        gone on with.
+        """
         signature, ref = self.tool.signature, EffectRef(self.tool.contract.name, record.request.key)
         try:
             gone = set(signature.decode(record.request.arguments)) - set(signature.names)
         except NotReadable as error:
             why = (
-                f"{ref} cannot be resumed from the store: {error}. Nothing was sent. Call {ref.tool} again with its arguments."
+                f"{ref} cannot be resumed from the store: {error}. Nothing was sent. Call"
+                f" {ref.tool} again with its arguments."
             )
             raise ContractViolation(why, effect=ref) from None
         if gone:
-            what = f"it was begun with {', '.join(sorted(gone))}, which {ref.tool} does not take any more"
+            what = (
+                f"it was begun with {', '.join(sorted(gone))}, which {ref.tool} does not take any"
+                " more"
+            )
             raise CodeChanged(f"{ref} cannot go on: {what}. Nothing was sent.", effect=ref)
         return self.tool.recalled(record)
 
     def _impatient(self, prepared: Prepared) -> Flow[Ending]:
         plan = msgspec.structs.replace(self.tool.plan, wait_s=0.0)
-        return self.tool.recorded(WorkflowCall(prepared.request, plan, self.tool.house.env).flow(), prepared)
+        return self.tool.recorded(
+            WorkflowCall(prepared.request, plan, self.tool.house.env).flow(), prepared
+        )
 
     # ------------------------------------------------------------ its steps
 
@@ -223,13 +262,17 @@ class Workflow:
         known = self._of_step.get(tool)
         if known is None:
             terms, in_transaction = tool.terms, tool.terms.downstream is Capability.TRANSACTION
-            pinned = msgspec.structs.replace(terms, window_s=max(terms.window_s, self.keep_s), tombstone_s=inf, rerun=False)
+            pinned = msgspec.structs.replace(
+                terms, window_s=max(terms.window_s, self.keep_s), tombstone_s=inf, rerun=False
+            )
             at_once = not (tool.plan.separate_dispatch or in_transaction or terms.steps)
             known = self._of_step[tool] = OfStep(pinned, at_once and terms.resend_s == inf)
         return known
 
     def plain(self, name: str, function: Callable[..., Any], *, asks: bool) -> GuardedTool:
-        """The tool of a function that is none. One for all functions of the same code: closures are made anew in every run."""
+        """The tool of a function that is none. One for all functions of the same code: closures
+        are made anew in every run.
+        """
         code = (name, asks, getattr(function, "__code__", None))
         shape = tuple(getattr(function, each, None) for each in _SHAPE)
         known = self._plain.get(code)
@@ -243,7 +286,8 @@ class Workflow:
     def _new(self, name: str, function: Callable[..., Any], *, asks: bool) -> GuardedTool:
         if not callable(function):
             raise ContractViolation(
-                f"step {name!r} of {self.tool.contract.name} is not a function: {function!r}. Nothing was sent."
+                f"step {name!r} of {self.tool.contract.name} is not a function: {function!r}."
+                " Nothing was sent."
             )
         contract = Contract(
             name=f"{self.tool.contract.name}.{name}",
@@ -290,7 +334,12 @@ class _Failures:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
         if isinstance(error, StepFailed):
             self._found.append(error)
         return isinstance(error, StepFailed)
@@ -298,15 +347,21 @@ class _Failures:
     def tell(self, error: Exception) -> None:
         if self._found:
             failed = "; ".join(str(each) for each in self._found)
-            raise StepFailed(f"{error} It could not be compensated: {failed}", effect=self._found[0].effect) from error
+            raise StepFailed(
+                f"{error} It could not be compensated: {failed}", effect=self._found[0].effect
+            ) from error
 
 
 def _written(answer: Any, hint: Any) -> bytes:
-    """An answer that cannot be written down is not acted on: a worker that resumes the run would have none."""
+    """An answer that cannot be written down is not acted on: a worker that resumes the run would
+    have none.
+    """
     try:
         return encode(answer, hint)
     except NotStorable as error:
-        raise ContractViolation(f"this answer cannot be written down, so nothing is done with it: {error}") from None
+        raise ContractViolation(
+            f"this answer cannot be written down, so nothing is done with it: {error}"
+        ) from None
 
 
 def _as_written(_name: str, hint: Any) -> Callable[[Any], bytes]:
@@ -322,15 +377,25 @@ async def _acall(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any
 
 
 def _called_like(
-    call: Callable[..., Any], function: Callable[..., Any], signature: inspect.Signature, *, skip: int = 0
+    call: Callable[..., Any],
+    function: Callable[..., Any],
+    signature: inspect.Signature,
+    *,
+    skip: int = 0,
 ) -> Callable[..., Any]:
-    """*call* as it is seen by who looks at its signature: like *function*, without its first parameters."""
+    """*call* as it is seen by who looks at its signature: like *function*, without its first
+    parameters.
+    """
     like: Any = functools.partial(call)
     kept = list(signature.parameters.values())[skip:]
     like.__signature__ = signature.replace(parameters=kept)
     like.__wrapped__ = function
     hints = hints_of(function)
-    like.__annotations__ = {name: hint for name, hint in hints.items() if name == "return" or name in {p.name for p in kept}}
+    like.__annotations__ = {
+        name: hint
+        for name, hint in hints.items()
+        if name == "return" or name in {p.name for p in kept}
+    }
     for name in ("__name__", "__qualname__", "__module__", "__doc__"):
         setattr(like, name, getattr(function, name, ""))
     return like  # type: ignore[no-any-return]

@@ -1,13 +1,23 @@
 """A corpus of names and ids: what must be let pass as part of a key, and what must be found.
 
-`python -m tests.core.corpus` prints the figures. The lists that are held out were made after the detector, which was not changed for them.
+`python -m tests.core.corpus` prints the figures. The lists that are held out were made after the
+detector, which was not changed for them.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from effectonce._core.stability import ATTEMPT, CALL, CLOCK, PERSON, RANDOM, TIMESTAMP, UUID_, unstable_text
+from effectonce._core.stability import (
+    ATTEMPT,
+    CALL,
+    CLOCK,
+    PERSON,
+    RANDOM,
+    TIMESTAMP,
+    UUID_,
+    unstable_text,
+)
 
 HERE = Path(__file__).parent
 SORTS = frozenset({"", ATTEMPT, CALL, CLOCK, PERSON, RANDOM, TIMESTAMP, UUID_})

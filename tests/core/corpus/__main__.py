@@ -11,4 +11,7 @@ for file in IDS:
     print(f"{file.removesuffix('.txt')} {len(known)}, found {found_percent(known):.1f} %")
     for of in dict.fromkeys(entry.of for entry in known):
         those = [entry for entry in known if entry.of == of]
-        print(f"  {of:<24}{len(those):>4}  {found_percent(those):5.1f} %", *(e.text for e in those if not e.found))
+        print(
+            f"  {of:<24}{len(those):>4}  {found_percent(those):5.1f} %",
+            *(e.text for e in those if not e.found),
+        )

@@ -50,7 +50,10 @@ class Script(FunctionInvocationLayer, ChatMiddlewareLayer, BaseChatClient):
 def contents(line):
     if line == DONE:
         return [Content.from_text("done")]
-    return [Content.from_function_call(ask.call_id, "refund", arguments=copy.deepcopy(ask.arguments)) for ask in line]
+    return [
+        Content.from_function_call(ask.call_id, "refund", arguments=copy.deepcopy(ask.arguments))
+        for ask in line
+    ]
 
 
 class Desk:
@@ -76,11 +79,20 @@ class Desk:
         self.forgotten += forget
         self.client = Script(*lines)
         mine = EffectOnce(self.guard, contracts=contracts) if middleware is None else middleware
-        history = [] if stateless else [FileHistoryProvider(f"{self.folder}/history-{self.forgotten}")]
+        history = (
+            [] if stateless else [FileHistoryProvider(f"{self.folder}/history-{self.forgotten}")]
+        )
         agent = Agent(self.client, tools=[tool], middleware=mine, context_providers=history)
-        self.session = session or (None if scope is None else agent.create_session(session_id=scope))
+        self.session = session or (
+            None if scope is None else agent.create_session(session_id=scope)
+        )
         self.response = asyncio.run(self._answer(agent, given, self.session, stream=stream))
-        parts = [part for message in self.response.messages for part in message.contents if part.type == "function_result"]
+        parts = [
+            part
+            for message in self.response.messages
+            for part in message.contents
+            if part.type == "function_result"
+        ]
         return Ran([(part.call_id, readable(part.result)) for part in parts])
 
     async def _answer(self, agent, given, session, *, stream):

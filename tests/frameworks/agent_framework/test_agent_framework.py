@@ -5,7 +5,16 @@ import copy
 import functools
 
 import pytest
-from agent_framework import Agent, AgentSession, Content, FunctionMiddleware, MCPStdioTool, Message, MiddlewareTermination, tool
+from agent_framework import (
+    Agent,
+    AgentSession,
+    Content,
+    FunctionMiddleware,
+    MCPStdioTool,
+    Message,
+    MiddlewareTermination,
+    tool,
+)
 from agent_framework.exceptions import ToolException
 
 from effectonce import InDoubt
@@ -54,8 +63,12 @@ def test_the_page_shows_what_happens(bank, tmp_path):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_without_a_session_the_conversation_may_be_named_by_the_application(stream, desk, guard, bank):
-    mine = EffectOnce(guard, contracts=CONTRACTS, scope=lambda context: "chat-42", tenant=lambda context: "shop-1")
+def test_without_a_session_the_conversation_may_be_named_by_the_application(
+    stream, desk, guard, bank
+):
+    mine = EffectOnce(
+        guard, contracts=CONTRACTS, scope=lambda context: "chat-42", tenant=lambda context: "shop-1"
+    )
     options = {"middleware": mine, "scope": None, "stateless": True, "stream": stream}
 
     first = desk.run(desk.tool(refund_of(bank)), one("a"), one("b"), DONE, **options)
@@ -85,7 +98,10 @@ def test_an_error_in_the_words_of_the_framework_says_nothing_about_what_was_done
         bank.pay(payment_id, 100)
         raise ToolException("the bank did not answer")
 
-    assert desk.run(desk.tool(refund), one("a"), one("b"), DONE).codes == [InDoubt.code, InDoubt.code]
+    assert desk.run(desk.tool(refund), one("a"), one("b"), DONE).codes == [
+        InDoubt.code,
+        InDoubt.code,
+    ]
     assert len(bank.ledger()) == 1
 
 
@@ -96,7 +112,9 @@ def test_an_approval_is_asked_for_first_and_leaves_nothing_in_doubt(desk, guard,
     [asked] = desk.response.user_input_requests
 
     approved = Message("user", [asked.to_function_approval_response(approved=True)])
-    ran = desk.run(refund, DONE, given=approved, session=AgentSession.from_dict(desk.session.to_dict()))
+    ran = desk.run(
+        refund, DONE, given=approved, session=AgentSession.from_dict(desk.session.to_dict())
+    )
 
     assert ran.told == [("a", "rcpt_1")]
     assert guard.in_doubt() == ()
@@ -117,7 +135,11 @@ def test_a_termination_passes_through_and_leaves_nothing_in_doubt(desk, guard, b
             context.result = "not today"
             raise MiddlewareTermination
 
-    stopped = desk.run(desk.tool(refund_of(bank)), one("a"), middleware=[*EffectOnce(guard, contracts=CONTRACTS), Stops()])
+    stopped = desk.run(
+        desk.tool(refund_of(bank)),
+        one("a"),
+        middleware=[*EffectOnce(guard, contracts=CONTRACTS), Stops()],
+    )
     later = desk.run(desk.tool(refund_of(bank)), one("b"), DONE, forget=True)
 
     assert (stopped.said, later.said) == (["not today"], ["rcpt_1"])
@@ -129,7 +151,11 @@ def test_a_middleware_that_asks_a_person_leaves_nothing_in_doubt(desk, guard, ba
             call = Content.from_function_call("a", "refund", arguments=dict(context.arguments))
             context.result = Content.from_function_approval_request("really?", call)
 
-    desk.run(desk.tool(refund_of(bank)), one("a"), middleware=[*EffectOnce(guard, contracts=CONTRACTS), Asks()])
+    desk.run(
+        desk.tool(refund_of(bank)),
+        one("a"),
+        middleware=[*EffectOnce(guard, contracts=CONTRACTS), Asks()],
+    )
     assert [asked.id for asked in desk.response.user_input_requests] == ["really?"]
 
     assert desk.run(desk.tool(refund_of(bank)), one("b"), DONE, forget=True).said == ["rcpt_1"]
@@ -171,7 +197,10 @@ class Twice(FunctionMiddleware):
 
 @pytest.mark.parametrize("guarded", [False, True])
 @pytest.mark.parametrize("ours_first", [False, True])
-@pytest.mark.parametrize(("other", "fault"), [(Sorry, "lose-answer"), (Tries, "lose-answer"), (Tries, None), (Twice, None)])
+@pytest.mark.parametrize(
+    ("other", "fault"),
+    [(Sorry, "lose-answer"), (Tries, "lose-answer"), (Tries, None), (Twice, None)],
+)
 def test_a_middleware_that_asks_again_or_makes_a_result_of_an_error_is_told_what_is_known(
     other, fault, ours_first, guarded, desk, guard, bank
 ):
@@ -189,12 +218,16 @@ def test_a_middleware_that_asks_again_or_makes_a_result_of_an_error_is_told_what
 def test_a_refusal_is_told_in_the_words_of_whoever_stands_behind_us(desk, guard, bank):
     middleware = [*EffectOnce(guard, contracts=CONTRACTS), Sorry()]
 
-    assert desk.run(desk.tool(refund_of(bank, "refuse")), *LINES, middleware=middleware).said == ["that did not work"]
+    assert desk.run(desk.tool(refund_of(bank, "refuse")), *LINES, middleware=middleware).said == [
+        "that did not work"
+    ]
     assert desk.run(desk.tool(refund_of(bank)), *LINES, forget=True).codes == ["REPLAYED_FAILURE"]
 
 
 @pytest.mark.parametrize("guarded", [False, True])
-def test_a_doubt_that_somebody_around_us_has_other_words_for_is_still_the_same_effect(guarded, desk, guard, bank):
+def test_a_doubt_that_somebody_around_us_has_other_words_for_is_still_the_same_effect(
+    guarded, desk, guard, bank
+):
     function = refund_of(bank, "lose-answer")
     if guarded:
         function = guard.tool(kind="write", volatile=["reason"])(function)
@@ -224,7 +257,12 @@ def test_media_are_replayed_as_media(desk, guard, bank):
     for name in ("a", "b"):
         desk.run(desk.tool(refund), one(name), DONE, forget=True)
 
-        [result] = [part for message in desk.response.messages for part in message.contents if part.type == "function_result"]
+        [result] = [
+            part
+            for message in desk.response.messages
+            for part in message.contents
+            if part.type == "function_result"
+        ]
         assert [(item.type, item.text, item.uri) for item in result.items] == [
             ("text", "rcpt_1", None),
             ("data", None, "data:image/png;base64,iVBORw=="),
@@ -235,7 +273,9 @@ def test_media_are_replayed_as_media(desk, guard, bank):
 def test_an_agent_that_is_a_tool_is_no_effect_and_its_tools_are(desk, guard, bank):
     for name in ("a", "b"):
         mine = EffectOnce(guard, contracts=CONTRACTS, scope=lambda context: "chat-42/clerk")
-        clerk = Agent(Script(one(name), DONE), name="clerk", tools=[tool(refund_of(bank))], middleware=mine)
+        clerk = Agent(
+            Script(one(name), DONE), name="clerk", tools=[tool(refund_of(bank))], middleware=mine
+        )
         asks = [Ask("outer", {"task": "refund pay_7"})]
         ran = desk.run(clerk.as_tool(name="refund", arg_name="task"), asks, DONE, forget=True)
         assert ran.told == [("outer", "done")]

@@ -1,4 +1,6 @@
-"""An AutoGen agent with a scripted model. What it saves of its state after a run is kept, as an application would."""
+"""An AutoGen agent with a scripted model. What it saves of its state after a run is kept, as an
+application would.
+"""
 
 import asyncio
 import json
@@ -13,7 +15,13 @@ from autogen_ext.models.replay import ReplayChatCompletionClient
 from effectonce.integrations.autogen import protect
 from tests.frameworks.facts import CONTRACTS, DONE, Ran, readable
 
-CAPABLE = {"vision": False, "function_calling": True, "json_output": False, "family": "unknown", "structured_output": False}
+CAPABLE = {
+    "vision": False,
+    "function_calling": True,
+    "json_output": False,
+    "family": "unknown",
+    "structured_output": False,
+}
 CRASHED = "the model is gone"
 
 
@@ -36,12 +44,17 @@ def said(line):
     if isinstance(line, Exception):
         return CRASHED
     return (
-        line if isinstance(line, str | CreateResult) else asks(*((call_id, "refund", arguments) for call_id, arguments in line))
+        line
+        if isinstance(line, str | CreateResult)
+        else asks(*((call_id, "refund", arguments) for call_id, arguments in line))
     )
 
 
 def asks(*calls):
-    content = [FunctionCall(id=call_id, name=name, arguments=json.dumps(arguments)) for call_id, name, arguments in calls]
+    content = [
+        FunctionCall(id=call_id, name=name, arguments=json.dumps(arguments))
+        for call_id, name, arguments in calls
+    ]
     usage = RequestUsage(prompt_tokens=0, completion_tokens=0)
     return CreateResult(finish_reason="function_calls", content=content, usage=usage, cached=False)
 
@@ -57,7 +70,9 @@ class Desk:
         return AssistantAgent("desk", Scripted(*lines), max_tool_iterations=9, **options)
 
     def run(self, tool, *lines, scope="chat-42", contracts=CONTRACTS, forget=False):
-        agent = protect(self.agent(*lines, tools=[tool]), self.guard, scope=scope, contracts=contracts)
+        agent = protect(
+            self.agent(*lines, tools=[tool]), self.guard, scope=scope, contracts=contracts
+        )
         return asyncio.run(self.talk(agent, self.folder / f"{scope}.json", forget=forget))
 
     async def talk(self, agent, saved=None, *, forget=False):
@@ -67,7 +82,9 @@ class Desk:
         if saved is not None:
             saved.write_text(json.dumps(await agent.save_state()))
         events = [event for event in result.messages if isinstance(event, ToolCallExecutionEvent)]
-        return Ran([(each.call_id, readable(each.content)) for event in events for each in event.content])
+        return Ran(
+            [(each.call_id, readable(each.content)) for event in events for each in event.content]
+        )
 
     def schemas(self, tool, *, protected):
         agent = self.agent(DONE, tools=[tool])

@@ -21,7 +21,13 @@ from effectonce import ContractViolation, InDoubt, current_effect
 from effectonce.integrations.autogen import protect
 from tests.frameworks import pages
 from tests.frameworks.autogen.desk import Desk, Scripted, asks
-from tests.frameworks.facts import CONTRACTS, DONE, facts, killed_after_the_effect_and_resumed_there_is_one, one
+from tests.frameworks.facts import (
+    CONTRACTS,
+    DONE,
+    facts,
+    killed_after_the_effect_and_resumed_there_is_one,
+    one,
+)
 
 
 @pytest.fixture
@@ -29,7 +35,8 @@ def desk(guard, tmp_path):
     return Desk(guard, tmp_path)
 
 
-@facts(without=["without_a_conversation_nothing_is_sent"])  # there is no agent without one, see below
+# there is no agent without one, see below
+@facts(without=["without_a_conversation_nothing_is_sent"])
 def test_it_holds_that(fact, desk, guard, bank):
     fact(desk, guard, bank)
 
@@ -51,9 +58,13 @@ def refund_of(bank, *faults):
 
 def test_a_function_that_is_no_coroutine_lands_once_too(desk, bank):
     for call_id in "ab":
-        assert desk.run(desk.tool(refund_of(bank)), one(call_id), DONE, forget=True).told == [(call_id, "rcpt_1")]
+        assert desk.run(desk.tool(refund_of(bank)), one(call_id), DONE, forget=True).told == [
+            (call_id, "rcpt_1")
+        ]
 
-    assert desk.run(desk.tool(refund_of(bank, "lose-answer")), one("c", "pay_8"), DONE).codes == [InDoubt.code]
+    assert desk.run(desk.tool(refund_of(bank, "lose-answer")), one("c", "pay_8"), DONE).codes == [
+        InDoubt.code
+    ]
     assert len(bank.ledger()) == 2
 
 
@@ -88,7 +99,9 @@ def test_a_run_that_is_cancelled_after_the_effect_leaves_a_doubt(desk, guard, ba
             paid.set()
             await asyncio.Event().wait()
 
-        agent = protect(desk.agent(one("a"), DONE, tools=[refund]), guard, scope="chat-42", contracts=CONTRACTS)
+        agent = protect(
+            desk.agent(one("a"), DONE, tools=[refund]), guard, scope="chat-42", contracts=CONTRACTS
+        )
         run = asyncio.create_task(agent.run(task="refund pay_7", cancellation_token=token))
         await paid.wait()
         token.cancel()
@@ -129,19 +142,25 @@ class Talkative(BaseStreamTool[Wish, Said, Said]):
 def test_a_tool_that_streams_lands_once_and_ends_with_the_same_result(desk, bank):
     asked = asks(("a", "refund", {"payment_id": "pay_7"}))
 
-    said = [desk.run(Talkative(bank), asked, DONE, contracts=None, forget=True).said for _ in range(2)]
+    said = [
+        desk.run(Talkative(bank), asked, DONE, contracts=None, forget=True).said for _ in range(2)
+    ]
 
     assert said == [[{"text": "rcpt_1"}]] * 2
     assert len(bank.ledger()) == 1
 
 
 def at(desk, guard, bench, *lines, contracts=CONTRACTS):
-    agent = protect(desk.agent(*lines, workbench=bench), guard, scope="chat-42", contracts=contracts)
+    agent = protect(
+        desk.agent(*lines, workbench=bench), guard, scope="chat-42", contracts=contracts
+    )
     return asyncio.run(desk.talk(agent))
 
 
 def test_the_name_that_a_workbench_gives_a_tool_is_not_its_contracts(desk, guard, bank):
-    bench = StaticWorkbench([desk.tool(refund_of(bank))], tool_overrides={"refund": ToolOverride(name="pay_back")})
+    bench = StaticWorkbench(
+        [desk.tool(refund_of(bank))], tool_overrides={"refund": ToolOverride(name="pay_back")}
+    )
 
     def asked(call_id, reason="late"):
         return asks((call_id, "pay_back", {"payment_id": "pay_7", "reason": reason}))
@@ -151,7 +170,9 @@ def test_the_name_that_a_workbench_gives_a_tool_is_not_its_contracts(desk, guard
 
 
 class Elsewhere(Workbench):
-    """Tools that run somewhere else, as those of an MCP server do: an error of theirs is a result."""
+    """Tools that run somewhere else, as those of an MCP server do: an error of theirs is a
+    result.
+    """
 
     component_config_schema = BaseModel
 
@@ -166,7 +187,11 @@ class Elsewhere(Workbench):
         try:
             text = refund_of(self.bank, *self.faults)(**arguments)
         except OSError as error:
-            return ToolResult(name=name, result=[TextResultContent(content=f"{error}, please try again")], is_error=True)
+            return ToolResult(
+                name=name,
+                result=[TextResultContent(content=f"{error}, please try again")],
+                is_error=True,
+            )
         return ToolResult(name=name, result=[TextResultContent(content=text)])
 
     async def start(self):
@@ -203,7 +228,15 @@ def test_a_result_from_elsewhere_is_known_from_then_on(desk, guard, bank):
 def test_a_read_and_a_tool_that_nobody_has_pass_through(desk, guard, bank):
     nothing = asks(("b", "nothing", {}))
 
-    ran = at(desk, guard, Elsewhere(bank), one("a"), nothing, DONE, contracts={"refund": {"kind": "read"}})
+    ran = at(
+        desk,
+        guard,
+        Elsewhere(bank),
+        one("a"),
+        nothing,
+        DONE,
+        contracts={"refund": {"kind": "read"}},
+    )
 
     assert ran.said[0] == "rcpt_1"
     assert "not found" in ran.said[1]
@@ -220,13 +253,21 @@ def test_a_workbench_is_started_stopped_and_saved_as_before(desk, guard, bank):
         await around.load_state({"calls": ["loaded"]})
         return state, await around.list_tools()
 
-    assert asyncio.run(live()) == ({"calls": ["start", "reset", "stop"]}, asyncio.run(bench.list_tools()))
+    assert asyncio.run(live()) == (
+        {"calls": ["start", "reset", "stop"]},
+        asyncio.run(bench.list_tools()),
+    )
     assert bench.calls == ["loaded"]
 
 
 def test_an_agent_that_is_used_as_a_tool_is_no_effect(desk, guard, bank):
     """It is asked as often as the model likes. Its own tools land once, if it is protected."""
-    inner = AssistantAgent("clerk", Scripted(one("x"), DONE, one("y"), DONE), tools=[refund_of(bank)], max_tool_iterations=9)
+    inner = AssistantAgent(
+        "clerk",
+        Scripted(one("x"), DONE, one("y"), DONE),
+        tools=[refund_of(bank)],
+        max_tool_iterations=9,
+    )
     clerk = AgentTool(protect(inner, guard, scope="chat-42", contracts=CONTRACTS))
     asked = asks(("a", "clerk", {"task": "refund pay_7"}))
 

@@ -1,9 +1,15 @@
-"""A CrewAI agent with a scripted model. The messages of a run are kept, as an application would, and handed to the next one."""
+"""A CrewAI agent with a scripted model. The messages of a run are kept, as an application would,
+and handed to the next one.
+"""
 
 import json
 import os
 
-os.environ |= {"CREWAI_DISABLE_TELEMETRY": "true", "CREWAI_TRACING_ENABLED": "false", "OTEL_SDK_DISABLED": "true"}
+os.environ |= {
+    "CREWAI_DISABLE_TELEMETRY": "true",
+    "CREWAI_TRACING_ENABLED": "false",
+    "OTEL_SDK_DISABLED": "true",
+}
 
 from crewai import Agent, BaseLLM, Crew, Task
 from crewai.events.event_listener import event_listener
@@ -51,7 +57,11 @@ class Scripted(BaseLLM):
 
 
 def asked(call_id, arguments):
-    return {"id": call_id, "type": "function", "function": {"name": "refund", "arguments": json.dumps(arguments)}}
+    return {
+        "id": call_id,
+        "type": "function",
+        "function": {"name": "refund", "arguments": json.dumps(arguments)},
+    }
 
 
 def told(messages):
@@ -68,24 +78,53 @@ class Desk:
 
     def agent(self, tools, *lines, native=True, **options):
         self.model = Scripted(model="script", lines=list(lines), native=native)
-        return Agent(role="desk", goal="refund", backstory="a clerk", llm=self.model, tools=tools, verbose=False, **options)
+        return Agent(
+            role="desk",
+            goal="refund",
+            backstory="a clerk",
+            llm=self.model,
+            tools=tools,
+            verbose=False,
+            **options,
+        )
 
     def run(self, tool, *lines, scope="chat-42", contracts=CONTRACTS, forget=False):
         tools = protect([tool], self.guard, scope=scope, contracts=contracts)
         saved = self.folder / f"{scope}.json"
         history = json.loads(saved.read_text()) if saved.exists() and not forget else []
-        done = self.agent(tools, *lines).kickoff([*history, {"role": "user", "content": "refund pay_7"}])
-        saved.write_text(json.dumps([m for m in done.messages if m["role"] != "system"], default=str))
+        done = self.agent(tools, *lines).kickoff(
+            [*history, {"role": "user", "content": "refund pay_7"}]
+        )
+        saved.write_text(
+            json.dumps([m for m in done.messages if m["role"] != "system"], default=str)
+        )
         return Ran(told(done.messages)[len(told(history)) :])
 
-    def crew(self, tool, *lines, native=True, contracts=CONTRACTS, scope="ticket-17", crew_options=None, **task_options):
+    def crew(
+        self,
+        tool,
+        *lines,
+        native=True,
+        contracts=CONTRACTS,
+        scope="ticket-17",
+        crew_options=None,
+        **task_options,
+    ):
         """One task of one agent. Its history is its own."""
         tools = protect([tool], self.guard, scope=scope, contracts=contracts)
         agent = self.agent(tools, *lines, native=native)
-        task = Task(name="refund", description="refund pay_7", expected_output="a receipt", agent=agent, **task_options)
+        task = Task(
+            name="refund",
+            description="refund pay_7",
+            expected_output="a receipt",
+            agent=agent,
+            **task_options,
+        )
         Crew(agents=[agent], tasks=[task], **(crew_options or {})).kickoff()
         return Ran(told(self.model.seen[-1]))
 
     def schemas(self, tool, *, protected):
-        self.agent(protect([tool], self.guard, scope="chat-42") if protected else [tool], DONE).kickoff("refund pay_7")
+        self.agent(
+            protect([tool], self.guard, scope="chat-42") if protected else [tool], DONE
+        ).kickoff("refund pay_7")
         return self.model.schemas[0]

@@ -19,7 +19,14 @@ from effectonce.integrations import crewai as integration
 from effectonce.integrations.crewai import delivered, protect
 from tests.frameworks import pages
 from tests.frameworks.crewai.desk import Desk, Scripted, asked
-from tests.frameworks.facts import CONTRACTS, DONE, Ask, facts, killed_after_the_effect_and_resumed_there_is_one, one
+from tests.frameworks.facts import (
+    CONTRACTS,
+    DONE,
+    Ask,
+    facts,
+    killed_after_the_effect_and_resumed_there_is_one,
+    one,
+)
 
 
 @pytest.fixture
@@ -27,7 +34,8 @@ def desk(guard, tmp_path):
     return Desk(guard, tmp_path)
 
 
-@facts(without=["without_a_conversation_nothing_is_sent"])  # there is no tool without one, see below
+# there is no tool without one, see below
+@facts(without=["without_a_conversation_nothing_is_sent"])
 def test_it_holds_that(fact, desk, guard, bank):
     fact(desk, guard, bank)
 
@@ -112,13 +120,19 @@ def test_a_model_without_tool_calls_is_told_a_doubt_and_nothing_is_sent_again(de
 
     desk.crew(tool, one("a"), one("b", reason="in other words"), DONE, native=False)
 
-    observed = [m["content"].partition("Observation:")[2] for m in desk.model.seen[-1] if "Observation:" in str(m["content"])]
+    observed = [
+        m["content"].partition("Observation:")[2]
+        for m in desk.model.seen[-1]
+        if "Observation:" in str(m["content"])
+    ]
     assert [json.loads(text)["code"] for text in observed[-2:]] == [InDoubt.code, InDoubt.code]
     assert len(bank.ledger()) == 1
 
 
 def test_left_alone_such_a_tool_is_run_six_times(desk, bank):
-    agent = desk.agent([desk.tool(refund_of(bank, *["lose-answer"] * 9))], one("a"), DONE, native=False)
+    agent = desk.agent(
+        [desk.tool(refund_of(bank, *["lose-answer"] * 9))], one("a"), DONE, native=False
+    )
 
     agent.kickoff("refund pay_7")
 
@@ -145,20 +159,26 @@ def test_a_guardrail_that_asks_for_the_task_again_has_no_second_effect(native, d
 
 
 def test_an_agent_that_executes_its_task_again_has_no_second_effect(desk, bank):
-    ran = desk.crew(desk.tool(refund_of(bank)), one("a"), RuntimeError("the model is gone"), one("b"), DONE)
+    ran = desk.crew(
+        desk.tool(refund_of(bank)), one("a"), RuntimeError("the model is gone"), one("b"), DONE
+    )
 
     assert ran.told == [("b", "rcpt_1")]
     assert len(bank.ledger()) == 1
 
 
 def test_a_cache_swallows_no_wish(desk, bank):
-    ran = desk.crew(desk.tool(refund_of(bank)), one("a"), one("b"), DONE, crew_options={"cache": True})
+    ran = desk.crew(
+        desk.tool(refund_of(bank)), one("a"), one("b"), DONE, crew_options={"cache": True}
+    )
 
     assert ran.said == ["rcpt_1", "rcpt_2"]
 
 
 def test_a_doubt_ends_a_run_that_is_to_end_with_any_failure(desk, guard, bank):
-    tools = protect([desk.tool(refund_of(bank, "lose-answer"))], guard, scope="ticket-17", contracts=CONTRACTS)
+    tools = protect(
+        [desk.tool(refund_of(bank, "lose-answer"))], guard, scope="ticket-17", contracts=CONTRACTS
+    )
 
     with pytest.raises(ToolExecutionFailedError) as raised:
         desk.agent(tools, one("a"), DONE, tool_failure_policy="raise").kickoff("refund pay_7")
@@ -174,7 +194,10 @@ def test_the_scope_may_be_a_function_of_the_call(desk, guard, bank):
     tool = desk.tool(refund_of(bank))
 
     for name, tenant in (("refund", "a"), ("refund", "a"), ("another", "a"), ("refund", "b")):
-        about = {"scope": lambda call: call.task.name, "tenant": lambda call, of=tenant: f"{of}/{call.agent.role}"}
+        about = {
+            "scope": lambda call: call.task.name,
+            "tenant": lambda call, of=tenant: f"{of}/{call.agent.role}",
+        }
         agent = desk.agent(protect([tool], guard, **about), one("a"), DONE)
         task = Task(name=name, description="refund pay_7", expected_output="a receipt", agent=agent)
         Crew(agents=[agent], tasks=[task]).kickoff()
@@ -187,21 +210,28 @@ def test_without_an_agent_only_a_scope_that_is_a_text_says_what_for(desk, guard,
     (named,) = protect([tool], guard, scope="ticket-17", contracts=CONTRACTS)
     (asking,) = protect([tool], guard, scope=lambda call: call.task.name, contracts=CONTRACTS)
 
-    assert [named.run(payment_id="pay_7", reason=reason) for reason in ("late", "in other words")] == ["rcpt_1", "rcpt_1"]
+    assert [
+        named.run(payment_id="pay_7", reason=reason) for reason in ("late", "in other words")
+    ] == ["rcpt_1", "rcpt_1"]
     assert named.run("pay_7", "by position") == "rcpt_1"
     assert asking.run(payment_id="pay_7", reason="").details["code"] == ContractViolation.code
     assert len(bank.ledger()) == 1
 
 
 def test_a_scope_that_says_nothing_is_told(desk, bank):
-    assert desk.run(desk.tool(refund_of(bank)), one("a"), DONE, scope="").codes == [ContractViolation.code]
+    assert desk.run(desk.tool(refund_of(bank)), one("a"), DONE, scope="").codes == [
+        ContractViolation.code
+    ]
     assert bank.ledger() == []
 
 
 def test_hooks_that_were_cleared_are_there_again(desk, bank):
     clear_all_global_hooks()
 
-    assert desk.run(desk.tool(refund_of(bank)), one("a"), one("b"), DONE).said == ["rcpt_1", "rcpt_2"]
+    assert desk.run(desk.tool(refund_of(bank)), one("a"), one("b"), DONE).said == [
+        "rcpt_1",
+        "rcpt_2",
+    ]
 
 
 def test_with_a_plan_nothing_counts_as_shown(desk, guard, bank):
@@ -234,7 +264,10 @@ def test_a_failure_that_the_tool_reports_says_nothing_about_what_was_done(desk, 
         bank.pay(payment_id, 100)
         return ToolFailure(message="the bank did not answer, please try again", retryable=True)
 
-    assert desk.run(desk.tool(refund), one("a"), one("b"), DONE).codes == [InDoubt.code, InDoubt.code]
+    assert desk.run(desk.tool(refund), one("a"), one("b"), DONE).codes == [
+        InDoubt.code,
+        InDoubt.code,
+    ]
     assert len(bank.ledger()) == 1
 
 
@@ -249,7 +282,9 @@ class Refund(BaseTool):
     bank: object = None
 
     def _run(self, payment_id: str, amount_minor: int = 100) -> Receipt:
-        return Receipt(number=self.bank.pay(payment_id, amount_minor)["receipt"], amount_minor=amount_minor)
+        return Receipt(
+            number=self.bank.pay(payment_id, amount_minor)["receipt"], amount_minor=amount_minor
+        )
 
     async def _arun(self, payment_id: str, amount_minor: int = 100) -> Receipt:
         return self._run(payment_id, amount_minor)
@@ -260,8 +295,13 @@ def test_a_class_of_tools_with_a_schema_for_its_results(desk, bank):
     tool = Refund(bank=bank)
     asks = [{"payment_id": "pay_7"}, {"payment_id": "pay_7", "amount_minor": "100"}]
 
-    ran = [desk.run(tool, [Ask("a", arguments)], DONE, contracts=None, forget=True).said for arguments in asks]
-    twice = desk.run(tool, *([Ask("a", arguments)] for arguments in asks), DONE, contracts=None, forget=True)
+    ran = [
+        desk.run(tool, [Ask("a", arguments)], DONE, contracts=None, forget=True).said
+        for arguments in asks
+    ]
+    twice = desk.run(
+        tool, *([Ask("a", arguments)] for arguments in asks), DONE, contracts=None, forget=True
+    )
 
     receipts = [{"number": f"rcpt_{number}", "amount_minor": 100} for number in (1, 2)]
     assert ran == [receipts[:1], receipts[:1]]
@@ -281,13 +321,22 @@ def test_in_async_code_it_lands_once_as_well(desk, guard, bank):
 def test_in_async_code_what_is_known_is_told_as_well(desk, guard, bank):
     async def refund(payment_id: str) -> str:
         """Refund a payment."""
-        return bank.pay(payment_id, 100, fault="lose-answer" if payment_id == "pay_7" else "refuse")["receipt"]
+        return bank.pay(
+            payment_id, 100, fault="lose-answer" if payment_id == "pay_7" else "refuse"
+        )["receipt"]
 
-    (plain,) = protect([desk.tool(refund)], guard, scope="ticket-17", contracts={"refund": {"kind": "write"}})
-    (guarded,) = protect([desk.tool(guard.tool(kind="write", name="pay_back")(refund))], guard, scope="ticket-18")
+    (plain,) = protect(
+        [desk.tool(refund)], guard, scope="ticket-17", contracts={"refund": {"kind": "write"}}
+    )
+    (guarded,) = protect(
+        [desk.tool(guard.tool(kind="write", name="pay_back")(refund))], guard, scope="ticket-18"
+    )
 
     for tool in (plain, guarded):
-        codes = [asyncio.run(tool.arun(payment_id=pay)).details["code"] for pay in ("pay_7", "pay_7", "pay_8")]
+        codes = [
+            asyncio.run(tool.arun(payment_id=pay)).details["code"]
+            for pay in ("pay_7", "pay_7", "pay_8")
+        ]
         assert codes == [InDoubt.code, InDoubt.code, "TOOL_FAILED"]
     assert len(bank.ledger()) == 2
 
@@ -297,7 +346,10 @@ def test_a_tool_without_arguments_lands_once(desk, bank):
         """Refund what is due."""
         return bank.pay("pay_7", 100)["receipt"]
 
-    ran = [desk.run(desk.tool(refund), [Ask("a", {})], DONE, contracts=None, forget=True).said for _ in range(2)]
+    ran = [
+        desk.run(desk.tool(refund), [Ask("a", {})], DONE, contracts=None, forget=True).said
+        for _ in range(2)
+    ]
 
     assert ran == [["rcpt_1"], ["rcpt_1"]]
 
@@ -318,7 +370,9 @@ def test_a_limit_of_uses_is_the_frameworks(desk, bank):
     assert len(bank.ledger()) == 1
 
 
-TOLD = json.dumps({"code": "OUTCOME_UNKNOWN", "retriable": False, "message": "", "corrective_action": ""})
+TOLD = json.dumps(
+    {"code": "OUTCOME_UNKNOWN", "retriable": False, "message": "", "corrective_action": ""}
+)
 NOT_DONE = [
     TOLD,
     f"{TOLD}\n\nYou may use these tools: ...",
@@ -327,7 +381,10 @@ NOT_DONE = [
     "Tool execution blocked by hook. Tool: refund",
     "Tool 'refund' has reached its usage limit of 1 times and cannot be used anymore.",
     "I encountered an error while trying to use the tool. This was the error: no route to host.",
-    "I tried reusing the same input, I must stop using this action input. I'll try something else instead.",
+    (
+        "I tried reusing the same input, I must stop using this action input. I'll try something"
+        " else instead."
+    ),
 ]
 
 
@@ -340,7 +397,10 @@ def test_what_is_no_result_does_not_count_as_one(text):
             {"role": "assistant", "content": None, "tool_calls": [asked("a", wish)]},
             {"role": "tool", "tool_call_id": "a", "content": result},
         ]
-        written = f"Thought: to the bank\nAction: Refund\nAction Input: {json.dumps(wish)}\nObservation: {result}"
+        written = (
+            f"Thought: to the bank\nAction: Refund\nAction Input: {json.dumps(wish)}\nObservation:"
+            f" {result}"
+        )
         return [*delivered(native), *delivered([{"role": "assistant", "content": written}])]
 
     assert shown(text) == []

@@ -26,7 +26,9 @@ class Script(BaseLlm):
     seen: list[Any] = Field(default_factory=list)
 
     async def generate_content_async(self, llm_request, stream=False):
-        self.seen.append([tool.model_dump(exclude_none=True) for tool in llm_request.config.tools or ()])
+        self.seen.append(
+            [tool.model_dump(exclude_none=True) for tool in llm_request.config.tools or ()]
+        )
         line = self.lines.pop(0)
         if isinstance(line, Exception):
             raise line
@@ -36,7 +38,10 @@ class Script(BaseLlm):
 def parts(line, tool="refund"):
     if line == DONE:
         return [types.Part(text="done")]
-    return [types.Part(function_call=types.FunctionCall(id=ask.call_id, name=tool, args=ask.arguments)) for ask in line]
+    return [
+        types.Part(function_call=types.FunctionCall(id=ask.call_id, name=tool, args=ask.arguments))
+        for ask in line
+    ]
 
 
 def readable(response):
@@ -49,13 +54,25 @@ class Desk:
         self.forget()
 
     def forget(self):
-        self.sessions = InMemorySessionService() if self.folder is None else SqliteSessionService(f"{self.folder}/sessions.db")
+        self.sessions = (
+            InMemorySessionService()
+            if self.folder is None
+            else SqliteSessionService(f"{self.folder}/sessions.db")
+        )
 
     def tool(self, function):
         return FunctionTool(function)
 
     def run(
-        self, tool, *lines, scope="chat-42", contracts=CONTRACTS, forget=False, plugins=None, given="refund pay_7", **options
+        self,
+        tool,
+        *lines,
+        scope="chat-42",
+        contracts=CONTRACTS,
+        forget=False,
+        plugins=None,
+        given="refund pay_7",
+        **options,
     ):
         if forget:
             self.forget()
@@ -63,7 +80,9 @@ class Desk:
         self.model = Script(lines=list(lines))
         tools = tool if isinstance(tool, list) else [tool]
         agent = LlmAgent(name="desk", model=self.model, tools=tools, **options)
-        return asyncio.run(self.talk(App(name="shop", root_agent=agent, plugins=once), scope, given))
+        return asyncio.run(
+            self.talk(App(name="shop", root_agent=agent, plugins=once), scope, given)
+        )
 
     async def talk(self, app, scope, given):
         place = {"app_name": "shop", "user_id": "ann", "session_id": scope}
@@ -71,10 +90,16 @@ class Desk:
             await self.sessions.create_session(**place)
         runner = Runner(app=app, session_service=self.sessions)
         told, self.events = [], []
-        content = given if isinstance(given, types.Content) else types.Content(role="user", parts=[types.Part(text=given)])
+        content = (
+            given
+            if isinstance(given, types.Content)
+            else types.Content(role="user", parts=[types.Part(text=given)])
+        )
         async for event in runner.run_async(user_id="ann", session_id=scope, new_message=content):
             self.events.append(event)
-            told += [(result.id, readable(result.response)) for result in event.get_function_responses()]
+            told += [
+                (result.id, readable(result.response)) for result in event.get_function_responses()
+            ]
         await runner.close()
         return Ran(told)
 

@@ -54,10 +54,14 @@ def test_the_page_shows_what_happens(bank, tmp_path):
     pages.check("google_adk", bank, tmp_path)
 
 
-def test_a_plugin_that_asks_the_model_to_reflect_and_retry_finds_nothing_to_retry(desk, guard, bank):
+def test_a_plugin_that_asks_the_model_to_reflect_and_retry_finds_nothing_to_retry(
+    desk, guard, bank
+):
     plugins = [ReflectAndRetryToolPlugin(max_retries=3), EffectOnce(guard, contracts=CONTRACTS)]
 
-    ran = desk.run(desk.tool(refund_of(bank, "lose-answer")), one("a"), one("b"), DONE, plugins=plugins)
+    ran = desk.run(
+        desk.tool(refund_of(bank, "lose-answer")), one("a"), one("b"), DONE, plugins=plugins
+    )
 
     assert ran.codes == [InDoubt.code, InDoubt.code]
     assert len(bank.ledger()) == 1
@@ -118,7 +122,12 @@ def test_a_confirmation_is_asked_for_first_and_leaves_nothing_in_doubt(desk, gua
     tool = FunctionTool(refund_of(bank), require_confirmation=True)
     desk.run(tool, one("a"), DONE)
     assert bank.ledger() == []
-    [asked] = [call for event in desk.events for call in event.get_function_calls() if call.name == "adk_request_confirmation"]
+    [asked] = [
+        call
+        for event in desk.events
+        for call in event.get_function_calls()
+        if call.name == "adk_request_confirmation"
+    ]
 
     approved = types.FunctionResponse(id=asked.id, name=asked.name, response={"confirmed": True})
     given = types.Content(role="user", parts=[types.Part(function_response=approved)])
@@ -137,13 +146,20 @@ def test_a_tool_that_asks_a_person_by_itself_is_run_again_later(desk, guard, ban
         return {"receipt": bank.pay(payment_id, 100)["receipt"]}
 
     desk.run(desk.tool(refund), one("a"), DONE)
-    [asked] = [call for event in desk.events for call in event.get_function_calls() if call.name == "adk_request_confirmation"]
+    [asked] = [
+        call
+        for event in desk.events
+        for call in event.get_function_calls()
+        if call.name == "adk_request_confirmation"
+    ]
     approved = types.FunctionResponse(id=asked.id, name=asked.name, response={"confirmed": True})
     given = types.Content(role="user", parts=[types.Part(function_response=approved)])
     ran = desk.run(desk.tool(refund), DONE, given=given)
 
     assert ran.told == [("a", {"receipt": "rcpt_1"})]
-    assert desk.run(desk.tool(refund), one("b"), DONE, forget=True).told == [("b", {"receipt": "rcpt_1"})]
+    assert desk.run(desk.tool(refund), one("b"), DONE, forget=True).told == [
+        ("b", {"receipt": "rcpt_1"})
+    ]
     assert len(bank.ledger()) == 1
 
 
@@ -155,7 +171,9 @@ def test_callbacks_of_the_agent_are_called_as_before(desk, guard, bank):
         return {"noted": tool_response}
 
     lines = [[*one("a"), *one("b", "pay_8")], DONE]
-    ran = desk.run(desk.tool(refund_of(bank)), *lines, before_tool_callback=refuses, after_tool_callback=notes)
+    ran = desk.run(
+        desk.tool(refund_of(bank)), *lines, before_tool_callback=refuses, after_tool_callback=notes
+    )
 
     assert dict(ran.told) == {"a": {"noted": "rcpt_1"}, "b": {"noted": {"status": "not allowed"}}}
     assert [paid["payment_id"] for paid in bank.ledger()] == ["pay_7"]
@@ -193,10 +211,21 @@ def test_a_long_running_tool_is_begun_once(desk, guard, bank):
     assert len(bank.ledger()) == 1
 
 
-def test_the_effects_of_an_agent_that_is_a_tool_belong_to_the_session_that_called_it(desk, guard, bank):
+def test_the_effects_of_an_agent_that_is_a_tool_belong_to_the_session_that_called_it(
+    desk, guard, bank
+):
     for name in ("a", "b"):
-        clerk = LlmAgent(name="refund", model=Script(lines=[one(name), DONE]), tools=[FunctionTool(refund_of(bank))])
-        ran = desk.run(AgentTool(clerk), [Ask("outer", {"request": f"refund pay_7, {name}"})], DONE, forget=True)
+        clerk = LlmAgent(
+            name="refund",
+            model=Script(lines=[one(name), DONE]),
+            tools=[FunctionTool(refund_of(bank))],
+        )
+        ran = desk.run(
+            AgentTool(clerk),
+            [Ask("outer", {"request": f"refund pay_7, {name}"})],
+            DONE,
+            forget=True,
+        )
         assert ran.said == ["done"]
 
     assert len(bank.ledger()) == 1
@@ -205,7 +234,11 @@ def test_the_effects_of_an_agent_that_is_a_tool_belong_to_the_session_that_calle
 def test_a_result_that_was_rewound_was_not_shown(desk, guard, bank):
     desk.run(desk.tool(refund_of(bank)), *LINES)
     app = App(name="shop", root_agent=LlmAgent(name="desk", model=Script()))
-    rewinding = {"user_id": "ann", "session_id": "chat-42", "rewind_before_invocation_id": desk.events[0].invocation_id}
+    rewinding = {
+        "user_id": "ann",
+        "session_id": "chat-42",
+        "rewind_before_invocation_id": desk.events[0].invocation_id,
+    }
     asyncio.run(Runner(app=app, session_service=desk.sessions).rewind_async(**rewinding))
 
     assert desk.run(desk.tool(refund_of(bank)), one("b"), DONE).said == ["rcpt_1"]
@@ -228,17 +261,27 @@ def test_a_result_that_only_another_branch_was_shown_does_not_count(desk, guard,
                 yield response
 
     models = Tells(lines=[one("a"), DONE]), Waits(lines=[one("b"), DONE])
-    desks = [LlmAgent(name=f"desk_{at}", model=model, tools=[refund_of(bank)]) for at, model in enumerate(models)]
+    desks = [
+        LlmAgent(name=f"desk_{at}", model=model, tools=[refund_of(bank)])
+        for at, model in enumerate(models)
+    ]
     both = ParallelAgent(name="both", sub_agents=desks)
     once = EffectOnce(guard, contracts=CONTRACTS)
 
-    ran = asyncio.run(desk.talk(App(name="shop", root_agent=both, plugins=[once]), "chat-42", "refund pay_7"))
+    ran = asyncio.run(
+        desk.talk(App(name="shop", root_agent=both, plugins=[once]), "chat-42", "refund pay_7")
+    )
 
     assert ran.said == ["rcpt_1", "rcpt_1"]
 
 
-def test_a_node_of_a_workflow_that_is_tried_again_lands_once_and_raises_the_doubt(desk, guard, bank):
-    tool = node(desk.tool(refund_of(bank, "lose-answer")), retry_config=RetryConfig(max_attempts=3, initial_delay=0))
+def test_a_node_of_a_workflow_that_is_tried_again_lands_once_and_raises_the_doubt(
+    desk, guard, bank
+):
+    tool = node(
+        desk.tool(refund_of(bank, "lose-answer")),
+        retry_config=RetryConfig(max_attempts=3, initial_delay=0),
+    )
     flow = Workflow(name="flow", edges=[(START, tool)])
     app = App(name="shop", root_agent=flow, plugins=[EffectOnce(guard, contracts=CONTRACTS)])
 
@@ -249,13 +292,24 @@ def test_a_node_of_a_workflow_that_is_tried_again_lands_once_and_raises_the_doub
 
 
 def test_the_conversation_may_be_named_by_the_application(desk, guard, bank):
-    once = EffectOnce(guard, contracts=CONTRACTS, scope=lambda context: context.state["order"], tenant=lambda context: "shop-1")
+    once = EffectOnce(
+        guard,
+        contracts=CONTRACTS,
+        scope=lambda context: context.state["order"],
+        tenant=lambda context: "shop-1",
+    )
 
     def knows_the_order(callback_context):
         callback_context.state["order"] = "order-1"
 
     for scope in ("delivery-1", "delivery-2"):  # an event that is delivered twice has two sessions
-        ran = desk.run(desk.tool(refund_of(bank)), *LINES, plugins=[once], scope=scope, before_agent_callback=knows_the_order)
+        ran = desk.run(
+            desk.tool(refund_of(bank)),
+            *LINES,
+            plugins=[once],
+            scope=scope,
+            before_agent_callback=knows_the_order,
+        )
         assert ran.said == ["rcpt_1"]
 
 
@@ -263,7 +317,11 @@ def test_the_conversation_may_be_named_by_the_application(desk, guard, bank):
 
 
 def of_server(started):
-    return McpToolset(connection_params=StdioConnectionParams(server_params=StdioServerParameters(**started), timeout=60))
+    return McpToolset(
+        connection_params=StdioConnectionParams(
+            server_params=StdioServerParameters(**started), timeout=60
+        )
+    )
 
 
 def test_a_tool_of_a_server_lands_once(desk, bank):

@@ -12,7 +12,9 @@ from restate import InvocationRetryPolicy, RunOptions
 from effectonce.integrations.restate import EffectOnce
 from tests.integrations.engines import shop
 
-SOON = InvocationRetryPolicy(initial_interval=timedelta(milliseconds=20), max_interval=timedelta(milliseconds=100))
+SOON = InvocationRetryPolicy(
+    initial_interval=timedelta(milliseconds=20), max_interval=timedelta(milliseconds=100)
+)
 ONCE = RunOptions(max_attempts=1, initial_retry_interval=timedelta(milliseconds=1))
 given = {"invocation_context_managers": [EffectOnce(shop.guard)], "invocation_retry_policy": SOON}
 
@@ -20,7 +22,10 @@ refunds = restate.Service("refunds", **given)
 orders = restate.Workflow("orders", **given)
 accounts = restate.VirtualObject("accounts", **given)
 tenants = restate.Service(
-    "tenants", invocation_context_managers=[EffectOnce(shop.guard, tenant=lambda ctx: ctx.request().headers["tenant"])]
+    "tenants",
+    invocation_context_managers=[
+        EffectOnce(shop.guard, tenant=lambda ctx: ctx.request().headers["tenant"])
+    ],
 )
 
 
@@ -65,7 +70,10 @@ async def calls_again(ctx: restate.Context, payment_id: str) -> str:
 async def wishes(ctx: restate.Context, payment_id: str) -> list[str]:
     first = await ctx.run_typed("refund", shop.refunded, payment_id=payment_id, reason="late")
     shop.accident("after the step")  # the first one is in the journal then, and not run again
-    return [first, await ctx.run_typed("refund", shop.refunded, payment_id=payment_id, reason="late")]
+    return [
+        first,
+        await ctx.run_typed("refund", shop.refunded, payment_id=payment_id, reason="late"),
+    ]
 
 
 @refunds.handler()

@@ -64,11 +64,20 @@ def rows(shop):
     yield "the handler fails after the run, and is retried", ran("handler-retry", "apays")
 
     shop.plan("after the tool", "raised")
-    yield "a tool that is called without a run, in a handler that is retried", ran("no-run", "pays_without_a_run")
+    yield (
+        "a tool that is called without a run, in a handler that is retried",
+        ran("no-run", "pays_without_a_run"),
+    )
 
-    yield "the process is killed after the effect, another resumes", killed("killed", "after the effect")
+    yield (
+        "the process is killed after the effect, another resumes",
+        killed("killed", "after the effect"),
+    )
     yield "the process is killed between two steps", killed("killed-between", "after the step")
-    yield "process and server are killed after the effect", killed("all-killed", "after the effect", then=with_a_new_server)
+    yield (
+        "process and server are killed after the effect",
+        killed("all-killed", "after the effect", then=with_a_new_server),
+    )
 
     shop.plan("after the tool", "raised")
     yield "the handler catches the failure, and calls again", ran("calls-again", "calls_again")
@@ -77,13 +86,19 @@ def rows(shop):
         server.call("refunds/pays", "idempotent", idempotency_key="k-1")
     server.control(server.send("refunds/pays", "idempotent", idempotency_key="k-1"), "purge")
     server.call("refunds/pays", "idempotent", idempotency_key="k-1")
-    yield "the same idempotency key is sent again, also after Restate has forgotten it (redrive)", shop.effects("idempotent")
+    yield (
+        "the same idempotency key is sent again, also after Restate has forgotten it (redrive)",
+        shop.effects("idempotent"),
+    )
 
     invocation = server.send("orders/pay_7/run", "workflow")
     server.result(invocation)
     server.control(invocation, "purge")
     server.call("orders/pay_7/run", "workflow")
-    yield "the same workflow key is sent again after Restate has forgotten it (redrive)", shop.effects("workflow")
+    yield (
+        "the same workflow key is sent again after Restate has forgotten it (redrive)",
+        shop.effects("workflow"),
+    )
 
     invocation = server.send("refunds/pays", "restarted", effectonce_scope="ticket-17")
     server.result(invocation)
@@ -91,5 +106,8 @@ def rows(shop):
     yield "it has the header, and is restarted as new (redrive)", shop.effects("restarted")
 
     shop.plan("after the step", "raised")
-    yield "called twice on purpose, in a handler that is retried in between", ran("wishes", "wishes")
+    yield (
+        "called twice on purpose, in a handler that is retried in between",
+        ran("wishes", "wishes"),
+    )
     yield "called twice on purpose, side by side", ran("side-by-side", "side_by_side")

@@ -1,4 +1,6 @@
-"""A private Restate server: its binary comes from npm, its ports are free ones of the loopback, its files lie in a folder of its own."""
+"""A private Restate server: its binary comes from npm, its ports are free ones of the loopback,
+its files lie in a folder of its own.
+"""
 
 import json
 import os
@@ -16,7 +18,12 @@ PATIENCE_S = 30.0  # for one answer
 
 def binary():
     """The program itself: what npm puts on the path is a script that starts it."""
-    found = next(Path(sys.prefix, "npm").glob("node_modules/@restatedev/restate-server-linux-*/bin/restate-server"), None)
+    found = next(
+        Path(sys.prefix, "npm").glob(
+            "node_modules/@restatedev/restate-server-linux-*/bin/restate-server"
+        ),
+        None,
+    )
     return found or shutil.which("restate-server")
 
 
@@ -36,7 +43,14 @@ class Server:
             "RESTATE_DEFAULT_NUM_PARTITIONS": "1",
             "RESTATE_DISABLE_TELEMETRY": "true",
         }
-        command = [str(binary()), "--no-logo", "--base-dir", str(self.folder / "restate"), "--node-name", "only"]
+        command = [
+            str(binary()),
+            "--no-logo",
+            "--base-dir",
+            str(self.folder / "restate"),
+            "--node-name",
+            "only",
+        ]
         with (self.folder / "restate.log").open("ab") as log:
             self.process = subprocess.Popen(
                 command,
@@ -48,9 +62,13 @@ class Server:
         until(self._answers, f"a Restate server that answers, see {self.folder / 'restate.log'}")
 
     def _answers(self):
-        assert self.process.poll() is None, (self.folder / "restate.log").read_text(errors="replace")
+        assert self.process.poll() is None, (self.folder / "restate.log").read_text(
+            errors="replace"
+        )
         try:
-            return [ask("GET", f"http://127.0.0.1:{port}/{path}") for port, path in self._health()] != []
+            return [
+                ask("GET", f"http://127.0.0.1:{port}/{path}") for port, path in self._health()
+            ] != []
         except urllib.error.URLError:  # nobody listens yet, or it is not ready
             return False
 
@@ -64,7 +82,11 @@ class Server:
             self.process.wait()
 
     def register(self, port):
-        ask("POST", f"http://127.0.0.1:{self.admin}/deployments", {"uri": f"http://127.0.0.1:{port}"})
+        ask(
+            "POST",
+            f"http://127.0.0.1:{self.admin}/deployments",
+            {"uri": f"http://127.0.0.1:{port}"},
+        )
 
     def call(self, path, given, **headers):
         """Wait for the result of a handler."""
@@ -85,7 +107,9 @@ class Server:
 def ask(method, url, content=None, **headers):
     body = None if content is None else json.dumps(content).encode()
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    request = urllib.request.Request(url, body, {"content-type": "application/json", **named}, method=method)
+    request = urllib.request.Request(
+        url, body, {"content-type": "application/json", **named}, method=method
+    )
     with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
         text = answer.read()
     return json.loads(text) if text else None

@@ -1,4 +1,6 @@
-"""Restate: a real server, and processes of handlers that are really killed. Effects are counted by a bank in another process."""
+"""Restate: a real server, and processes of handlers that are really killed. Effects are counted
+by a bank in another process.
+"""
 
 import os
 import re
@@ -44,7 +46,11 @@ def test_what_was_wished_for_lands_and_nothing_else(tmp_path):
 
 
 def test_the_page_shows_this_table():
-    shown = re.search(r"<!-- identity of restate -->\n(.*?)<!-- /identity of restate -->", PAGE.read_text(), re.DOTALL)[1]
+    shown = re.search(
+        r"<!-- identity of restate -->\n(.*?)<!-- /identity of restate -->",
+        PAGE.read_text(),
+        re.DOTALL,
+    )[1]
     lines = [
         "| engine | what happens | effects |",
         "|---|---|---|",
@@ -84,7 +90,9 @@ def test_a_doubt_is_not_retried_and_shows_no_key(shop, desk):
 
 def test_a_settled_doubt_is_taken_by_an_invocation_that_is_restarted_as_new(shop, desk):
     with pytest.raises(urllib.error.HTTPError) as failed:
-        shop.restate.call("refunds/fails_in_doubt", "settled", idempotency_key="s-1", effectonce_scope="ticket-18")
+        shop.restate.call(
+            "refunds/fails_in_doubt", "settled", idempotency_key="s-1", effectonce_scope="ticket-18"
+        )
     with failed.value as answer:
         assert answer.code == 409
     invocation = shop.restate.send("refunds/fails_in_doubt", "settled", idempotency_key="s-1")

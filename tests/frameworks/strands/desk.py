@@ -35,8 +35,14 @@ class Script(Model):
             raise line
         yield {"messageStart": {"role": "assistant"}}
         for ask in () if line == DONE else line:
-            yield {"contentBlockStart": {"start": {"toolUse": {"name": "refund", "toolUseId": ask.call_id}}}}
-            yield {"contentBlockDelta": {"delta": {"toolUse": {"input": json.dumps(ask.arguments)}}}}
+            yield {
+                "contentBlockStart": {
+                    "start": {"toolUse": {"name": "refund", "toolUseId": ask.call_id}}
+                }
+            }
+            yield {
+                "contentBlockDelta": {"delta": {"toolUse": {"input": json.dumps(ask.arguments)}}}
+            }
             yield {"contentBlockStop": {}}
         if line == DONE:
             yield {"contentBlockStart": {"start": {}}}
@@ -60,10 +66,29 @@ class Desk:
     def agent(self, tool, *lines, scope="chat-42", plugins=None, contracts=CONTRACTS, **options):
         once = [EffectOnce(self.guard, contracts=contracts)] if plugins is None else plugins
         self.model = Script(*lines)
-        sessions = FileSessionManager(scope, storage_dir=f"{self.folder}/sessions-{self.forgotten}") if scope else None
-        return Agent(model=self.model, tools=[tool], plugins=once, session_manager=sessions, callback_handler=None, **options)
+        sessions = (
+            FileSessionManager(scope, storage_dir=f"{self.folder}/sessions-{self.forgotten}")
+            if scope
+            else None
+        )
+        return Agent(
+            model=self.model,
+            tools=[tool],
+            plugins=once,
+            session_manager=sessions,
+            callback_handler=None,
+            **options,
+        )
 
-    def run(self, tool, *lines, forget=False, given="refund pay_7", asked=MappingProxyType({}), **options):
+    def run(
+        self,
+        tool,
+        *lines,
+        forget=False,
+        given="refund pay_7",
+        asked=MappingProxyType({}),
+        **options,
+    ):
         self.forgotten += forget
         agent = self.agent(tool, *lines, **options)
         before = len(agent.messages)

@@ -80,7 +80,11 @@ async def friendly(context, proceed):
     """Makes a result of every error."""
     async for event in proceed(context):
         failed = isinstance(event, ToolResultEvent) and event.tool_result["status"] == "error"
-        told = {**event.tool_result, "status": "success", "content": [{"text": "that did not work"}]} if failed else None
+        told = (
+            {**event.tool_result, "status": "success", "content": [{"text": "that did not work"}]}
+            if failed
+            else None
+        )
         yield ToolResultEvent(told) if failed else event
 
 
@@ -109,7 +113,9 @@ def may_be_guarded(guarded, guard, function):
 @pytest.mark.parametrize("guarded", [False, True])
 @pytest.mark.parametrize("ours_first", [False, True])
 @pytest.mark.parametrize(("other", "fault"), [(tries, "lose-answer"), (tries, None), (twice, None)])
-def test_a_middleware_that_asks_again_is_told_what_is_known(other, fault, ours_first, guarded, desk, guard, bank):
+def test_a_middleware_that_asks_again_is_told_what_is_known(
+    other, fault, ours_first, guarded, desk, guard, bank
+):
     function = may_be_guarded(guarded, guard, refund_of(bank, fault, fault, fault))
     plugins = [EffectOnce(guard, contracts=CONTRACTS), standing(other)]
 
@@ -121,11 +127,20 @@ def test_a_middleware_that_asks_again_is_told_what_is_known(other, fault, ours_f
 
 @pytest.mark.parametrize("guarded", [False, True])
 @pytest.mark.parametrize("ours_first", [False, True])
-def test_a_doubt_that_somebody_made_a_result_of_is_still_the_same_effect(ours_first, guarded, desk, guard, bank):
+def test_a_doubt_that_somebody_made_a_result_of_is_still_the_same_effect(
+    ours_first, guarded, desk, guard, bank
+):
     function = may_be_guarded(guarded, guard, refund_of(bank, "lose-answer"))
     plugins = [EffectOnce(guard, contracts=CONTRACTS), standing(friendly)]
 
-    ran = desk.run(desk.tool(function), one("a"), one("b"), one("c"), DONE, plugins=plugins if ours_first else plugins[::-1])
+    ran = desk.run(
+        desk.tool(function),
+        one("a"),
+        one("b"),
+        one("c"),
+        DONE,
+        plugins=plugins if ours_first else plugins[::-1],
+    )
 
     assert len(bank.ledger()) == 1
     assert ran.codes == [InDoubt.code] * 3 if ours_first else ran.said == ["that did not work"] * 3
@@ -134,7 +149,9 @@ def test_a_doubt_that_somebody_made_a_result_of_is_still_the_same_effect(ours_fi
 def test_a_refusal_is_told_in_the_words_of_whoever_stands_behind_us(desk, guard, bank):
     plugins = [EffectOnce(guard, contracts=CONTRACTS), standing(friendly)]
 
-    assert desk.run(desk.tool(refund_of(bank, "refuse")), *LINES, plugins=plugins).said == ["that did not work"]
+    assert desk.run(desk.tool(refund_of(bank, "refuse")), *LINES, plugins=plugins).said == [
+        "that did not work"
+    ]
     assert desk.run(desk.tool(refund_of(bank)), *LINES, forget=True).codes == ["REPLAYED_FAILURE"]
 
 
@@ -151,7 +168,10 @@ def test_an_error_that_is_told_as_a_result_says_nothing_about_what_was_done(desk
     def refund(payment_id: str, reason: str) -> dict:
         """Refund a payment."""
         bank.pay(payment_id, 100)
-        return {"status": "error", "content": [{"text": "the bank did not answer, please try again"}]}
+        return {
+            "status": "error",
+            "content": [{"text": "the bank did not answer, please try again"}],
+        }
 
     assert desk.run(refund, one("a"), one("b"), DONE).codes == [InDoubt.code, InDoubt.code]
     assert len(bank.ledger()) == 1
@@ -226,20 +246,30 @@ def test_media_are_replayed_as_media(desk, guard, bank):
     @tool
     def refund(payment_id: str, reason: str) -> dict:
         """Refund a payment."""
-        return {"status": "success", "content": [{"text": bank.pay(payment_id, 100)["receipt"]}, image]}
+        return {
+            "status": "success",
+            "content": [{"text": bank.pay(payment_id, 100)["receipt"]}, image],
+        }
 
     for name in ("a", "b"):
         desk.run(refund, one(name), DONE, forget=True)
         [result] = [block["toolResult"] for block in desk.messages[-2]["content"]]
-        assert result == {"toolUseId": name, "status": "success", "content": [{"text": "rcpt_1"}, image]}
+        assert result == {
+            "toolUseId": name,
+            "status": "success",
+            "content": [{"text": "rcpt_1"}, image],
+        }
     assert len(bank.ledger()) == 1
 
 
 def test_a_call_by_hand_is_an_effect_too(desk, guard, bank):
     for reason in ("late", "the parcel was late"):
         agent = desk.agent(desk.tool(refund_of(bank)))
-        given = {"payment_id": "pay_7", "reason": reason, "agent": agent}  # the last of which the tool does not know
-        assert agent.tool.refund(**given, record_direct_tool_call=False)["content"] == [{"text": "rcpt_1"}]
+        # the last of which the tool does not know
+        given = {"payment_id": "pay_7", "reason": reason, "agent": agent}
+        assert agent.tool.refund(**given, record_direct_tool_call=False)["content"] == [
+            {"text": "rcpt_1"}
+        ]
 
     assert len(bank.ledger()) == 1
 
@@ -251,7 +281,12 @@ def test_structured_output_is_no_effect(desk, guard, bank):
         payment_id: str
 
     for _ in range(2):
-        desk.run(desk.tool(len_of), [Ask("a", {"payment_id": "pay_7"})], forget=True, asked={"structured_output_model": refund})
+        desk.run(
+            desk.tool(len_of),
+            [Ask("a", {"payment_id": "pay_7"})],
+            forget=True,
+            asked={"structured_output_model": refund},
+        )
         assert desk.result.structured_output == refund(payment_id="pay_7")
 
 
@@ -264,8 +299,18 @@ def test_an_agent_that_is_a_tool_is_no_effect_and_its_tools_are(desk, guard, ban
     once = EffectOnce(guard, contracts=CONTRACTS, scope=lambda context: "chat-42/clerk")
 
     for name in ("a", "b"):
-        clerk = Agent(model=Script(one(name), DONE), tools=[tool(refund_of(bank))], plugins=[once], callback_handler=None)
-        ran = desk.run(clerk.as_tool(name="refund"), [Ask("outer", {"input": "refund pay_7"})], DONE, forget=True)
+        clerk = Agent(
+            model=Script(one(name), DONE),
+            tools=[tool(refund_of(bank))],
+            plugins=[once],
+            callback_handler=None,
+        )
+        ran = desk.run(
+            clerk.as_tool(name="refund"),
+            [Ask("outer", {"input": "refund pay_7"})],
+            DONE,
+            forget=True,
+        )
         assert ran.told == [("outer", "done\n")]
         assert clerk.model.lines == []
 

@@ -15,7 +15,12 @@ DONE = {"type": "text", "text": "done"}
 
 
 def one(call_id, pay="pay_7", **arguments):
-    return {"type": "tool_use", "id": call_id, "name": "refund", "input": {"payment_id": pay, "reason": "late"} | arguments}
+    return {
+        "type": "tool_use",
+        "id": call_id,
+        "name": "refund",
+        "input": {"payment_id": pay, "reason": "late"} | arguments,
+    }
 
 
 class Script:
@@ -72,7 +77,11 @@ def run(request, guard):
 
 
 def given(tool, options):
-    asked = {"model": "m", "max_tokens": 100, "messages": [{"role": "user", "content": "refund pay_7"}]}
+    asked = {
+        "model": "m",
+        "max_tokens": 100,
+        "messages": [{"role": "user", "content": "refund pay_7"}],
+    }
     return {"conversation": "chat-42", "contracts": CONTRACTS, "tools": [tool]} | asked | options
 
 
@@ -98,13 +107,22 @@ def refund_of(bank, run, *faults, wrap=lambda function: function):
 
 
 def told(script):
-    blocks = [block for message in script.history for block in message["content"] if isinstance(block, dict)]
+    blocks = [
+        block
+        for message in script.history
+        for block in message["content"]
+        if isinstance(block, dict)
+    ]
     results = [block for block in blocks if block["type"] == "tool_result"]
-    return [(block["tool_use_id"], block["content"], bool(block.get("is_error"))) for block in results]
+    return [
+        (block["tool_use_id"], block["content"], bool(block.get("is_error"))) for block in results
+    ]
 
 
 def codes(script):
-    return [json.loads(content[0]["text"])["code"] for _, content, is_error in told(script) if is_error]
+    return [
+        json.loads(content[0]["text"])["code"] for _, content, is_error in told(script) if is_error
+    ]
 
 
 def test_a_lost_answer_is_told_as_a_doubt_and_nothing_is_sent_again(guard, bank, run):
@@ -171,7 +189,9 @@ def test_a_tool_that_is_guarded_already_keeps_its_contract(guard, bank, run):
     tool = refund_of(bank, run, wrap=guard.tool(kind="write", volatile=["reason"]))
 
     for reason in ("late", "the parcel was late"):
-        assert told(run(tool, one("a", reason=reason), DONE, contracts=None)) == [("a", "rcpt_1", False)]
+        assert told(run(tool, one("a", reason=reason), DONE, contracts=None)) == [
+            ("a", "rcpt_1", False)
+        ]
 
     assert len(bank.ledger()) == 1
 

@@ -1,4 +1,6 @@
-"""What stands between us and a tool, or around us: it may ask again, and it may make a result of an error."""
+"""What stands between us and a tool, or around us: it may ask again, and it may make a result of
+an error.
+"""
 
 import asyncio
 import json
@@ -45,7 +47,11 @@ class Langchain:
     class Friendly(AgentMiddleware):
         async def awrap_tool_call(self, request, handler):
             told = await handler(request)
-            return ToolMessage(SORRY, tool_call_id=told.tool_call_id) if told.status == "error" else told
+            return (
+                ToolMessage(SORRY, tool_call_id=told.tool_call_id)
+                if told.status == "error"
+                else told
+            )
 
     class Twice(AgentMiddleware):
         async def awrap_tool_call(self, request, handler):
@@ -88,7 +94,9 @@ class Langchain:
     def run(function, *around, asked=2, sync=False):
         lines = [asks(f"call-{n}", payment_id="pay_7") for n in range(asked)]
         model = Scripted(lines=[*lines, AIMessage("done")])
-        agent = create_agent(model, [tool(function)], middleware=around, checkpointer=InMemorySaver())
+        agent = create_agent(
+            model, [tool(function)], middleware=around, checkpointer=InMemorySaver()
+        )
         given = {"messages": [HumanMessage("refund pay_7")]}
         result = agent.invoke(given, THREAD) if sync else asyncio.run(agent.ainvoke(given, THREAD))
         return [message.text for message in result["messages"] if isinstance(message, ToolMessage)]
@@ -129,7 +137,10 @@ class PydanticAI:
 
     @staticmethod
     def run(function, *around, asked=2):
-        lines = [[ToolCallPart("refund", {"payment_id": "pay_7"}, tool_call_id=f"call-{n}")] for n in range(asked)]
+        lines = [
+            [ToolCallPart("refund", {"payment_id": "pay_7"}, tool_call_id=f"call-{n}")]
+            for n in range(asked)
+        ]
         lines.append([TextPart("done")])
         model = FunctionModel(lambda messages, info: ModelResponse(parts=lines.pop(0)))
         agent = Agent(model, tools=[function], capabilities=around)
@@ -164,7 +175,9 @@ def codes(told):
 # ---------------------------------------------------------------- further in
 
 
-def test_an_error_that_was_made_a_result_of_further_in_is_judged_all_the_same(framework, guard, bank):
+def test_an_error_that_was_made_a_result_of_further_in_is_judged_all_the_same(
+    framework, guard, bank
+):
     told = framework.run(refund_of(bank, "lose-answer"), framework.once(guard), framework.Sorry())
 
     assert codes(told) == [InDoubt.code] * 2
@@ -182,28 +195,42 @@ def test_the_same_in_sync_code(guard, bank):
     assert len(bank.ledger()) == 1
 
 
-def test_an_error_that_is_definite_is_told_in_the_words_of_whoever_stands_further_in(framework, guard, bank):
-    told = framework.run(refund_of(bank, "declined"), framework.once(guard), framework.Sorry(), asked=1)
+def test_an_error_that_is_definite_is_told_in_the_words_of_whoever_stands_further_in(
+    framework, guard, bank
+):
+    told = framework.run(
+        refund_of(bank, "declined"), framework.once(guard), framework.Sorry(), asked=1
+    )
 
     assert told == [SORRY]
     assert bank.ledger() == []
 
 
 def test_a_tool_that_is_asked_for_twice_at_once_is_run_once(framework, guard, bank):
-    assert framework.run(refund_of(bank), framework.once(guard), framework.Twice(), asked=1) == ["rcpt_1"]
+    assert framework.run(refund_of(bank), framework.once(guard), framework.Twice(), asked=1) == [
+        "rcpt_1"
+    ]
     assert len(bank.ledger()) == 1
 
 
 def test_whoever_tries_again_further_in_sends_nothing(framework, guard, bank):
-    told = framework.run(refund_of(bank, *["lose-answer"] * 4), framework.once(guard), framework.Again())
+    told = framework.run(
+        refund_of(bank, *["lose-answer"] * 4), framework.once(guard), framework.Again()
+    )
 
     assert codes(told) == [InDoubt.code] * 2
     assert len(bank.ledger()) == 1
 
 
-def test_a_doubt_of_a_guarded_tool_is_told_although_somebody_further_in_made_a_result_of_it(framework, guard, bank):
+def test_a_doubt_of_a_guarded_tool_is_told_although_somebody_further_in_made_a_result_of_it(
+    framework, guard, bank
+):
     refund = guard.tool(kind="irreversible")(refund_of(bank, "lose-answer"))
-    once = framework.once(guard, guarded=[refund]) if framework is PydanticAI else framework.once(guard)
+    once = (
+        framework.once(guard, guarded=[refund])
+        if framework is PydanticAI
+        else framework.once(guard)
+    )
 
     told = framework.run(refund, once, framework.Sorry())
 
@@ -250,7 +277,9 @@ def test_a_run_that_nobody_waits_for_is_a_doubt(guard, bank):
         """Refund a payment."""
         await asyncio.Event().wait()
 
-    assert codes(Langchain.run(refund, Langchain.once(guard), Langchain.Leaving(), asked=1)) == [InDoubt.code]
+    assert codes(Langchain.run(refund, Langchain.once(guard), Langchain.Leaving(), asked=1)) == [
+        InDoubt.code
+    ]
 
 
 def test_an_interrupt_passes_whoever_makes_a_result_of_everything(guard, bank):
@@ -275,11 +304,17 @@ def test_a_wish_for_another_try_that_was_made_a_result_of_leaves_nothing_in_doub
 
 
 @pytest.mark.parametrize("guarded", [False, True])
-def test_a_doubt_that_somebody_around_us_made_a_result_of_is_still_the_same_effect(framework, guarded, guard, bank):
+def test_a_doubt_that_somebody_around_us_made_a_result_of_is_still_the_same_effect(
+    framework, guarded, guard, bank
+):
     refund = refund_of(bank, "lose-answer")
     if guarded:
         refund = guard.tool(kind="irreversible")(refund)
-    once = framework.once(guard, guarded=[refund]) if guarded and framework is PydanticAI else framework.once(guard)
+    once = (
+        framework.once(guard, guarded=[refund])
+        if guarded and framework is PydanticAI
+        else framework.once(guard)
+    )
 
     told = framework.run(refund, framework.Friendly(), once, asked=3)
 
@@ -293,14 +328,32 @@ def test_a_doubt_that_was_quoted_as_a_result_and_then_settled_is_not_done_again(
             told = await handler(request)
             return ToolMessage(f"That did not work: {told.text}", tool_call_id=told.tool_call_id)
 
-    model = Scripted(lines=[asks("a", payment_id="pay_7"), AIMessage("done"), asks("b", payment_id="pay_7"), AIMessage("done")])
+    model = Scripted(
+        lines=[
+            asks("a", payment_id="pay_7"),
+            AIMessage("done"),
+            asks("b", payment_id="pay_7"),
+            AIMessage("done"),
+        ]
+    )
     around = [Quoting(), Langchain.once(guard)]
-    agent = create_agent(model, [tool(refund_of(bank, "lose-answer"))], middleware=around, checkpointer=InMemorySaver())
+    agent = create_agent(
+        model,
+        [tool(refund_of(bank, "lose-answer"))],
+        middleware=around,
+        checkpointer=InMemorySaver(),
+    )
 
     async def story():
         await agent.ainvoke({"messages": [HumanMessage("refund pay_7")]}, THREAD)
         [doubt] = guard.in_doubt()
-        await asyncio.to_thread(guard.confirm, doubt.request.key, result="rcpt_1", by="ann", reason="it is in the ledger")
+        await asyncio.to_thread(
+            guard.confirm,
+            doubt.request.key,
+            result="rcpt_1",
+            by="ann",
+            reason="it is in the ledger",
+        )
         return await agent.ainvoke({"messages": [HumanMessage("and?")]}, THREAD)
 
     assert asyncio.run(story())["messages"][-2].text == "That did not work: rcpt_1"

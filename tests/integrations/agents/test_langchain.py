@@ -1,4 +1,5 @@
-"""Agents of LangChain, with a scripted model: effects are counted by a process that knows nothing of them.
+"""Agents of LangChain, with a scripted model: effects are counted by a process that knows
+nothing of them.
 
 What is killed and resumed is in tests/integrations/engines/langgraph_rows.py.
 """
@@ -22,7 +23,14 @@ from langgraph.prebuilt import ToolRuntime
 from langgraph.types import Command, interrupt
 
 from effectonce import ContractViolation, Found, InDoubt, Rejected, Retry, StoreUnavailable
-from effectonce.integrations.langchain import EffectOnce, check_durability, durable, once_node, retry_policy, tool_node
+from effectonce.integrations.langchain import (
+    EffectOnce,
+    check_durability,
+    durable,
+    once_node,
+    retry_policy,
+    tool_node,
+)
 from tests.integrations.agents.langchain_models import Scripted, asks
 
 THREAD = {"configurable": {"thread_id": "chat-42"}}
@@ -44,7 +52,9 @@ def refund_of(bank, *faults):
     @tool
     def refund(payment_id: str, amount_minor: int = 100, reason: str = "") -> str:
         """Refund a payment."""
-        return bank.pay(payment_id, amount_minor, fault=faults.pop(0) if faults else None)["receipt"]
+        return bank.pay(payment_id, amount_minor, fault=faults.pop(0) if faults else None)[
+            "receipt"
+        ]
 
     return refund
 
@@ -52,7 +62,9 @@ def refund_of(bank, *faults):
 def agent_of(guard, refund, *lines, contracts=CONTRACTS, saver=None):
     model = Scripted(lines=list(lines))
     saver = saver or InMemorySaver()
-    return create_agent(model, [refund], middleware=[EffectOnce(guard, contracts=contracts)], checkpointer=saver), model
+    return create_agent(
+        model, [refund], middleware=[EffectOnce(guard, contracts=contracts)], checkpointer=saver
+    ), model
 
 
 def says(text="refund pay_7"):
@@ -65,7 +77,9 @@ def tool_messages(result):
 
 def test_a_lost_answer_is_told_as_a_doubt_and_nothing_is_sent_again(guard, bank, invoke):
     refund = refund_of(bank, "lose-answer")
-    agent, _ = agent_of(guard, refund, asks("a", payment_id="pay_7"), asks("b", payment_id="pay_7"), DONE)
+    agent, _ = agent_of(
+        guard, refund, asks("a", payment_id="pay_7"), asks("b", payment_id="pay_7"), DONE
+    )
 
     result = invoke(agent, says())
 
@@ -80,10 +94,13 @@ def test_a_lost_answer_is_told_as_a_doubt_and_nothing_is_sent_again(guard, bank,
 
 def test_a_model_that_decides_again_gets_the_first_result_under_its_new_id(guard, bank, invoke):
     refund = refund_of(bank)
-    before, _ = agent_of(guard, refund, asks("a", payment_id="pay_7"), RuntimeError("crashed before the next step"))
+    before, _ = agent_of(
+        guard, refund, asks("a", payment_id="pay_7"), RuntimeError("crashed before the next step")
+    )
     with pytest.raises(RuntimeError):
         invoke(before, says())
-    after, _ = agent_of(guard, refund, asks("b", payment_id="pay_7"), DONE)  # with a saver that knows nothing of the first run
+    # with a saver that knows nothing of the first run
+    after, _ = agent_of(guard, refund, asks("b", payment_id="pay_7"), DONE)
 
     result = invoke(after, says("did it go through?"))
 
@@ -104,7 +121,9 @@ def test_a_paraphrase_and_a_written_out_default_are_the_same_call(guard, bank, i
 
 def test_a_model_that_saw_the_result_and_asks_again_means_it(guard, bank, invoke):
     refund = refund_of(bank)
-    agent, _ = agent_of(guard, refund, asks("a", payment_id="pay_7"), asks("a", payment_id="pay_7"), DONE)
+    agent, _ = agent_of(
+        guard, refund, asks("a", payment_id="pay_7"), asks("a", payment_id="pay_7"), DONE
+    )
 
     result = invoke(agent, says())
 
@@ -122,7 +141,10 @@ def test_another_thread_is_another_conversation(guard, bank, invoke):
 
 def test_calls_of_one_message_run_side_by_side_and_equal_ones_are_one(guard, bank, invoke):
     refund = refund_of(bank)
-    calls = [asks(name, payment_id=pay).tool_calls[0] for name, pay in (("a", "pay_7"), ("b", "pay_8"), ("c", "pay_7"))]
+    calls = [
+        asks(name, payment_id=pay).tool_calls[0]
+        for name, pay in (("a", "pay_7"), ("b", "pay_8"), ("c", "pay_7"))
+    ]
     agent, _ = agent_of(guard, refund, AIMessage("", tool_calls=calls), DONE)
 
     result = invoke(agent, says())
@@ -160,8 +182,20 @@ def test_a_tool_that_is_guarded_already_keeps_its_contract(guard, bank, invoke):
 
 
 def test_a_read_runs_as_often_as_it_is_asked(guard, bank, invoke):
-    agent, _ = agent_of(guard, refund_of(bank), asks("a", payment_id="p"), DONE, contracts={"refund": {"kind": "read"}})
-    again, _ = agent_of(guard, refund_of(bank), asks("a", payment_id="p"), DONE, contracts={"refund": {"kind": "read"}})
+    agent, _ = agent_of(
+        guard,
+        refund_of(bank),
+        asks("a", payment_id="p"),
+        DONE,
+        contracts={"refund": {"kind": "read"}},
+    )
+    again, _ = agent_of(
+        guard,
+        refund_of(bank),
+        asks("a", payment_id="p"),
+        DONE,
+        contracts={"refund": {"kind": "read"}},
+    )
 
     invoke(agent, says())
     invoke(again, says())
@@ -273,8 +307,12 @@ def test_a_node_that_is_retried_is_the_same_step_and_its_next_visit_another(guar
     assert graph.invoke(says("once more"), THREAD)["messages"][-1].content == "rcpt_2"
 
 
-@pytest.mark.parametrize("thread", ["2f1b6b3e-6f0e-4c1a-9a51-0b6a1f6f2c11", "ada@example.test", "2025-03-01T10:00:00Z"])
-@pytest.mark.parametrize("name", ["call_external_api", "req_approval", "retry_payment_3", "attempt_2"])
+@pytest.mark.parametrize(
+    "thread", ["2f1b6b3e-6f0e-4c1a-9a51-0b6a1f6f2c11", "ada@example.test", "2025-03-01T10:00:00Z"]
+)
+@pytest.mark.parametrize(
+    "name", ["call_external_api", "req_approval", "retry_payment_3", "attempt_2"]
+)
 def test_a_node_and_a_thread_are_taken_whatever_they_are_called(guard, bank, name, thread):
     @guard.tool(kind="write")
     def pay(payment_id: str) -> str:
@@ -324,13 +362,17 @@ def test_a_node_of_a_subgraph_is_refused_unless_its_step_has_a_name(guard, bank)
         inner.add_edge(START, "work")
         outer.add_node("inner", inner.compile())
         outer.add_edge(START, "inner")
-        outer.add_conditional_edges("inner", lambda state: "inner" if len(state["messages"]) < 3 else END)
+        outer.add_conditional_edges(
+            "inner", lambda state: "inner" if len(state["messages"]) < 3 else END
+        )
         return outer.compile(checkpointer=InMemorySaver())
 
     with pytest.raises(ContractViolation, match="Name the step"):
         graph().invoke(says(), THREAD)
     assert bank.ledger() == []
-    said = graph(step=lambda state: f"pay {len(state['messages'])}").invoke(says(), THREAD)["messages"][1:]
+    said = graph(step=lambda state: f"pay {len(state['messages'])}").invoke(says(), THREAD)[
+        "messages"
+    ][1:]
     assert [message.content for message in said] == ["rcpt_1", "rcpt_2"]
 
 
@@ -387,8 +429,14 @@ def test_an_error_that_the_probe_refutes_is_told_as_the_result(guard, bank, invo
         raise ToolException("the bank's answer was lost")
 
     refund.handle_tool_error = True
-    contract = {"kind": "write", "downstream": "probe", "probe": lambda payment_id: Found(bank.find(payment_id)["receipt"])}
-    agent, _ = agent_of(guard, refund, asks("a", payment_id="pay_7"), DONE, contracts={"refund": contract})
+    contract = {
+        "kind": "write",
+        "downstream": "probe",
+        "probe": lambda payment_id: Found(bank.find(payment_id)["receipt"]),
+    }
+    agent, _ = agent_of(
+        guard, refund, asks("a", payment_id="pay_7"), DONE, contracts={"refund": contract}
+    )
 
     (message,) = tool_messages(invoke(agent, says()))
 
@@ -410,10 +458,15 @@ def test_arguments_that_another_middleware_corrected_do_not_hide_that_the_tool_r
     refund.handle_tool_error = True
     lines = [asks("a", payment="pay_7"), asks("b", payment="pay_7"), DONE]
     middleware = [EffectOnce(guard, contracts=CONTRACTS), Correcting()]
-    agent = create_agent(Scripted(lines=lines), [refund], middleware=middleware, checkpointer=InMemorySaver())
+    agent = create_agent(
+        Scripted(lines=lines), [refund], middleware=middleware, checkpointer=InMemorySaver()
+    )
     result = agent.invoke(says(), THREAD)
 
-    assert [json.loads(message.content)["code"] for message in tool_messages(result)] == [InDoubt.code, InDoubt.code]
+    assert [json.loads(message.content)["code"] for message in tool_messages(result)] == [
+        InDoubt.code,
+        InDoubt.code,
+    ]
     assert len(bank.ledger()) == 1
 
 
@@ -424,14 +477,21 @@ def test_a_tool_node_looks_for_the_messages_where_its_graph_has_them(guard, bank
     lines = [asks("a", payment_id="pay_7"), asks("b", payment_id="pay_7"), DONE]
     graph = StateGraph(State)
     graph.add_node("model", lambda state: {"chat": [lines.pop(0)]})
-    graph.add_node("tools", tool_node([refund_of(bank)], guard, contracts=CONTRACTS, messages_key="chat"))
+    graph.add_node(
+        "tools", tool_node([refund_of(bank)], guard, contracts=CONTRACTS, messages_key="chat")
+    )
     graph.add_edge(START, "model")
-    graph.add_conditional_edges("model", lambda state: "tools" if state["chat"][-1].tool_calls else END)
+    graph.add_conditional_edges(
+        "model", lambda state: "tools" if state["chat"][-1].tool_calls else END
+    )
     graph.add_edge("tools", "model")
 
     result = invoke(graph.compile(checkpointer=InMemorySaver()), {"chat": [HumanMessage("twice")]})
 
-    assert [message.content for message in result["chat"] if isinstance(message, ToolMessage)] == ["rcpt_1", "rcpt_2"]
+    assert [message.content for message in result["chat"] if isinstance(message, ToolMessage)] == [
+        "rcpt_1",
+        "rcpt_2",
+    ]
 
 
 def test_a_guarded_tool_counts_what_was_shown_as_the_model_wrote_it(guard, bank, invoke):
@@ -444,7 +504,10 @@ def test_a_guarded_tool_counts_what_was_shown_as_the_model_wrote_it(guard, bank,
     lines = [asks(name, payment_id="pay_7", due="2026-01-31") for name in "ab"]
     agent, _ = agent_of(guard, refund, *lines, DONE)
 
-    assert [message.content for message in tool_messages(invoke(agent, says()))] == ["rcpt_1", "rcpt_2"]
+    assert [message.content for message in tool_messages(invoke(agent, says()))] == [
+        "rcpt_1",
+        "rcpt_2",
+    ]
 
 
 def test_a_guarded_tool_may_take_what_the_framework_gives_it(guard, bank, invoke):
@@ -457,14 +520,19 @@ def test_a_guarded_tool_may_take_what_the_framework_gives_it(guard, bank, invoke
     lines = [asks(name, payment_id="pay_7") for name in "ab"]
     agent, _ = agent_of(guard, refund, *lines, DONE)
 
-    assert [message.content for message in tool_messages(invoke(agent, says()))] == ["rcpt_1", "rcpt_2"]
+    assert [message.content for message in tool_messages(invoke(agent, says()))] == [
+        "rcpt_1",
+        "rcpt_2",
+    ]
 
 
 # ---------------------------------------------------------------- other middleware
 
 
 @pytest.mark.parametrize("once_first", [True, False])
-def test_a_middleware_that_retries_sends_nothing_again_wherever_it_stands(guard, bank, invoke, once_first):
+def test_a_middleware_that_retries_sends_nothing_again_wherever_it_stands(
+    guard, bank, invoke, once_first
+):
     retries = ToolRetryMiddleware(max_retries=2, initial_delay=0.0, jitter=False)
     once = EffectOnce(guard, contracts=CONTRACTS)
     agent = create_agent(
@@ -505,7 +573,9 @@ def test_a_middleware_may_correct_what_the_tool_refused_before_it_ran(guard, ban
     class Correcting(AgentMiddleware):
         @staticmethod
         def corrected(request):
-            return request.override(tool_call={**request.tool_call, "args": {"payment_id": "pay_7"}})
+            return request.override(
+                tool_call={**request.tool_call, "args": {"payment_id": "pay_7"}}
+            )
 
         def wrap_tool_call(self, request, handler):
             handler(request)
@@ -528,8 +598,19 @@ def test_a_middleware_may_correct_what_the_tool_refused_before_it_ran(guard, ban
 
 
 def test_each_attempt_of_ours_is_a_run_of_its_own(guard, bank, invoke):
-    contracts = {"refund": {"kind": "idempotent_write", "retry": Retry(attempts=3, base_s=0.001, cap_s=0.002)}}
-    agent, _ = agent_of(guard, refund_of(bank, "lose-answer"), asks("a", payment_id="pay_7"), DONE, contracts=contracts)
+    contracts = {
+        "refund": {
+            "kind": "idempotent_write",
+            "retry": Retry(attempts=3, base_s=0.001, cap_s=0.002),
+        }
+    }
+    agent, _ = agent_of(
+        guard,
+        refund_of(bank, "lose-answer"),
+        asks("a", payment_id="pay_7"),
+        DONE,
+        contracts=contracts,
+    )
 
     (told,) = tool_messages(invoke(agent, says()))
 

@@ -6,9 +6,22 @@ import json
 from contextlib import closing
 
 import pytest
-from agents import Agent, AgentHooks, CustomTool, ModelResponse, RunConfig, Runner, Usage, function_tool
+from agents import (
+    Agent,
+    AgentHooks,
+    CustomTool,
+    ModelResponse,
+    RunConfig,
+    Runner,
+    Usage,
+    function_tool,
+)
 from agents.models.interface import Model
-from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+from openai.types.responses import (
+    ResponseFunctionToolCall,
+    ResponseOutputMessage,
+    ResponseOutputText,
+)
 
 from effectonce import ContractViolation, Guard, InDoubt, Rejected
 from effectonce.integrations.openai_agents import protect
@@ -20,7 +33,15 @@ class Scripted(Model):
     def __init__(self, *lines):
         self.lines, self.schemas, self.seen = list(lines), [], []
 
-    async def get_response(self, system_instructions, input, model_settings, tools, *args, **kwargs):  # noqa: A002
+    async def get_response(
+        self,
+        system_instructions,
+        input,  # noqa: A002
+        model_settings,
+        tools,
+        *args,
+        **kwargs,  # noqa: A002, RUF100
+    ):  # noqa: A002, RUF100
         self.schemas = [(tool.name, tool.description, tool.params_json_schema) for tool in tools]
         self.seen.append(copy.deepcopy(input))
         line = self.lines.pop(0)
@@ -34,7 +55,9 @@ class Scripted(Model):
 
 def asks(*calls):
     def call(call_id, arguments):
-        return ResponseFunctionToolCall(type="function_call", call_id=call_id, name="refund", arguments=json.dumps(arguments))
+        return ResponseFunctionToolCall(
+            type="function_call", call_id=call_id, name="refund", arguments=json.dumps(arguments)
+        )
 
     return [call(call_id, arguments) for call_id, arguments in calls]
 
@@ -44,7 +67,11 @@ def one(call_id, **arguments):
 
 
 TEXT = ResponseOutputText(type="output_text", text="done", annotations=[])
-DONE = [ResponseOutputMessage(id="m", type="message", role="assistant", status="completed", content=[TEXT])]
+DONE = [
+    ResponseOutputMessage(
+        id="m", type="message", role="assistant", status="completed", content=[TEXT]
+    )
+]
 
 
 def refund_of(bank, *faults, **options):
@@ -60,13 +87,19 @@ def refund_of(bank, *faults, **options):
 
 def run(guard, tool, *lines, given="refund pay_7", group="chat-42", contracts=CONTRACTS, **options):
     model = Scripted(*lines)
-    agent = protect(Agent(name="desk", model=model, tools=[tool], **options), guard, contracts=contracts)
+    agent = protect(
+        Agent(name="desk", model=model, tools=[tool], **options), guard, contracts=contracts
+    )
     config = RunConfig(group_id=group, tracing_disabled=True)
     return asyncio.run(Runner.run(agent, given, run_config=config)), model
 
 
 def outputs(result):
-    return [(item["call_id"], item["output"]) for item in result.to_input_list() if item.get("type") == "function_call_output"]
+    return [
+        (item["call_id"], item["output"])
+        for item in result.to_input_list()
+        if item.get("type") == "function_call_output"
+    ]
 
 
 def test_a_lost_answer_is_told_as_a_doubt_and_not_as_a_request_to_try_again(guard, bank):
@@ -81,7 +114,8 @@ def test_a_lost_answer_is_told_as_a_doubt_and_not_as_a_request_to_try_again(guar
 
 @pytest.mark.parametrize("guarded", [False, True])
 def test_a_time_out_of_the_sdk_is_a_doubt_too(guarded, bank):
-    guard = Guard("memory://")  # its claim waits for nothing: the tool has begun before its time can be over
+    # its claim waits for nothing: the tool has begun before its time can be over
+    guard = Guard("memory://")
 
     async def refund(payment_id: str, reason: str) -> str:
         """Refund a payment."""
@@ -91,7 +125,10 @@ def test_a_time_out_of_the_sdk_is_a_doubt_too(guarded, bank):
     tool = function_tool(guard.tool(kind="write")(refund) if guarded else refund, timeout=0.05)
     result, _ = run(guard, tool, one("a"), one("b"), DONE, contracts=None)
 
-    assert [json.loads(output)["code"] for _, output in outputs(result)] == [InDoubt.code, InDoubt.code]
+    assert [json.loads(output)["code"] for _, output in outputs(result)] == [
+        InDoubt.code,
+        InDoubt.code,
+    ]
     assert len(bank.ledger()) == 1
 
 
@@ -116,7 +153,12 @@ def test_a_model_that_saw_the_result_and_asks_again_means_it(guard, bank):
 
 
 def test_equal_calls_of_one_message_are_one_and_others_run_beside_them(guard, bank):
-    calls = asks(*((name, {"payment_id": pay, "reason": ""}) for name, pay in (("a", "pay_7"), ("b", "pay_8"), ("c", "pay_7"))))
+    calls = asks(
+        *(
+            (name, {"payment_id": pay, "reason": ""})
+            for name, pay in (("a", "pay_7"), ("b", "pay_8"), ("c", "pay_7"))
+        )
+    )
 
     result, _ = run(guard, refund_of(bank), calls, DONE)
 
@@ -146,7 +188,9 @@ def test_a_refusal_is_told_in_the_words_of_the_tool_if_it_has_any(guard, bank):
         assert isinstance(error, Rejected)
         return "the bank says no"
 
-    result, _ = run(guard, refund_of(bank, "refuse", failure_error_function=formatted), one("a"), DONE)
+    result, _ = run(
+        guard, refund_of(bank, "refuse", failure_error_function=formatted), one("a"), DONE
+    )
     plain, _ = run(guard, refund_of(bank, "refuse"), one("a"), DONE, group="chat-43")
 
     assert outputs(result) == [("a", "the bank says no")]
@@ -195,13 +239,22 @@ def test_a_model_that_misbehaves_inside_the_tool_says_nothing_about_what_the_too
         bank.pay(payment_id, 100)
         writer = Agent(name="writer", model=Scripted([]), tools=[refund_of(bank)])
         writer.model.lines = [
-            [ResponseFunctionToolCall(type="function_call", call_id="x", name="no_such_tool", arguments="{}")],
+            [
+                ResponseFunctionToolCall(
+                    type="function_call", call_id="x", name="no_such_tool", arguments="{}"
+                )
+            ],
         ]
-        return (await Runner.run(writer, "write", run_config=RunConfig(tracing_disabled=True))).final_output
+        return (
+            await Runner.run(writer, "write", run_config=RunConfig(tracing_disabled=True))
+        ).final_output
 
     result, _ = run(guard, refund, one("a"), one("b"), DONE)
 
-    assert [json.loads(output)["code"] for _, output in outputs(result)] == [InDoubt.code, InDoubt.code]
+    assert [json.loads(output)["code"] for _, output in outputs(result)] == [
+        InDoubt.code,
+        InDoubt.code,
+    ]
     assert len(bank.ledger()) == 1
 
 
@@ -211,21 +264,34 @@ def test_a_call_that_was_no_json_does_not_stop_the_calls_after_it(guard, bank):
         """A read."""
         return "100"
 
-    broken = [ResponseFunctionToolCall(type="function_call", call_id="x", name="balance", arguments='{"payment_id": "pa')]
+    broken = [
+        ResponseFunctionToolCall(
+            type="function_call", call_id="x", name="balance", arguments='{"payment_id": "pa'
+        )
+    ]
     model = Scripted(broken, one("a"), DONE)
     agent = Agent(name="desk", model=model, tools=[refund_of(bank), balance])
     protected = protect(agent, guard, contracts=CONTRACTS | {"balance": {"kind": "read"}})
-    result = asyncio.run(Runner.run(protected, "go", run_config=RunConfig(group_id="chat-42", tracing_disabled=True)))
+    result = asyncio.run(
+        Runner.run(protected, "go", run_config=RunConfig(group_id="chat-42", tracing_disabled=True))
+    )
 
     assert outputs(result)[-1] == ("a", "rcpt_1")
 
 
 def protected_twice(first, second, bank, *faults):
     model = Scripted(one("a"), DONE)
-    agent = protect(Agent(name="desk", model=model, tools=[refund_of(bank, *faults)]), first, contracts=CONTRACTS)
+    agent = protect(
+        Agent(name="desk", model=model, tools=[refund_of(bank, *faults)]),
+        first,
+        contracts=CONTRACTS,
+    )
     agent = protect(agent, second, contracts=CONTRACTS)
     config = RunConfig(group_id="chat-42", tracing_disabled=True)
-    return [output for _, output in outputs(asyncio.run(Runner.run(agent, "refund pay_7", run_config=config)))]
+    return [
+        output
+        for _, output in outputs(asyncio.run(Runner.run(agent, "refund pay_7", run_config=config)))
+    ]
 
 
 def test_an_agent_that_is_protected_twice_is_protected_once(guard, bank):
@@ -234,7 +300,9 @@ def test_an_agent_that_is_protected_twice_is_protected_once(guard, bank):
 
 
 def test_an_error_that_another_guard_tells_is_no_result(guard, bank, tmp_path):
-    with closing(Guard(f"sqlite:///{tmp_path}/others.db", spool=tmp_path / "spool", secret=b"s" * 32)) as other:
+    with closing(
+        Guard(f"sqlite:///{tmp_path}/others.db", spool=tmp_path / "spool", secret=b"s" * 32)
+    ) as other:
         (told,) = protected_twice(other, guard, bank, "lose-answer")
 
         assert json.loads(told)["code"] == InDoubt.code
@@ -242,8 +310,15 @@ def test_an_error_that_another_guard_tells_is_no_result(guard, bank, tmp_path):
 
 
 def test_a_contract_for_what_is_no_function_tool_is_refused(guard):
-    agent = Agent(name="desk", tools=[CustomTool(name="shell", description="", on_invoke_tool=lambda context, given: given)])
+    agent = Agent(
+        name="desk",
+        tools=[
+            CustomTool(name="shell", description="", on_invoke_tool=lambda context, given: given)
+        ],
+    )
 
-    with pytest.raises(ContractViolation, match="shell is a CustomTool, and only function tools can be protected"):
+    with pytest.raises(
+        ContractViolation, match="shell is a CustomTool, and only function tools can be protected"
+    ):
         protect(agent, guard, contracts={"shell": {"kind": "write"}})
     assert protect(agent, guard).tools == agent.tools

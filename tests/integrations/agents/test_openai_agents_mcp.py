@@ -1,4 +1,6 @@
-"""Agents of the OpenAI Agents SDK whose tools are those of an MCP server, over stdio and over HTTP."""
+"""Agents of the OpenAI Agents SDK whose tools are those of an MCP server, over stdio and over
+HTTP.
+"""
 
 import asyncio
 import contextlib
@@ -55,8 +57,14 @@ def _served(bank):
 def connect(request, bank, tmp_path):
     """A function that makes a client of the server that pays at the bank."""
     if request.param == "stdio":
-        params = {"command": sys.executable, "args": [str(SDK), str(bank.port)], "env": environment(tmp_path)}
-        yield lambda **options: MCPServerStdio(params, cache_tools_list=True, client_session_timeout_seconds=60, **options)
+        params = {
+            "command": sys.executable,
+            "args": [str(SDK), str(bank.port)],
+            "env": environment(tmp_path),
+        }
+        yield lambda **options: MCPServerStdio(
+            params, cache_tools_list=True, client_session_timeout_seconds=60, **options
+        )
         return
     with _served(bank) as url:
         yield lambda **options: MCPServerStreamableHttp(
@@ -85,11 +93,19 @@ def told(result):
     return [json.loads(output)["code"] for _, output in outputs(result)]
 
 
-@pytest.mark.parametrize("change", [lambda agent: agent, lambda agent: agent.clone(name="other"), copy.copy])
+@pytest.mark.parametrize(
+    "change", [lambda agent: agent, lambda agent: agent.clone(name="other"), copy.copy]
+)
 def test_a_tool_of_a_server_lands_once_also_for_a_copy_of_the_agent(change, connect, guard, bank):
     asked = {"payment_id": "pay_7", "amount_minor": 100}
     with pytest.raises(RuntimeError, match="crashed"):
-        run(guard, connect(), call("refund", **asked), RuntimeError("crashed before the next turn"), change=change)
+        run(
+            guard,
+            connect(),
+            call("refund", **asked),
+            RuntimeError("crashed before the next turn"),
+            change=change,
+        )
 
     result = run(guard, connect(), call("refund", "b", **asked), DONE, change=change)
 
@@ -104,11 +120,16 @@ def test_an_error_that_the_server_reports_is_a_doubt(connect, guard, bank):
     result = run(guard, connect(), *lines, DONE)
 
     assert told(result) == [InDoubt.code] * 2
-    assert "the server reports an error: Error executing tool refund_and_fail" in guard.in_doubt()[0].reason
+    assert (
+        "the server reports an error: Error executing tool refund_and_fail"
+        in guard.in_doubt()[0].reason
+    )
     assert len(bank.ledger()) == 1
 
 
-def test_a_server_that_is_asked_again_by_the_sdk_is_asked_once_within_an_effect(connect, guard, bank):
+def test_a_server_that_is_asked_again_by_the_sdk_is_asked_once_within_an_effect(
+    connect, guard, bank
+):
     lines = [call("refund_and_break", name, payment_id="pay_7") for name in "ab"]
 
     result = run(guard, connect(**PATIENT), *lines, DONE)
@@ -147,12 +168,17 @@ def test_for_an_agent_that_is_not_protected_the_server_is_what_it_was(connect, g
     async def story():
         async with server:
             config = RunConfig(group_id="chat-42", tracing_disabled=True)
-            for change in (lambda agent: protect(agent, guard), lambda agent: protect(agent, guard), lambda agent: agent):
+            for change in (
+                lambda agent: protect(agent, guard),
+                lambda agent: protect(agent, guard),
+                lambda agent: agent,
+            ):
                 agent = change(Agent(name="desk", model=Scripted(lost, DONE), mcp_servers=[server]))
                 await Runner.run(agent, "refund pay_7", run_config=config)
                 around.append(server.call_tool)
 
     asyncio.run(story())
 
-    assert around[0] is around[1]  # nobody stands around it twice, however many turns and agents there are
+    # nobody stands around it twice, however many turns and agents there are
+    assert around[0] is around[1]
     assert len(bank.ledger()) == 1 + 3  # once, and as often as the SDK tries

@@ -1,4 +1,6 @@
-"""Tools of agents, without their agents: asked about by a probe, and redriven from their letters, with the arguments of the model."""
+"""Tools of agents, without their agents: asked about by a probe, and redriven from their
+letters, with the arguments of the model.
+"""
 
 import asyncio
 
@@ -13,7 +15,12 @@ from effectonce.integrations.anthropic_runner import protect as protect_anthropi
 from effectonce.integrations.langchain import EffectOnce
 from effectonce.integrations.openai_agents import protect
 from effectonce.integrations.pydantic_ai import EffectOnce as PydanticAiOnce
-from tests.integrations.agents import test_anthropic_runner, test_langchain, test_openai_agents, test_pydantic_ai
+from tests.integrations.agents import (
+    test_anthropic_runner,
+    test_langchain,
+    test_openai_agents,
+    test_pydantic_ai,
+)
 
 ASKED = {"payment_id": "pay_7", "amount_minor": 100, "reason": "late"}
 
@@ -25,8 +32,12 @@ def ask_langchain(guard, work, options):
         return work(payment_id)
 
     line = test_langchain.asks("a", payment_id="pay_7", reason="late")
-    agent, _ = test_langchain.agent_of(guard, refund, line, test_langchain.DONE, contracts={"refund": options})
-    return test_langchain.tool_messages(agent.invoke(test_langchain.says(), test_langchain.THREAD))[0].content
+    agent, _ = test_langchain.agent_of(
+        guard, refund, line, test_langchain.DONE, contracts={"refund": options}
+    )
+    return test_langchain.tool_messages(agent.invoke(test_langchain.says(), test_langchain.THREAD))[
+        0
+    ].content
 
 
 def ask_openai(guard, work, options):
@@ -36,7 +47,9 @@ def ask_openai(guard, work, options):
         return work(payment_id)
 
     given = {"contracts": {"refund": options}}
-    result, _ = test_openai_agents.run(guard, refund, test_openai_agents.one("a"), test_openai_agents.DONE, **given)
+    result, _ = test_openai_agents.run(
+        guard, refund, test_openai_agents.one("a"), test_openai_agents.DONE, **given
+    )
     return test_openai_agents.outputs(result)[0][1]
 
 
@@ -46,7 +59,9 @@ def ask_pydantic(guard, work, options):
         return work(payment_id)
 
     once = PydanticAiOnce(guard, contracts={"refund": options})
-    result = test_pydantic_ai.run(guard, refund, test_pydantic_ai.one("a", reason="late"), test_pydantic_ai.DONE, once=once)
+    result = test_pydantic_ai.run(
+        guard, refund, test_pydantic_ai.one("a", reason="late"), test_pydantic_ai.DONE, once=once
+    )
     return test_pydantic_ai.returns(result)[0][2]
 
 
@@ -56,7 +71,9 @@ def ask_anthropic(guard, work, options):
         """Refund a payment."""
         return work(payment_id)
 
-    script = test_anthropic_runner.Script(test_anthropic_runner.one("a"), test_anthropic_runner.DONE)
+    script = test_anthropic_runner.Script(
+        test_anthropic_runner.one("a"), test_anthropic_runner.DONE
+    )
     with httpx2.Client(transport=httpx2.MockTransport(script)) as wire:
         client = Anthropic(api_key="none", http_client=wire, max_retries=0)
         runner = protect_anthropic_runner(
@@ -71,7 +88,11 @@ def ask_anthropic(guard, work, options):
 def declared_to_anthropic(guard, contracts):
     with httpx2.Client() as wire:
         client = Anthropic(api_key="none", http_client=wire)
-        protect_anthropic_runner(client, guard, **test_anthropic_runner.given(None, {"contracts": contracts, "tools": []}))
+        protect_anthropic_runner(
+            client,
+            guard,
+            **test_anthropic_runner.given(None, {"contracts": contracts, "tools": []}),
+        )
 
 
 SDKS = {
@@ -124,7 +145,11 @@ def test_a_doubt_of_an_agent_that_is_gone_is_settled_by_the_probe(ask, guard, ba
         return Found(bank.find(arguments["payment_id"])["receipt"])
 
     options = {"kind": "write", "downstream": "probe"}
-    ask(guard, lambda payment_id: bank.pay(payment_id, 1, fault="lose-answer"), options | {"probe": cannot_tell})
+    ask(
+        guard,
+        lambda payment_id: bank.pay(payment_id, 1, fault="lose-answer"),
+        options | {"probe": cannot_tell},
+    )
     assert len(guard.in_doubt()) == 1
     later = Guard(f"sqlite:///{tmp_path}/effects.db", spool=tmp_path / "later")
     SDKS[ask](later, {"refund": options | {"probe": find}})  # all that another process has to do
@@ -167,7 +192,11 @@ def test_a_letter_that_only_its_agent_can_do_says_so_and_stays(ask, guard, bank)
 
 
 def test_what_the_probe_did_not_find_is_not_done_by_a_redrive_that_cannot(ask, guard, bank):
-    options = {"kind": "idempotent_write", "downstream": "probe", "probe": lambda **arguments: NotFound()}
+    options = {
+        "kind": "idempotent_write",
+        "downstream": "probe",
+        "probe": lambda **arguments: NotFound(),
+    }
     fails_to_ask(ask, guard, closed, options)
     (letter,) = guard.dead_letters.list()
 
@@ -188,7 +217,16 @@ def test_a_probe_and_a_redrive_have_one_colour(guard):
     async def redrive(payment_id): ...
 
     with pytest.raises(ContractViolation, match="both must be def, or both async def"):
-        EffectOnce(guard, contracts={"refund": {"downstream": "probe", "probe": lambda payment_id: None, "redrive": redrive}})
+        EffectOnce(
+            guard,
+            contracts={
+                "refund": {
+                    "downstream": "probe",
+                    "probe": lambda payment_id: None,
+                    "redrive": redrive,
+                }
+            },
+        )
 
 
 def test_async_code_of_a_tool_that_sync_code_runs_is_refused_before_anything_is_sent(guard, bank):
@@ -204,7 +242,9 @@ def test_async_code_of_a_tool_that_sync_code_runs_is_refused_before_anything_is_
 def test_what_a_person_settled_is_told_to_the_model(ask, guard, bank):
     ask(guard, lambda payment_id: bank.pay(payment_id, 1, fault="lose-answer"), {"kind": "write"})
     (doubt,) = guard.in_doubt()
-    guard.confirm(doubt.request.key, result={"receipt": "rcpt_1"}, by="ann", reason="it is in the ledger")
+    guard.confirm(
+        doubt.request.key, result={"receipt": "rcpt_1"}, by="ann", reason="it is in the ledger"
+    )
 
     told = ask(guard, lambda payment_id: bank.pay(payment_id, 1), {"kind": "write"})
 

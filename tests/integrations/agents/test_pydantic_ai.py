@@ -7,7 +7,14 @@ import json
 import fastmcp
 import pytest
 from fastmcp.exceptions import ToolError
-from pydantic_ai import Agent, BinaryContent, DeferredToolRequests, DeferredToolResults, ModelRetry, ToolReturn
+from pydantic_ai import (
+    Agent,
+    BinaryContent,
+    DeferredToolRequests,
+    DeferredToolResults,
+    ModelRetry,
+    ToolReturn,
+)
 from pydantic_ai.exceptions import ApprovalRequired, ToolFailed
 from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
@@ -29,7 +36,9 @@ def refund_of(bank, *faults):
 
     async def refund(payment_id: str, amount_minor: int = 100, reason: str = "") -> str:
         """Refund a payment."""
-        return bank.pay(payment_id, amount_minor, fault=faults.pop(0) if faults else None)["receipt"]
+        return bank.pay(payment_id, amount_minor, fault=faults.pop(0) if faults else None)[
+            "receipt"
+        ]
 
     return refund
 
@@ -38,7 +47,10 @@ def agent_of(guard, tool, *lines, once=None, **options):
     lines, schemas = list(lines), []
 
     def model(messages, info):
-        schemas[:] = [(tool.name, tool.description, tool.parameters_json_schema) for tool in info.function_tools]
+        schemas[:] = [
+            (tool.name, tool.description, tool.parameters_json_schema)
+            for tool in info.function_tools
+        ]
         line = lines.pop(0)
         if isinstance(line, Exception):
             raise line
@@ -55,14 +67,24 @@ def run(guard, tool, *lines, once=None, conversation="chat-42", **given):
 
 def returns(result):
     parts = [part for message in result.all_messages() for part in message.parts]
-    return [(part.tool_call_id, part.outcome, part.content) for part in parts if isinstance(part, ToolReturnPart)]
+    return [
+        (part.tool_call_id, part.outcome, part.content)
+        for part in parts
+        if isinstance(part, ToolReturnPart)
+    ]
 
 
 def codes(result):
-    return [json.loads(content)["code"] for _, outcome, content in returns(result) if outcome == "failed"]
+    return [
+        json.loads(content)["code"]
+        for _, outcome, content in returns(result)
+        if outcome == "failed"
+    ]
 
 
-@pytest.mark.parametrize("conversation", ["9f3a0c525f0e4c1a9a510b6a1f6f2c11", "01ARZ3NDEKTSV4RRFFQ69G5FAV", "ada"])
+@pytest.mark.parametrize(
+    "conversation", ["9f3a0c525f0e4c1a9a510b6a1f6f2c11", "01ARZ3NDEKTSV4RRFFQ69G5FAV", "ada"]
+)
 def test_a_conversation_id_of_your_own_may_look_random(guard, bank, conversation):
     run(guard, refund_of(bank), one("a"), DONE, conversation=conversation)
 
@@ -79,9 +101,16 @@ def test_a_lost_answer_is_told_as_a_doubt_and_nothing_is_sent_again(guard, bank)
 
 def test_a_model_that_decides_again_gets_the_first_result_under_its_new_id(guard, bank):
     with pytest.raises(RuntimeError):
-        run(guard, refund_of(bank), one("a", reason="late"), RuntimeError("crashed before the next turn"))
+        run(
+            guard,
+            refund_of(bank),
+            one("a", reason="late"),
+            RuntimeError("crashed before the next turn"),
+        )
 
-    result = run(guard, refund_of(bank), one("b", reason="the parcel was late", amount_minor=100), DONE)
+    result = run(
+        guard, refund_of(bank), one("b", reason="the parcel was late", amount_minor=100), DONE
+    )
 
     assert returns(result) == [("b", "success", "rcpt_1")]
     assert len(bank.ledger()) == 1
@@ -105,7 +134,9 @@ def test_equal_calls_of_one_message_are_one_and_others_run_beside_them(guard, ba
 def test_the_model_sees_the_schema_that_it_saw_before(guard, bank):
     tool = refund_of(bank)
     protected, seen = agent_of(guard, tool, DONE)
-    bare, seen_bare = agent_of(guard, tool, DONE, once=EffectOnce(guard, contracts={"refund": {"kind": "read"}}))
+    bare, seen_bare = agent_of(
+        guard, tool, DONE, once=EffectOnce(guard, contracts={"refund": {"kind": "read"}})
+    )
 
     asyncio.run(protected.run("hello"))
     asyncio.run(bare.run("hello"))
@@ -115,7 +146,8 @@ def test_the_model_sees_the_schema_that_it_saw_before(guard, bank):
 
 
 def test_a_time_out_of_the_framework_is_a_doubt_and_not_a_wish_for_another_try(bank):
-    guard = Guard("memory://")  # its claim waits for nothing: the tool has begun before its time can be over
+    # its claim waits for nothing: the tool has begun before its time can be over
+    guard = Guard("memory://")
 
     async def refund(payment_id: str, reason: str = "") -> str:
         """Refund a payment."""
@@ -191,7 +223,9 @@ def test_a_refusal_is_the_tools_own_error_and_then_known(guard, bank):
 def test_a_tool_return_is_replayed_whole(guard, bank):
     async def refund(payment_id: str, reason: str = "") -> ToolReturn:
         """Refund a payment."""
-        return ToolReturn(bank.pay(payment_id, 100)["receipt"], content="a note", metadata={"seen": 1})
+        return ToolReturn(
+            bank.pay(payment_id, 100)["receipt"], content="a note", metadata={"seen": 1}
+        )
 
     for name in ("a", "b"):
         result = run(guard, refund, one(name), DONE)
@@ -208,7 +242,9 @@ def test_a_tool_that_is_guarded_already_keeps_its_contract(guard, bank):
         return bank.pay(payment_id, 1)["receipt"]
 
     for reason in ("late", "the parcel was late"):
-        result = run(guard, refund, one("a", reason=reason), DONE, once=EffectOnce(guard, guarded=[refund]))
+        result = run(
+            guard, refund, one("a", reason=reason), DONE, once=EffectOnce(guard, guarded=[refund])
+        )
         assert returns(result) == [("a", "success", "rcpt_1")]
 
     assert len(bank.ledger()) == 1
@@ -219,7 +255,14 @@ def test_a_conversation_that_the_framework_made_up_is_none(guard, bank):
     assert codes(result) == ["CONTRACT_VIOLATION"]
     assert bank.ledger() == []
 
-    again = run(guard, refund_of(bank), one("b"), DONE, conversation=None, message_history=result.all_messages())
+    again = run(
+        guard,
+        refund_of(bank),
+        one("b"),
+        DONE,
+        conversation=None,
+        message_history=result.all_messages(),
+    )
     assert returns(again)[-1] == ("b", "success", "rcpt_1")
 
 
@@ -285,7 +328,11 @@ def test_an_error_that_an_mcp_server_reports_is_a_doubt(behaviour, guard, bank):
     lines = [one("a"), one("b"), DONE]
     model = FunctionModel(lambda messages, info: ModelResponse(parts=lines.pop(0)))
     tools = MCPToolset(server, tool_error_behavior=behaviour)
-    agent = Agent(model, toolsets=[tools], capabilities=[EffectOnce(guard, contracts={"refund": {"kind": "irreversible"}})])
+    agent = Agent(
+        model,
+        toolsets=[tools],
+        capabilities=[EffectOnce(guard, contracts={"refund": {"kind": "irreversible"}})],
+    )
 
     result = asyncio.run(agent.run("refund pay_7", conversation_id="chat-42"))
 

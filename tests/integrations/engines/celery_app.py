@@ -9,7 +9,12 @@ from tests.integrations.engines import shop
 
 VISIBLE_AFTER_S = 1
 BROKER = os.environ.get("SHOP_BROKER", "memory://")
-app = Celery("shop", broker=BROKER, backend=BROKER if BROKER.startswith("redis") else None, task_cls=EffectOnce(shop.guard))
+app = Celery(
+    "shop",
+    broker=BROKER,
+    backend=BROKER if BROKER.startswith("redis") else None,
+    task_cls=EffectOnce(shop.guard),
+)
 app.conf.broker_transport_options = {"visibility_timeout": VISIBLE_AFTER_S}
 app.conf.worker_prefetch_multiplier = 1
 app.conf.broker_connection_retry_on_startup = True

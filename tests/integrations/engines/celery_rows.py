@@ -10,14 +10,26 @@ from tests.integrations.engines.crew import Crew
 from tests.servers._process import free_port, until
 from tests.servers.redis import Server
 
-WORKER = ["-m", "celery", "-A", "tests.integrations.engines.celery_app", "worker", "-c", "1", "--loglevel", "INFO"]
+WORKER = [
+    "-m",
+    "celery",
+    "-A",
+    "tests.integrations.engines.celery_app",
+    "worker",
+    "-c",
+    "1",
+    "--loglevel",
+    "INFO",
+]
 
 
 class Post(Crew):
     """A crew that is sent messages."""
 
     def __init__(self, folder, broker):
-        super().__init__(folder, *WORKER, "--without-gossip", "--without-mingle", "--without-heartbeat")
+        super().__init__(
+            folder, *WORKER, "--without-gossip", "--without-mingle", "--without-heartbeat"
+        )
         self.app, self.broker = Celery("sender", broker=broker.url, backend=broker.url), broker
 
     def __enter__(self):
@@ -37,7 +49,9 @@ class Post(Crew):
         return self.effects(name)
 
     def ended(self, sent):
-        """Wait for its result, and for the worker's word of it, which comes a moment later: `done` counts those."""
+        """Wait for its result, and for the worker's word of it, which comes a moment later:
+        `done` counts those.
+        """
         sent.get(timeout=30)
         until(lambda: self.said(f"[{sent.id}]", "succeeded"), f"the worker's word of {sent.id}")
 
@@ -46,12 +60,18 @@ class Post(Crew):
         until(lambda: self.said(f"{task}[", "succeeded") >= times, f"{times} times {task}")
 
     def given_up(self):
-        """Is the message of a killed worker older than the time after which Redis' transport restores it?"""
+        """Is the message of a killed worker older than the time after which Redis' transport
+        restores it?
+        """
         ((_, taken_at),) = batched(self.broker.ask("ZRANGE", "unacked_index", 0, -1, "WITHSCORES"))
         return time.time() > float(taken_at) + VISIBLE_AFTER_S
 
     def said(self, *words):
-        lines = [line for log in self.folder.glob("worker-*.log") for line in log.read_text(errors="replace").splitlines()]
+        lines = [
+            line
+            for log in self.folder.glob("worker-*.log")
+            for line in log.read_text(errors="replace").splitlines()
+        ]
         return sum(all(word in line for word in words) for line in lines)
 
 
@@ -72,10 +92,16 @@ def celery(folder):
 
 def rows(post):
     post.plan("after the tool", "raised")
-    yield "the task fails after the tool, and retries itself", post.ran("refund", "task-retry", "late")
+    yield (
+        "the task fails after the tool, and retries itself",
+        post.ran("refund", "task-retry", "late"),
+    )
 
     post.plan("after the effect", "kill")
-    yield "its process is killed after the effect, and it is delivered again", post.ran("refund", "killed", "late")
+    yield (
+        "its process is killed after the effect, and it is delivered again",
+        post.ran("refund", "killed", "late"),
+    )
 
     post.plan("after the effect", "kill the worker")
     sent = post.send("refund", "worker-killed", "late")
@@ -83,7 +109,10 @@ def rows(post):
     until(post.given_up, "the end of the visibility time-out")
     post.work(ready="ready.")
     post.ended(sent)
-    yield "the whole worker is killed after the effect; the message is restored", post.effects("worker-killed")
+    yield (
+        "the whole worker is killed after the effect; the message is restored",
+        post.effects("worker-killed"),
+    )
 
     first = post.send("refund", "redrive", "late")
     post.ended(first)

@@ -115,7 +115,9 @@ class Clerk(Crew):
         return json.loads(answer.read_text())
 
     def dies(self, point, *command):
-        """The worker dies of this command, there. It is not asked for again, and another worker takes its place."""
+        """The worker dies of this command, there. It is not asked for again, and another worker
+        takes its place.
+        """
         self.plan(point, "kill")
         self.send(*command)
         self.killed()

@@ -1,4 +1,6 @@
-"""A DBOS process: python -m tests.integrations.engines.dbos_app. It recovers what is open, and does what its folder asks for."""
+"""A DBOS process: python -m tests.integrations.engines.dbos_app. It recovers what is open, and
+does what its folder asks for.
+"""
 
 import asyncio
 

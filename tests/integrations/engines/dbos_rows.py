@@ -25,19 +25,28 @@ def rows(clerk):
     clerk.plan("after the tool", "raised")
     yield "the step fails after the tool, and is retried", ran("step-retry", "pays")
 
-    yield "the process is killed after the effect, another recovers", killed("killed", "after the effect")
+    yield (
+        "the process is killed after the effect, another recovers",
+        killed("killed", "after the effect"),
+    )
 
     yield "the process is killed between two steps", killed("killed-between", "after the step")
 
     clerk.plan("after the tool", "raised")
-    yield "the workflow's code catches the failure, and calls again", ran("calls-again", "calls_again")
+    yield (
+        "the workflow's code catches the failure, and calls again",
+        ran("calls-again", "calls_again"),
+    )
 
     ran("forked", "pays")
     clerk.ask("fork", "forked", 1)
     clerk.plan("changed", "the code")
     clerk.ask("fork", "forked", 1)
     (clerk.folder / "changed").unlink()
-    yield "it is forked (redrive), also after the code before the step has changed", clerk.effects("forked")
+    yield (
+        "it is forked (redrive), also after the code before the step has changed",
+        clerk.effects("forked"),
+    )
 
     ran("child", "parent")
     clerk.ask("fork", "child", 1)

@@ -1,4 +1,6 @@
-"""A process with LangGraph agents and graphs: python -m tests.integrations.engines.langgraph_app. It does what its folder asks for."""
+"""A process with LangGraph agents and graphs: python -m
+tests.integrations.engines.langgraph_app. It does what its folder asks for.
+"""
 
 import json
 import operator
@@ -34,7 +36,9 @@ def give_back_if_approved(payment_id: str, amount_minor: int, reason: str) -> st
 
 
 class Model(BaseChatModel):
-    """It goes on until it has seen as many results as were wished for. Asked again, it has other ids and other words."""
+    """It goes on until it has seen as many results as were wished for. Asked again, it has other
+    ids and other words.
+    """
 
     @property
     def _llm_type(self):
@@ -52,7 +56,11 @@ class Model(BaseChatModel):
 
 
 def asked(tool_name, payment_id):
-    words = {"payment_id": payment_id, "amount_minor": 1400, "reason": f"late, because {uuid.uuid4()}"}
+    words = {
+        "payment_id": payment_id,
+        "amount_minor": 1400,
+        "reason": f"late, because {uuid.uuid4()}",
+    }
     return {"type": "tool_call", "id": str(uuid.uuid4()), "name": tool_name, "args": words}
 
 
@@ -62,7 +70,10 @@ class State(TypedDict):
 
 
 def pays(state):
-    receipts = [shop.refunded(payment_id, f"late, because {uuid.uuid4()}") for payment_id in state["payments"]]
+    receipts = [
+        shop.refunded(payment_id, f"late, because {uuid.uuid4()}")
+        for payment_id in state["payments"]
+    ]
     return {"receipts": receipts}
 
 
@@ -79,14 +90,18 @@ def each(state):
 def graph(saver, node, *, edge=None, step=None):
     builder = StateGraph(State)
     builder.add_node("pays", once_node(shop.guard, node, step=step), retry_policy=again)
-    builder.add_conditional_edges(START, edge, ["pays"]) if edge else builder.add_edge(START, "pays")
+    builder.add_conditional_edges(START, edge, ["pays"]) if edge else builder.add_edge(
+        START, "pays"
+    )
     return builder.compile(checkpointer=saver)
 
 
 def graphs(saver):
     return {
         "agent": create_agent(Model(), [give_back], middleware=[once], checkpointer=saver),
-        "approved": create_agent(Model(), [give_back_if_approved], middleware=[once], checkpointer=saver),
+        "approved": create_agent(
+            Model(), [give_back_if_approved], middleware=[once], checkpointer=saver
+        ),
         "node": graph(saver, pays),
         "asks after": graph(saver, pays_then_asks),
         "side by side": graph(saver, pays, edge=each),
@@ -106,7 +121,9 @@ def resumed(app, thread, given, durability):
 
 
 def forked(app, thread, before):
-    """Run it again from all its checkpoints, and from the one before that node with other words in the state."""
+    """Run it again from all its checkpoints, and from the one before that node with other words
+    in the state.
+    """
     past = [state for state in app.get_state_history(thread) if state.next]
     for state in past:
         app.invoke(None, state.config)

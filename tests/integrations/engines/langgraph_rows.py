@@ -30,14 +30,20 @@ def rows(clerk):
     clerk.dies("after the effect", "say", "agent", "decides-again", ["decides-again"], 1, "sync")
     clerk.ask("say", "agent", "decides-again", ["decides-again"], 1, "sync")
     yield (
-        "the process is killed, and the user asks again: the model decides again, with another call id and other words",
+        (
+            "the process is killed, and the user asks again: the model decides again, with another"
+            " call id and other words"
+        ),
         clerk.effects("decides-again"),
     )
 
     batch = [f"batch-{n}" for n in range(3)]
     killed("batch", "sync", batch)
     assert [clerk.effects(name) for name in batch] == [1, 1, 1]
-    yield "three calls side by side in one message, and the process is killed during one", sum(map(clerk.effects, batch))
+    yield (
+        "three calls side by side in one message, and the process is killed during one",
+        sum(map(clerk.effects, batch)),
+    )
 
     clerk.ask("say", "agent", "forked", ["forked"], 1, "sync")
     clerk.ask("fork", "agent", "forked", "tools")
@@ -53,7 +59,10 @@ def rows(clerk):
     assert clerk.effects("approved") == 0
     clerk.dies("after the effect", "resume", "approved", "approved", ["approved"], 1, "sync")
     clerk.ask("resume", "approved", "approved", ["approved"], 1, "sync")
-    yield "a person approves before the tool (interrupt), and the process is killed after the effect", clerk.effects("approved")
+    yield (
+        "a person approves before the tool (interrupt), and the process is killed after the effect",
+        clerk.effects("approved"),
+    )
 
     clerk.plan("after the tool", "raised")
     clerk.ask("give", "node", "node-retry", ["node-retry"])
@@ -61,16 +70,25 @@ def rows(clerk):
 
     assert clerk.ask("give", "asks after", "asked-after", ["asked-after"]) == ["pays"]
     clerk.ask("resume", "asks after", "asked-after", [], 0, "sync")
-    yield "a person is asked after the tool (interrupt), and the node runs again with the answer", clerk.effects("asked-after")
+    yield (
+        "a person is asked after the tool (interrupt), and the node runs again with the answer",
+        clerk.effects("asked-after"),
+    )
 
     sent = [f"sent-{n % 2}" for n in range(3)]
     clerk.plan("after the tool", "raised")
     clerk.ask("give", "side by side", "sent", sent)
-    yield "a node is sent three times side by side, two of them equal, and one is retried", sum(map(clerk.effects, set(sent)))
+    yield (
+        "a node is sent three times side by side, two of them equal, and one is retried",
+        sum(map(clerk.effects, set(sent))),
+    )
 
     clerk.ask("give", "by payment", "node-forked", ["node-forked"])
     clerk.ask("fork", "by payment", "node-forked", "pays")
-    yield "a node whose step has a name is run again from an older checkpoint (time travel)", clerk.effects("node-forked")
+    yield (
+        "a node whose step has a name is run again from an older checkpoint (time travel)",
+        clerk.effects("node-forked"),
+    )
 
     for _ in range(2):
         clerk.ask("give", "node", "node-wishes", ["node-wishes"])

@@ -1,6 +1,8 @@
-"""What the workers of all engines do: refund, at a bank in another process, with accidents that a test asks for.
+"""What the workers of all engines do: refund, at a bank in another process, with accidents that
+a test asks for.
 
-An accident is a file in the worker's folder, named like the point where it happens. It is used up before it happens, so it happens once.
+An accident is a file in the worker's folder, named like the point where it happens. It is used
+up before it happens, so it happens once.
 """
 
 import json
@@ -15,7 +17,9 @@ from effectonce.testing.bank import pay
 FOLDER = Path(os.environ.get("SHOP_FOLDER", "."))
 PORT = int(os.environ.get("SHOP_BANK", "0"))
 
-guard = Guard(os.environ.get("SHOP_EFFECTS", f"sqlite:///{FOLDER / 'effects.db'}"), spool=FOLDER / "spool")
+guard = Guard(
+    os.environ.get("SHOP_EFFECTS", f"sqlite:///{FOLDER / 'effects.db'}"), spool=FOLDER / "spool"
+)
 
 
 def accident(point):
@@ -70,7 +74,9 @@ def refunded(payment_id: str, reason: str) -> str:
 
 
 def serve(answered):
-    """Do what the folder asks for: a file `ask-N` holds a command as JSON; its answer is `answer-N`."""
+    """Do what the folder asks for: a file `ask-N` holds a command as JSON; its answer is
+    `answer-N`.
+    """
     print("ready", flush=True)
     done, pause, parent = set(), threading.Event(), os.getppid()
     while os.getppid() == parent:

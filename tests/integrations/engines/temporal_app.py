@@ -32,7 +32,9 @@ def wire_activity(payment_id: str) -> str:
 
 
 def pay_back(payment_id, reason="late", **options):
-    return workflow.execute_activity(refund_activity, args=[payment_id, reason], **(QUICK | options))
+    return workflow.execute_activity(
+        refund_activity, args=[payment_id, reason], **(QUICK | options)
+    )
 
 
 @workflow.defn
@@ -46,7 +48,9 @@ class Once:
 class Locally:
     @workflow.run
     async def run(self, payment_id: str) -> str:
-        return await workflow.execute_local_activity(refund_activity, args=[payment_id, "late"], **QUICK)
+        return await workflow.execute_local_activity(
+            refund_activity, args=[payment_id, "late"], **QUICK
+        )
 
 
 @workflow.defn
@@ -116,7 +120,8 @@ class Waits:
     @workflow.run
     async def run(self, payment_id: str, ask_every_s: float) -> str:
         return await until_settled(
-            lambda: workflow.execute_activity(wire_activity, payment_id, **QUICK), ask_every=timedelta(seconds=ask_every_s)
+            lambda: workflow.execute_activity(wire_activity, payment_id, **QUICK),
+            ask_every=timedelta(seconds=ask_every_s),
         )
 
 
@@ -133,7 +138,8 @@ async def main(target):
             workflows=WORKFLOWS,
             activities=activities,
             activity_executor=threads,
-            sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),  # how long a killed worker is waited for
+            # how long a killed worker is waited for
+            sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
         ):
             print("ready", flush=True)
             await asyncio.Event().wait()

@@ -24,7 +24,8 @@ class Pays:
     @workflow.run
     async def run(self, payment_id: str, times: int = 1, activity_id: str | None = None) -> str:
         receipts = [
-            await workflow.execute_activity("pay", payment_id, activity_id=activity_id, **OPTIONS) for _ in range(times)
+            await workflow.execute_activity("pay", payment_id, activity_id=activity_id, **OPTIONS)
+            for _ in range(times)
         ]
         return ",".join(receipts)
 
@@ -48,7 +49,8 @@ class Waits:
     async def run(self, first: str, second: str, ask_every_s: float) -> str:
         def settled(payment_id):
             return until_settled(
-                lambda: workflow.execute_activity("pay", payment_id, **OPTIONS), ask_every=timedelta(seconds=ask_every_s)
+                lambda: workflow.execute_activity("pay", payment_id, **OPTIONS),
+                ask_every=timedelta(seconds=ask_every_s),
             )
 
         return ",".join(await asyncio.gather(settled(first), settled(second)))

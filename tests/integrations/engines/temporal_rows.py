@@ -11,7 +11,17 @@ from temporalio.common import RetryPolicy
 from effectonce.integrations.temporal import EffectOnce
 from tests.integrations.engines import shop
 from tests.integrations.engines.crew import Crew
-from tests.integrations.engines.temporal_app import QUEUE, SOON, CallsAgain, Continues, FailsOnce, Locally, Once, Parent, Twice
+from tests.integrations.engines.temporal_app import (
+    QUEUE,
+    SOON,
+    CallsAgain,
+    Continues,
+    FailsOnce,
+    Locally,
+    Once,
+    Parent,
+    Twice,
+)
 from tests.servers.temporal import Server
 
 
@@ -30,7 +40,9 @@ def twice(**options):
 
 
 async def reset(client, handle):
-    """To the first decision of its last run, as an operator does. Returns when the new run has ended."""
+    """To the first decision of its last run, as an operator does. Returns when the new run has
+    ended.
+    """
     described = await handle.describe()
     await client.workflow_service.reset_workflow_execution(
         ResetWorkflowExecutionRequest(
@@ -48,14 +60,19 @@ async def reset(client, handle):
 
 async def rows(client, crew):
     async def ran(workflow, name, *args, **options):
-        await client.execute_workflow(workflow, args=[name, *args], id=name, task_queue=QUEUE, **options)
+        await client.execute_workflow(
+            workflow, args=[name, *args], id=name, task_queue=QUEUE, **options
+        )
         return crew.effects(name)
 
     crew.plan("after the tool", "raised")
     yield "the activity fails after the tool, and is retried", await ran(Once.run, "activity-retry")
 
     crew.plan("after the tool", "raised")
-    yield "a local activity fails after the tool, and is retried", await ran(Locally.run, "local-retry")
+    yield (
+        "a local activity fails after the tool, and is retried",
+        await ran(Locally.run, "local-retry"),
+    )
 
     crew.plan("after the effect", "kill")
     handle = await client.start_workflow(Once.run, "killed", id="killed", task_queue=QUEUE)
@@ -65,7 +82,10 @@ async def rows(client, crew):
     yield "the worker is killed after the effect, another resumes", crew.effects("killed")
 
     yield (
-        "the workflow is retried; other activities come first, and a volatile argument is paraphrased",
+        (
+            "the workflow is retried; other activities come first, and a volatile argument is"
+            " paraphrased"
+        ),
         await ran(FailsOnce.run, "workflow-retry", retry_policy=twice()),
     )
 
@@ -74,12 +94,18 @@ async def rows(client, crew):
     yield "the workflow is reset", crew.effects("reset")
 
     crew.plan("after the tool", "raised")
-    yield "the workflow's code catches the failure, and calls again", await ran(CallsAgain.run, "calls-again")
+    yield (
+        "the workflow's code catches the failure, and calls again",
+        await ran(CallsAgain.run, "calls-again"),
+    )
 
     await ran(Once.run, "redrive")
     yield "the same workflow id is started again (redrive)", await ran(Once.run, "redrive")
 
-    yield "a child workflow, in a parent that is retried", await ran(Parent.run, "child", retry_policy=twice())
+    yield (
+        "a child workflow, in a parent that is retried",
+        await ran(Parent.run, "child", retry_policy=twice()),
+    )
 
     await ran(Continues.run, "continues", 2)
     await reset(client, client.get_workflow_handle("continues"))

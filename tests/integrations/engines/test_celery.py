@@ -23,7 +23,13 @@ def guard():
 
 @pytest.fixture
 def app(guard):
-    made = Celery("shop", broker="memory://", backend="cache+memory://", task_cls=EffectOnce(guard), set_as_current=False)
+    made = Celery(
+        "shop",
+        broker="memory://",
+        backend="cache+memory://",
+        task_cls=EffectOnce(guard),
+        set_as_current=False,
+    )
     yield made
     made.close()
 
@@ -105,7 +111,11 @@ def test_a_header_says_who_it_is(guard, pay):
 def test_a_task_is_taken_whatever_its_id_looks_like(guard, pay, task_id):
     for _ in range(2):
         pay.apply(args=["p"], task_id=task_id, throw=True)
-        pay.apply(args=["p"], headers={"effectonce": {"scope": task_id, "tenant": "ada@example.test"}}, throw=True)
+        pay.apply(
+            args=["p"],
+            headers={"effectonce": {"scope": task_id, "tenant": "ada@example.test"}},
+            throw=True,
+        )
 
     assert {record.request.scope for record in guard.store.apply(Search(limit=10))} == {task_id}
 
@@ -125,7 +135,9 @@ def test_a_task_that_is_sent_by_a_task_is_known_by_its_place(app, pay, published
     assert scopes == ["message-1/pay#0", "message-1/pay#1", "message-1/pay#0", None] * 2
 
 
-def test_a_task_that_is_sent_by_its_name_is_known_by_its_place_unless_it_has_an_id(app, pay, published):
+def test_a_task_that_is_sent_by_its_name_is_known_by_its_place_unless_it_has_an_id(
+    app, pay, published
+):
     @app.task(name="parent")
     def parent():
         app.send_task("pay", ["p"])
@@ -138,7 +150,12 @@ def test_a_task_that_is_sent_by_its_name_is_known_by_its_place_unless_it_has_an_
     app.send_task("pay", ["p"])
 
     scopes = [(header or {}).get("scope") for header in published]
-    assert scopes == ["message-1/pay#0", "message-1/elsewhere.pay#0", "message-1/elsewhere.pay#1", None] * 2 + [None]
+    assert scopes == [
+        "message-1/pay#0",
+        "message-1/elsewhere.pay#0",
+        "message-1/elsewhere.pay#1",
+        None,
+    ] * 2 + [None]
 
 
 def test_tasks_that_are_sent_side_by_side_do_not_wait_for_each_others_doubts(app, guard):
@@ -185,7 +202,9 @@ def canvases(pay):
 
 
 @pytest.mark.parametrize("kind", ["group", "chain", "chord", "link", "link_error", "nested"])
-def test_what_a_task_sends_as_one_is_known_by_its_place_although_celery_has_named_it(app, pay, kind):
+def test_what_a_task_sends_as_one_is_known_by_its_place_although_celery_has_named_it(
+    app, pay, kind
+):
     @app.task(name="parent")
     def parent():
         canvases(pay)[kind].apply_async()
@@ -194,7 +213,10 @@ def test_what_a_task_sends_as_one_is_known_by_its_place_although_celery_has_name
 
     assert sent[0] == sent[1]
     assert all(scope.startswith("message-1/pay#") for scope, _ in sent[0])
-    assert len(sent[0]) == {"group": 3, "chain": 4, "chord": 3, "link": 2, "link_error": 2, "nested": 4}[kind]
+    assert (
+        len(sent[0])
+        == {"group": 3, "chain": 4, "chord": 3, "link": 2, "link_error": 2, "nested": 4}[kind]
+    )
 
 
 def test_what_is_named_by_hand_or_sent_from_outside_keeps_its_name(app, pay, published):
@@ -205,7 +227,13 @@ def test_what_is_named_by_hand_or_sent_from_outside_keeps_its_name(app, pay, pub
 
     parent.apply_async(task_id="message-1")
     group(pay.s("p")).apply_async()
-    request = {"id": str(uuid.uuid4()), "called_directly": False, "is_eager": False, "retries": 0, "delivery_info": {}}
+    request = {
+        "id": str(uuid.uuid4()),
+        "called_directly": False,
+        "is_eager": False,
+        "retries": 0,
+        "delivery_info": {},
+    }
     after = pay.si("q").set(task_id=str(uuid.uuid4()))
     parent.push_request(**request, args=[], kwargs={}, headers=None, chain=[after])
     with pytest.raises(Retry):
@@ -222,7 +250,9 @@ def identities(app, send):
     def keep(headers=None, body=None, **_):
         args, _, embedded = body
         scopes.append((headers["effectonce"]["scope"], *args))
-        scopes.extend(following([embedded[part] for part in ("chain", "chord", "callbacks", "errbacks")]))
+        scopes.extend(
+            following([embedded[part] for part in ("chain", "chord", "callbacks", "errbacks")])
+        )
 
     before_task_publish.connect(keep)
     try:
@@ -261,7 +291,12 @@ def test_a_task_that_calls_itself_as_a_function_stays_in_its_step(app, pay, publ
 def test_without_a_word_from_downstream_it_waits_longer_each_time(monkeypatch):
     monkeypatch.setattr(ours, "rng", lambda: 1.0)
 
-    assert [ours._delay_s(InDoubt("x"), retries) for retries in (0, 1, 2, 20)] == [1.0, 2.0, 4.0, 300.0]
+    assert [ours._delay_s(InDoubt("x"), retries) for retries in (0, 1, 2, 20)] == [
+        1.0,
+        2.0,
+        4.0,
+        300.0,
+    ]
     assert ours._delay_s(InDoubt("x", retry_after_s=7.0), 3) == 7.0
 
 
@@ -289,7 +324,11 @@ def test_what_the_broker_did_not_acknowledge_is_the_same_when_it_is_sent_again(g
                 raise ConnectionError("no answer")
 
     app = Celery(
-        "shop", broker="memory://", backend="cache+memory://", task_cls=EffectOnce(guard, base=Unsure), set_as_current=False
+        "shop",
+        broker="memory://",
+        backend="cache+memory://",
+        task_cls=EffectOnce(guard, base=Unsure),
+        set_as_current=False,
     )
 
     @app.task(name="pay")
@@ -306,4 +345,8 @@ def test_what_the_broker_did_not_acknowledge_is_the_same_when_it_is_sent_again(g
     order.apply(task_id="order-1").get()
     app.close()
 
-    assert [named["scope"] for named in published] == ["order-1/pay#0", "order-1/pay#0", "order-1/pay#1"]
+    assert [named["scope"] for named in published] == [
+        "order-1/pay#0",
+        "order-1/pay#0",
+        "order-1/pay#1",
+    ]

@@ -61,7 +61,9 @@ def test_an_async_step_that_failed_gives_its_place_back(clerk):
 
 
 def test_a_step_that_is_called_in_a_step_is_part_of_it(clerk):
-    """Recovered, the outer one is not run again: if the inner one had a place of its own, the next call would take that."""
+    """Recovered, the outer one is not run again: if the inner one had a place of its own, the
+    next call would take that.
+    """
     clerk.dies("after the step", "run", "nested", "nested")
     clerk.ask("result", "nested")
 

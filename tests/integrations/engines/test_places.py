@@ -36,13 +36,22 @@ def test_other_requests_do_not_move_it():
 
 
 def test_equal_arguments_ask_for_the_same():
-    assert asked_for(("p", 1), {"a": 1, "b": 2}) == asked_for(["p", 1.0], {"b": 2, "a": 1}) != asked_for(("p",), {})
+    assert (
+        asked_for(("p", 1), {"a": 1, "b": 2})
+        == asked_for(["p", 1.0], {"b": 2, "a": 1})
+        != asked_for(("p",), {})
+    )
     assert asked_for((object(),), {}) == b""
 
 
 def test_what_is_known_about_an_effect_decides_and_other_errors_may_be_retried():
     known = Rejected("declined")
     known.effectonce_of = "f" * 40
-    errors = (InFlight("x"), InDoubt("x", effect=EffectRef("pay", "f" * 40)), known, RuntimeError("a bug"))
+    errors = (
+        InFlight("x"),
+        InDoubt("x", effect=EffectRef("pay", "f" * 40)),
+        known,
+        RuntimeError("a bug"),
+    )
 
     assert [retriable(error) for error in errors] == [True, False, False, True]

@@ -1,4 +1,6 @@
-"""The Temporal plugin on a real server: places, tenants, what our errors become, and what is in doubt."""
+"""The Temporal plugin on a real server: places, tenants, what our errors become, and what is in
+doubt.
+"""
 
 import asyncio
 import functools
@@ -10,14 +12,24 @@ from datetime import timedelta
 
 import pytest
 from temporalio import activity
-from temporalio.client import Client, WithStartWorkflowOperation, WorkflowContinuedAsNewError, WorkflowFailureError
+from temporalio.client import (
+    Client,
+    WithStartWorkflowOperation,
+    WorkflowContinuedAsNewError,
+    WorkflowFailureError,
+)
 from temporalio.common import RetryPolicy, WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 
 from effectonce import CircuitOpen, EffectRef, GaveUp, Guard, InDoubt, NotSent, Rejected
 from effectonce._core.ops import Search
-from effectonce.integrations.temporal import EffectOnce, EffectOnceInterceptor, application_error, in_doubt
+from effectonce.integrations.temporal import (
+    EffectOnce,
+    EffectOnceInterceptor,
+    application_error,
+    in_doubt,
+)
 from tests.integrations.engines.temporal_parts import ALL, FailingParent, Pays, PaysElsewhere, Waits
 from tests.servers._process import until
 from tests.servers.temporal import Server
@@ -43,7 +55,12 @@ class Shop:
     """A guard, an activity of it, and how often its tool ran."""
 
     def __init__(self, *failures, downstream="none", by_key=False):
-        self.guard, self.failures, self.ran, self.activities = Guard("memory://"), list(failures), [], 0
+        self.guard, self.failures, self.ran, self.activities = (
+            Guard("memory://"),
+            list(failures),
+            [],
+            0,
+        )
 
         @self.guard.tool(kind="write", downstream=downstream)
         def charge(payment_id: str) -> str:
@@ -56,7 +73,9 @@ class Shop:
         def pay(payment_id: str) -> str:
             self.activities += 1
             return (
-                self.guard.call(charge, {"payment_id": payment_id}, key=payment_id).unwrap() if by_key else charge(payment_id)
+                self.guard.call(charge, {"payment_id": payment_id}, key=payment_id).unwrap()
+                if by_key
+                else charge(payment_id)
             )
 
         self.activity = pay
@@ -87,7 +106,9 @@ class Shop:
 async def test_an_activity_id_that_was_given_is_a_place_by_itself(server):
     shop = Shop()
     async with shop.open(server, "given") as client:
-        receipts = await client.execute_workflow(Pays.run, args=["p", 2, "the-refund"], id="given", task_queue="given")
+        receipts = await client.execute_workflow(
+            Pays.run, args=["p", 2, "the-refund"], id="given", task_queue="given"
+        )
 
     assert receipts == "rcpt_1,rcpt_1"
     assert [(r.request.scope, r.request.step) for r in shop.records] == [("given", "the-refund")]
@@ -99,7 +120,9 @@ async def test_an_activity_id_that_changes_is_refused(server):
     changing = "0b5f9ba4-7c1c-4d6e-8ad5-0f6c3f1c8d11"
     async with shop.open(server, "changing") as client:
         with pytest.raises(WorkflowFailureError) as failed:
-            await client.execute_workflow(Pays.run, args=["p", 1, changing], id="changing", task_queue="changing")
+            await client.execute_workflow(
+                Pays.run, args=["p", 1, changing], id="changing", task_queue="changing"
+            )
 
     assert failed.value.cause.cause.type == "CONTRACT_VIOLATION"
     assert shop.ran == []
@@ -142,18 +165,27 @@ async def test_the_tenant_of_whoever_starts_it_is_carried(server):
                 task_queue="tenants",
                 id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
             )
-            await client.execute_update_with_start_workflow(Pays.hurry, start_workflow_operation=start)
+            await client.execute_update_with_start_workflow(
+                Pays.hurry, start_workflow_operation=start
+            )
             await (await start.workflow_handle()).result()
 
-    assert {(r.request.tenant, r.request.scope) for r in shop.records} == {("acme", "tenants"), ("acme", "updated")}
+    assert {(r.request.tenant, r.request.scope) for r in shop.records} == {
+        ("acme", "tenants"),
+        ("acme", "updated"),
+    }
 
 
 @awaited
 async def test_a_child_that_could_not_be_started_gives_its_place_back(server):
     shop = Shop()
     async with shop.open(server, "children") as client:
-        taken = await client.start_workflow(Pays.run, args=["other"], id="taken", task_queue="nobody")
-        receipt = await client.execute_workflow(FailingParent.run, args=["p", "taken"], id="parent", task_queue="children")
+        taken = await client.start_workflow(
+            Pays.run, args=["other"], id="taken", task_queue="nobody"
+        )
+        receipt = await client.execute_workflow(
+            FailingParent.run, args=["p", "taken"], id="parent", task_queue="children"
+        )
         await taken.terminate()
 
     assert receipt == "rcpt_1"
@@ -166,7 +198,9 @@ async def test_without_the_plugin_in_the_workflow_nothing_is_sent(server):
     plain = await Client.connect(server.target)
     async with shop.open(server, "guarded"), Worker(plain, task_queue="bare", workflows=ALL):
         with pytest.raises(WorkflowFailureError) as failed:
-            await plain.execute_workflow(PaysElsewhere.run, args=["p", "guarded"], id="bare", task_queue="bare")
+            await plain.execute_workflow(
+                PaysElsewhere.run, args=["p", "guarded"], id="bare", task_queue="bare"
+            )
 
     assert failed.value.cause.cause.type == "CONTRACT_VIOLATION"
     assert shop.activities == 1
@@ -180,7 +214,9 @@ async def test_without_the_plugin_in_the_workflow_nothing_is_sent(server):
 async def test_each_run_of_a_cron_workflow_is_another(server):
     shop = Shop()
     async with shop.open(server, "cron") as client:
-        handle = await client.start_workflow(Pays.run, args=["p"], id="cron", task_queue="cron", cron_schedule="@every 1s")
+        handle = await client.start_workflow(
+            Pays.run, args=["p"], id="cron", task_queue="cron", cron_schedule="@every 1s"
+        )
         await asyncio.to_thread(until, lambda: len(shop.ran) >= 2, "a second run")
         await handle.terminate()
 
@@ -219,7 +255,10 @@ async def test_a_cron_workflow_that_is_retried_has_no_place(server):
 async def test_what_may_go_better_is_retried_and_what_failed_for_good_is_not(server):
     shop = Shop(*[NotSent("closed", retry_after_s=0.01)] * 4, downstream="key")
     async with shop.open(server, "retried") as client:
-        assert await client.execute_workflow(Pays.run, args=["p"], id="retried", task_queue="retried") == "rcpt_5"
+        assert (
+            await client.execute_workflow(Pays.run, args=["p"], id="retried", task_queue="retried")
+            == "rcpt_5"
+        )
 
         shop.failures, before = [Rejected("the card was declined")], shop.activities
         with pytest.raises(WorkflowFailureError) as failed:
@@ -236,9 +275,21 @@ def test_an_error_says_whether_and_when_to_retry():
     given_up = application_error(GaveUp("no time left", effect=effect))
     doubt = application_error(InDoubt("who knows", effect=effect, retry_after_s=3.0))
 
-    assert (later.type, later.non_retryable, later.next_retry_delay) == ("CIRCUIT_OPEN", False, timedelta(seconds=12))
-    assert (given_up.type, given_up.non_retryable, given_up.next_retry_delay) == ("GAVE_UP", False, None)
-    assert (doubt.type, doubt.non_retryable, doubt.next_retry_delay) == ("OUTCOME_UNKNOWN", True, None)
+    assert (later.type, later.non_retryable, later.next_retry_delay) == (
+        "CIRCUIT_OPEN",
+        False,
+        timedelta(seconds=12),
+    )
+    assert (given_up.type, given_up.non_retryable, given_up.next_retry_delay) == (
+        "GAVE_UP",
+        False,
+        None,
+    )
+    assert (doubt.type, doubt.non_retryable, doubt.next_retry_delay) == (
+        "OUTCOME_UNKNOWN",
+        True,
+        None,
+    )
     assert in_doubt(doubt)["operation"] == effect.reference
     assert in_doubt(later) is None
     assert effect.key not in repr([later.details, given_up.details, doubt.details, str(doubt)])
@@ -255,7 +306,9 @@ def test_what_is_said_in_temporals_words_is_left_as_it_is():
 
 
 async def _asked(handle, shop, count):
-    """What the workflow waits for, as soon as it is so much. Its query is there when its first activity is."""
+    """What the workflow waits for, as soon as it is so much. Its query is there when its first
+    activity is.
+    """
     await asyncio.to_thread(until, lambda: shop.activities >= count, "the activities")
     while len(doubts := await handle.query("effectonce_in_doubt")) != count:
         pass  # a query is how to look, and takes its time
@@ -266,12 +319,17 @@ async def _asked(handle, shop, count):
 async def test_a_person_settles_a_doubt_and_the_workflow_goes_on(server):
     shop = Shop(TimeoutError("no answer"), TimeoutError("no answer"))
     async with shop.open(server, "doubts") as client:
-        handle = await client.start_workflow(Waits.run, args=["p", "q", 3600.0], id="doubts", task_queue="doubts")
+        handle = await client.start_workflow(
+            Waits.run, args=["p", "q", 3600.0], id="doubts", task_queue="doubts"
+        )
         doubts = await _asked(handle, shop, 2)
         for record in shop.guard.in_doubt():
             assert record.request.key not in repr(doubts)
             shop.guard.confirm(
-                record.request.key, result=f"found {record.request.step}", by="ada", reason="it is in the ledger"
+                record.request.key,
+                result=f"found {record.request.step}",
+                by="ada",
+                reason="it is in the ledger",
             )
         for doubt in doubts:
             await handle.signal("effectonce_settled", doubt["operation"])
@@ -286,10 +344,14 @@ async def test_a_person_settles_a_doubt_and_the_workflow_goes_on(server):
 async def test_two_may_wait_for_one_doubt(server):
     shop = Shop(TimeoutError("no answer"), by_key=True)
     async with shop.open(server, "both") as client:
-        handle = await client.start_workflow(Waits.run, args=["p", "p", 0.2], id="both", task_queue="both")
+        handle = await client.start_workflow(
+            Waits.run, args=["p", "p", 0.2], id="both", task_queue="both"
+        )
         await asyncio.to_thread(until, lambda: shop.activities >= 6, "both have looked again")
         (doubt,) = shop.guard.in_doubt()
-        shop.guard.confirm(doubt.request.key, result="found", by="ada", reason="it is in the ledger")
+        shop.guard.confirm(
+            doubt.request.key, result="found", by="ada", reason="it is in the ledger"
+        )
 
         assert await handle.result() == "found,found"
     assert shop.ran == ["p"]
@@ -299,10 +361,14 @@ async def test_two_may_wait_for_one_doubt(server):
 async def test_without_the_signal_the_workflow_looks_by_itself(server):
     shop = Shop(TimeoutError("no answer"), TimeoutError("no answer"))
     async with shop.open(server, "looks") as client:
-        handle = await client.start_workflow(Waits.run, args=["p", "q", 0.2], id="looks", task_queue="looks")
+        handle = await client.start_workflow(
+            Waits.run, args=["p", "q", 0.2], id="looks", task_queue="looks"
+        )
         await asyncio.to_thread(until, lambda: len(shop.guard.in_doubt()) == 2, "two doubts")
         for record in shop.guard.in_doubt():
-            shop.guard.confirm(record.request.key, result="found", by="ada", reason="it is in the ledger")
+            shop.guard.confirm(
+                record.request.key, result="found", by="ada", reason="it is in the ledger"
+            )
 
         assert await handle.result() == "found,found"
     assert sorted(shop.ran) == ["p", "q"]
@@ -312,7 +378,9 @@ async def test_without_the_signal_the_workflow_looks_by_itself(server):
 async def test_a_doubt_that_is_refuted_fails_the_activity(server):
     shop = Shop(TimeoutError("no answer"), TimeoutError("no answer"))
     async with shop.open(server, "refuted") as client:
-        handle = await client.start_workflow(Waits.run, args=["p", "q", 0.2], id="refuted", task_queue="refuted")
+        handle = await client.start_workflow(
+            Waits.run, args=["p", "q", 0.2], id="refuted", task_queue="refuted"
+        )
         await asyncio.to_thread(until, lambda: len(shop.guard.in_doubt()) == 2, "two doubts")
         for record in shop.guard.in_doubt():
             shop.guard.refute(record.request.key, by="ada", reason="it is not in the ledger")
@@ -344,7 +412,10 @@ async def test_a_guarded_tool_may_be_the_activity_itself(server, colour):
     shop.activity = activity.defn(pay)
     queue = f"itself {colour}"
     async with shop.open(server, queue, workflow_runner=UnsandboxedWorkflowRunner()) as client:
-        assert await client.execute_workflow(Pays.run, args=["p"], id=queue, task_queue=queue) == "paid p"
+        assert (
+            await client.execute_workflow(Pays.run, args=["p"], id=queue, task_queue=queue)
+            == "paid p"
+        )
     assert [r.request.step for r in shop.records] == ["pay#0"]
 
 
@@ -353,7 +424,13 @@ async def test_the_interceptor_does_without_the_plugin(server):
     shop = Shop()
     client = await Client.connect(server.target, interceptors=[EffectOnceInterceptor(shop.guard)])
     with ThreadPoolExecutor(1) as threads:
-        async with Worker(client, task_queue="i", workflows=ALL, activities=[shop.activity], activity_executor=threads):
+        async with Worker(
+            client,
+            task_queue="i",
+            workflows=ALL,
+            activities=[shop.activity],
+            activity_executor=threads,
+        ):
             await client.execute_workflow(Pays.run, args=["p"], id="i", task_queue="i")
 
     assert [r.request.scope for r in shop.records] == ["i"]

@@ -1,4 +1,6 @@
-"""Servers of the MCP SDK and of FastMCP that protect themselves: one effect, counted by a bank in another process."""
+"""Servers of the MCP SDK and of FastMCP that protect themselves: one effect, counted by a bank
+in another process.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ from effectonce.testing.bank import Bank
 
 CONVERSATION = "dev.effectonce/conversation"
 KEY = "dev.effectonce/idempotency-key"
-CONTRACTS = {"look": {"kind": "read"}, "refused": {"errors": "nothing_done"}, "often": {"again_s": 0}}
+CONTRACTS = {
+    "look": {"kind": "read"},
+    "refused": {"errors": "nothing_done"},
+    "often": {"again_s": 0},
+}
 
 
 @pytest.fixture
@@ -74,7 +80,9 @@ def tools(bank, gate):
 
 
 def sdk_server(guard, functions):
-    server = MCPServer("bank", extensions=[for_mcp.EffectOnce(guard, contracts=CONTRACTS)] if guard else [])
+    server = MCPServer(
+        "bank", extensions=[for_mcp.EffectOnce(guard, contracts=CONTRACTS)] if guard else []
+    )
     for function in functions:
         server.add_tool(function)
     return server
@@ -104,7 +112,9 @@ SERVERS = {
 
 @pytest.fixture(params=SERVERS)
 def play(request, guard, bank):
-    """Run a story with a client of a protected server; `protected=False` for the server as it is without us."""
+    """Run a story with a client of a protected server; `protected=False` for the server as it is
+    without us.
+    """
     serve, connect = SERVERS[request.param]
 
     def run(story, *, protected=True):
@@ -168,7 +178,9 @@ def test_calls_at_the_same_time_are_one_and_another_conversation_is_its_own(play
     async def story(client, _):
         async with anyio.create_task_group() as group:
             for conversation in ("a", "a", "a", "b"):
-                group.start_soon(functools.partial(call, client, "refund", **{CONVERSATION: conversation}))
+                group.start_soon(
+                    functools.partial(call, client, "refund", **{CONVERSATION: conversation})
+                )
 
     play(story)
 
@@ -195,7 +207,9 @@ def test_a_lost_answer_is_a_doubt_that_tells_the_model_what_to_do(play, bank):
 
     assert effects(bank) == 1
     assert [result.is_error for result in results] == [True, True]
-    assert {result.meta["dev.effectonce/error"]["code"] for result in results} == {"OUTCOME_UNKNOWN"}
+    assert {result.meta["dev.effectonce/error"]["code"] for result in results} == {
+        "OUTCOME_UNKNOWN"
+    }
     assert "Do not call again" in results[1].content[0].text
 
 
@@ -204,7 +218,9 @@ def test_what_a_person_settled_is_a_result_as_the_tool_would_give_it(play, bank,
         await client.list_tools()  # from now on it knows what the tool should give
         await call(client, "lost")
         (doubt,) = guard.in_doubt()
-        guard.confirm(doubt.request.key, result={"receipt": "rcpt_1"}, by="ada", reason="it is in the ledger")
+        guard.confirm(
+            doubt.request.key, result={"receipt": "rcpt_1"}, by="ada", reason="it is in the ledger"
+        )
         return await call(client, "lost")
 
     result = play(story)
@@ -221,9 +237,10 @@ def test_an_error_that_means_that_nothing_was_done_may_be_repeated(play, bank):
     results = play(story)
 
     assert effects(bank) == 2
-    assert [(result.is_error, (result.meta and "dev.effectonce/error" in result.meta) or False) for result in results] == [
-        (True, False)
-    ] * 2
+    assert [
+        (result.is_error, (result.meta and "dev.effectonce/error" in result.meta) or False)
+        for result in results
+    ] == [(True, False)] * 2
 
 
 def test_a_letter_of_a_server_says_that_its_client_has_to_ask_again(play, bank, guard):
@@ -289,9 +306,15 @@ class Twice(Middleware):
 @pytest.mark.parametrize("ours_first", [False, True])
 @pytest.mark.parametrize(
     ("other", "tool", "without_us"),
-    [(lambda: RetryMiddleware(max_retries=2, base_delay=0.001), "lost", 3), (Sorry, "lost", 1), (Twice, "refund", 2)],
+    [
+        (lambda: RetryMiddleware(max_retries=2, base_delay=0.001), "lost", 3),
+        (Sorry, "lost", 1),
+        (Twice, "refund", 2),
+    ],
 )
-def test_middleware_on_either_side_of_us_does_it_once(other, tool, without_us, ours_first, guard, bank):
+def test_middleware_on_either_side_of_us_does_it_once(
+    other, tool, without_us, ours_first, guard, bank
+):
     async def run(*middleware, payment_id):
         server = fastmcp.FastMCP("bank")
         for each in middleware:
@@ -299,11 +322,17 @@ def test_middleware_on_either_side_of_us_does_it_once(other, tool, without_us, o
         for function in tools(bank, anyio.Event()):
             server.tool(function, output_schema=None)
         async with fastmcp_client(server) as client:
-            return (await call(client, tool, payment_id, **{CONVERSATION: "chat-42"})).content[0].text
+            return (
+                (await call(client, tool, payment_id, **{CONVERSATION: "chat-42"})).content[0].text
+            )
 
     ours = for_fastmcp.EffectOnce(guard, contracts=CONTRACTS)
     anyio.run(functools.partial(run, other(), payment_id="without us"))
-    told = anyio.run(functools.partial(run, *((ours, other()) if ours_first else (other(), ours)), payment_id="with us"))
+    told = anyio.run(
+        functools.partial(
+            run, *((ours, other()) if ours_first else (other(), ours)), payment_id="with us"
+        )
+    )
 
     assert (effects(bank, "without us"), effects(bank, "with us")) == (without_us, 1)
     assert (tool == "refund") != ("OUTCOME_UNKNOWN" in told)
@@ -317,7 +346,9 @@ def test_a_server_that_is_protected_twice_does_it_once(guard, bank):
         for function in tools(bank, anyio.Event()):
             server.tool(function, output_schema=None)
         async with fastmcp_client(server) as client:
-            return (await call(client, tool, payment_id, **{CONVERSATION: "chat-42"})).content[0].text
+            return (
+                (await call(client, tool, payment_id, **{CONVERSATION: "chat-42"})).content[0].text
+            )
 
     assert "rcpt_1" in anyio.run(run, "refund", "pay_7")
     assert "OUTCOME_UNKNOWN" in anyio.run(run, "lost", "pay_8")
@@ -325,9 +356,13 @@ def test_a_server_that_is_protected_twice_does_it_once(guard, bank):
     assert guard.counts() == {State.COMPLETED: 1, State.IN_DOUBT: 1}
 
 
-def test_an_error_that_means_that_nothing_was_done_is_told_in_the_words_of_whoever_stands_further_in(guard, bank):
+def test_an_error_that_means_that_nothing_was_done_is_told_in_the_words_of_whoever_stands_further_in(
+    guard, bank
+):
     server = fastmcp.FastMCP("bank")
-    server.add_middleware(for_fastmcp.EffectOnce(guard, contracts={"refuse": {"errors": "nothing_done"}}))
+    server.add_middleware(
+        for_fastmcp.EffectOnce(guard, contracts={"refuse": {"errors": "nothing_done"}})
+    )
     server.add_middleware(Sorry())
 
     @server.tool(output_schema=None)
@@ -351,7 +386,9 @@ def test_a_round_that_asks_for_input_is_no_result(guard, bank):
         """Refund, if the user is sure."""
         if ctx.input_responses is None:
             schema = {"type": "object", "properties": {"sure": {"type": "boolean"}}}
-            sure = ElicitRequest(params=ElicitRequestFormParams(message="Sure?", requested_schema=schema))
+            sure = ElicitRequest(
+                params=ElicitRequestFormParams(message="Sure?", requested_schema=schema)
+            )
             return InputRequiredResult(input_requests={"sure": sure})
         return bank.pay(payment_id, 1)["receipt"]
 
@@ -371,7 +408,9 @@ def test_a_round_that_asks_for_input_is_no_result(guard, bank):
 
 def test_tenants_do_not_share_effects(guard, bank):
     whose = iter(["alice", "bob", "alice"])
-    server = MCPServer("bank", extensions=[for_mcp.EffectOnce(guard, tenant=lambda ctx: next(whose))])
+    server = MCPServer(
+        "bank", extensions=[for_mcp.EffectOnce(guard, tenant=lambda ctx: next(whose))]
+    )
     server.add_tool(tools(bank, None)[0])
 
     async def story():
@@ -384,7 +423,10 @@ def test_tenants_do_not_share_effects(guard, bank):
     assert effects(bank) == 2
 
 
-@pytest.mark.parametrize(("module", "package"), [(for_mcp, "mcp.server.extension"), (for_fastmcp, "fastmcp.server.middleware")])
+@pytest.mark.parametrize(
+    ("module", "package"),
+    [(for_mcp, "mcp.server.extension"), (for_fastmcp, "fastmcp.server.middleware")],
+)
 def test_without_the_package_it_says_how_to_install_it(guard, monkeypatch, module, package):
     monkeypatch.setitem(sys.modules, package, None)
 

@@ -1,14 +1,19 @@
-"""The circuit breaker as a machine: which phase a dependency is in, who may call it now, what each answer changes.
+"""The circuit breaker as a machine: which phase a dependency is in, who may call it now, what
+each answer changes.
 
-Rule 1: everything that changes a phase is an event of `MOVES`. An event that has no row for the present phase changes nothing.
-Rule 2: every change begins a new generation. An answer to a call that was let through in an older one is late, and changes nothing: what
+Rule 1: everything that changes a phase is an event of `MOVES`. An event that has no row for the
+present phase changes nothing. Rule 2: every change begins a new generation. An answer to a call
+that was let through in an older one is late, and changes nothing: what
         it tells is about a dependency that has been judged anew since.
-Rule 3: half-open, at most `probes` permits are out at any time. A permit comes back with its answer, whatever that is, or when its lease
+Rule 3: half-open, at most `probes` permits are out at any time. A permit comes back with its
+answer, whatever that is, or when its lease
         ends. What a probe says after its lease still counts if nothing was decided meanwhile: it is true.
-Rule 4: only what says something about the dependency counts. A cancelled call, a refusal of this one request, an error of our own
+Rule 4: only what says something about the dependency counts. A cancelled call, a refusal of this
+one request, an error of our own
         process say nothing: they neither open nor close, nor do they interrupt a row of failures.
 
-The caller holds a lock around each method, and never around the call itself. Time and randomness are arguments.
+The caller holds a lock around each method, and never around the call itself. Time and randomness
+are arguments.
 """
 
 from __future__ import annotations
@@ -63,7 +68,8 @@ MOVES = MappingProxyType(
 )
 
 
-# ---------------------------------------------------------------- what an error says about the dependency
+# ---------------------------------------------------------------- what an error says about the
+# dependency
 
 
 class Sign(StrEnum):
@@ -74,14 +80,22 @@ class Sign(StrEnum):
     NEUTRAL = "neutral"
 
 
-UNHEALTHY = frozenset({Bucket.OVERLOADED, Bucket.SERVER_ERROR, Bucket.UNREACHABLE, Bucket.NO_ANSWER})
+UNHEALTHY = frozenset(
+    {Bucket.OVERLOADED, Bucket.SERVER_ERROR, Bucket.UNREACHABLE, Bucket.NO_ANSWER}
+)
 NEVER_COUNTED = frozenset(
     {Bucket.CANCELLED, Bucket.CIRCUIT_OPEN, Bucket.CONTROL_FLOW}
 )  # no request was sent, or no caller waited
 
 
-def sign_of(verdict: Verdict, failures: frozenset[Bucket] = UNHEALTHY, successes: frozenset[Bucket] = frozenset()) -> Sign:
-    """Does this verdict count, and how? *failures* and *successes* are the buckets that count as such."""
+def sign_of(
+    verdict: Verdict,
+    failures: frozenset[Bucket] = UNHEALTHY,
+    successes: frozenset[Bucket] = frozenset(),
+) -> Sign:
+    """Does this verdict count, and how? *failures* and *successes* are the buckets that count as
+    such.
+    """
     bucket, scope = verdict.bucket, verdict.scope
     if bucket in NEVER_COUNTED:
         return Sign.NEUTRAL
@@ -154,7 +168,8 @@ class Machine:
         self._limits, self._rng = limits, rng
         self.phase, self.since, self.until, self.why = Phase.CLOSED, now, inf, ""
         self.generation = 1
-        self.moved: Phase | None = None  # where the last event came from; the code that reports it sets it back
+        # where the last event came from; the code that reports it sets it back
+        self.moved: Phase | None = None
         self.ours = False  # is it open because of our own calls?
         self.in_a_row = self._good_probes = 0
         self.probes: dict[int, float] = {}  # permits that are out, and when their leases end
@@ -208,7 +223,9 @@ class Machine:
         elif self.phase is Phase.HALF_OPEN:
             self._probe_succeeded(permit, now, slow)
 
-    def failed(self, generation: int, permit: int, now: float, slow: int, retry_after_s: float | None) -> None:
+    def failed(
+        self, generation: int, permit: int, now: float, slow: int, retry_after_s: float | None
+    ) -> None:
         """A call failed in a way that counts."""
         if generation != self.generation:
             self.late += generation != UNASKED
@@ -219,7 +236,11 @@ class Machine:
             if self.in_a_row == self._limits.consecutive:
                 self._trip(now, f"{_failures(self.in_a_row)} in a row", retry_after_s)
             elif self.recent is not None and self.recent.add(now):
-                self._trip(now, f"{_failures(self._limits.failures)} in {self._limits.window_s:g} s", retry_after_s)
+                self._trip(
+                    now,
+                    f"{_failures(self._limits.failures)} in {self._limits.window_s:g} s",
+                    retry_after_s,
+                )
             else:
                 self._count(now, 1, slow, retry_after_s)
         elif self.phase is Phase.HALF_OPEN:
@@ -257,14 +278,22 @@ class Machine:
         if not (failed or slow):
             return
         if failed and self.recent is None and window.failed == limits.failures:
-            self._trip(now, f"{_failures(window.failed)} among the last {limits.window_calls} calls", retry_after_s)
+            self._trip(
+                now,
+                f"{_failures(window.failed)} among the last {limits.window_calls} calls",
+                retry_after_s,
+            )
             return
         if calls < limits.minimum:
             return
         if limits.rate is not None and window.failed >= limits.rate * calls:
             self._trip(now, f"{window.failed} of {calls} calls failed", retry_after_s)
         elif limits.slow_rate is not None and window.slow >= limits.slow_rate * calls:
-            self._trip(now, f"{window.slow} of {calls} calls took {limits.slow_s:g} s or longer", retry_after_s)
+            self._trip(
+                now,
+                f"{window.slow} of {calls} calls took {limits.slow_s:g} s or longer",
+                retry_after_s,
+            )
 
     def failed_in_window(self, now: float) -> int:
         """How many failures the window holds."""
@@ -275,10 +304,14 @@ class Machine:
     # ------------------------------------------------------------ calls that go well, by the dozen
 
     def counts_until(self, now: float) -> float:
-        """Until when calls that go well may just be counted, and reported with `passed`: -inf if each must be reported."""
+        """Until when calls that go well may just be counted, and reported with `passed`: -inf if
+        each must be reported.
+        """
         if self.phase is Phase.DISABLED:
             return inf
-        if self.phase is not Phase.CLOSED or (self.in_a_row and self._limits.consecutive is not None):
+        if self.phase is not Phase.CLOSED or (
+            self.in_a_row and self._limits.consecutive is not None
+        ):
             return -inf
         return inf if self.window is None else self.window.counts_until(now)
 
@@ -295,7 +328,9 @@ class Machine:
 
     def open(self, now: float, for_s: float | None) -> None:
         """Refuse calls from now on: for *for_s* seconds, or until a person closes it."""
-        self._go(BreakerEvent.OPEN_BY_HAND if for_s is None else BreakerEvent.OPEN_FOR, now, "by hand")
+        self._go(
+            BreakerEvent.OPEN_BY_HAND if for_s is None else BreakerEvent.OPEN_FOR, now, "by hand"
+        )
         self.until = inf if for_s is None else now + for_s
 
     def close(self, now: float) -> None:
@@ -313,23 +348,33 @@ class Machine:
             self.until = now + for_s
 
     def vote_s(self, now: float) -> float:
-        """How much longer this process's own finding stands; 0: it has none. What it has from others is no finding."""
+        """How much longer this process's own finding stands; 0: it has none. What it has from
+        others is no finding.
+        """
         return max(0.0, self.until - now) if self.phase is Phase.OPEN and self.ours else 0.0
 
     def _trip(self, now: float, why: str, retry_after_s: float | None) -> None:
         if self.phase is Phase.CLOSED and now - self.since >= self._open_s:
             self._openings = 0  # it was well for as long as it had been away: this is a new story
-        self._go(BreakerEvent.TRIPPED if self.phase is Phase.CLOSED else BreakerEvent.PROBE_FAILED, now, why)
+        self._go(
+            BreakerEvent.TRIPPED if self.phase is Phase.CLOSED else BreakerEvent.PROBE_FAILED,
+            now,
+            why,
+        )
         self._open_s = self._draw_s(retry_after_s)
         self._openings += 1
         self.until, self.ours = now + self._open_s, True
 
     def _draw_s(self, retry_after_s: float | None) -> float:
-        """The open time: it grows with each opening, is spread under its ceiling, and never ends before the dependency asked for."""
+        """The open time: it grows with each opening, is spread under its ceiling, and never ends
+        before the dependency asked for.
+        """
         limits, drawn = self._limits, self._rng()
         ceiling_s = min(limits.open_max_s, limits.open_s * limits.growth ** min(self._openings, 64))
         asked_s = 0.0 if retry_after_s is None else min(retry_after_s, limits.retry_after_max_s)
-        return max(ceiling_s * (1.0 - limits.jitter * drawn), asked_s * (1.0 + limits.jitter * drawn))
+        return max(
+            ceiling_s * (1.0 - limits.jitter * drawn), asked_s * (1.0 + limits.jitter * drawn)
+        )
 
     def _go(self, event: BreakerEvent, now: float, why: str = "") -> bool:
         """Change as the table says; False: in this phase the event changes nothing."""
@@ -352,11 +397,15 @@ class Machine:
 def _window(limits: Limits) -> LastCalls | LastSeconds | None:
     if limits.window_calls is not None:
         return LastCalls(limits.window_calls)
-    return None if limits.rate is None and limits.slow_rate is None else LastSeconds(limits.window_s)
+    return (
+        None if limits.rate is None and limits.slow_rate is None else LastSeconds(limits.window_s)
+    )
 
 
 def _recent(limits: Limits) -> LastFailures | None:
-    """Failures are counted apart where the window is one of seconds: a window of calls counts them itself."""
+    """Failures are counted apart where the window is one of seconds: a window of calls counts
+    them itself.
+    """
     if limits.failures is None or limits.window_calls is not None:
         return None
     return LastFailures(limits.failures, limits.window_s)

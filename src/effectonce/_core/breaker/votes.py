@@ -1,7 +1,9 @@
-"""What several processes found about one dependency, in one cell of the store: each votes with its own calls only.
+"""What several processes found about one dependency, in one cell of the store: each votes with
+its own calls only.
 
-A vote is "my own circuit is open until then", by the store's clock. A process that opened because of others does not vote, or else one
-sick process and its followers would be a majority. Votes that a process has followed once do not move it again: it has probed since.
+A vote is "my own circuit is open until then", by the store's clock. A process that opened
+because of others does not vote, or else one sick process and its followers would be a majority.
+Votes that a process has followed once do not move it again: it has probed since.
 """
 
 from __future__ import annotations
@@ -39,12 +41,18 @@ _encode = msgspec.json.Encoder().encode
 
 
 def exchange(name: str, node: str, vote_s: float, refresh_s: float) -> Flow[dict[str, Vote]]:
-    """Put this process's vote beside the others', and see them all. *vote_s*: how long its own circuit stays open."""
+    """Put this process's vote beside the others', and see them all. *vote_s*: how long its own
+    circuit stays open.
+    """
     lately_s = LATELY * refresh_s
     cell = yield from ReadCell(name)
     votes = {}
     for _ in range(TRIES):
-        present = {other: vote for other, vote in votes_of(cell).items() if cell.now - vote.seen <= lately_s}
+        present = {
+            other: vote
+            for other, vote in votes_of(cell).items()
+            if cell.now - vote.seen <= lately_s
+        }
         votes = {**present, node: Vote(cell.now, cell.now + vote_s if vote_s > 0 else 0.0)}
         seen = yield from WriteCell(name, cell.revision, _encode(votes), lately_s)
         if seen is None:

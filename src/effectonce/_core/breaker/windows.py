@@ -1,7 +1,8 @@
-"""How the latest calls went: the last so many, or those of the last so many seconds. Time is an argument.
+"""How the latest calls went: the last so many, or those of the last so many seconds. Time is an
+argument.
 
-Calls that went well need not be reported one by one: their caller may count them, and `passed` adds up what was counted. With seconds,
-that holds until the slot ends that they belong to.
+Calls that went well need not be reported one by one: their caller may count them, and `passed`
+adds up what was counted. With seconds, that holds until the slot ends that they belong to.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class LastCalls:
 
 
 class LastFailures:
-    """The times of the last *size* failures: were they all within *window_s* seconds? Exact, and successes need not be counted."""
+    """The times of the last *size* failures: were they all within *window_s* seconds? Exact, and
+    successes need not be counted.
+    """
 
     __slots__ = ("_times", "_window_s")
 
@@ -107,7 +110,8 @@ class LastSeconds:
         return (self._slot(now)[0] + 1) * self._slot_s
 
     def _slot(self, now: float) -> list[int]:
-        # Two threads may come here in another order than they read the clock: the newer slot takes both.
+        # Two threads may come here in another order than they read the clock: the newer slot
+        # takes both.
         number, slots = int(now / self._slot_s), self._slots
         if not slots or slots[-1][0] < number:
             self.forget(now)

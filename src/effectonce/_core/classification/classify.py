@@ -1,10 +1,12 @@
 """What an error says about the effect: certainty first, then whether another attempt makes sense.
 
-What an error says, it says about the request that raised it. It speaks about the effect only if the tool makes one request and no
-more: the connection that was refused may be the tool's second request, or an SDK's own retry after a time-out. So in a guarded call
-nothing is inferred from the error alone, unless the tool says `one_request=True`. What a tool declares itself (`not_sent=`, `rejected=`,
-rules, `NotSent`, `Rejected`) is taken at its word. What the error says about its own request is kept beside it (`of_request`), for
-`witness.py`, which knows what else was sent.
+What an error says, it says about the request that raised it. It speaks about the effect only if
+the tool makes one request and no more: the connection that was refused may be the tool's second
+request, or an SDK's own retry after a time-out. So in a guarded call nothing is inferred from
+the error alone, unless the tool says `one_request=True`. What a tool declares itself
+(`not_sent=`, `rejected=`, rules, `NotSent`, `Rejected`) is taken at its word. What the error
+says about its own request is kept beside it (`of_request`), for `witness.py`, which knows what
+else was sent.
 """
 
 from __future__ import annotations
@@ -14,10 +16,28 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from effectonce._core.classification.verdicts import UNKNOWN, Basis, Bucket, Certainty, Scope, Verdict
+from effectonce._core.classification.verdicts import (
+    UNKNOWN,
+    Basis,
+    Bucket,
+    Certainty,
+    Scope,
+    Verdict,
+)
 from effectonce._core.safe_access import attempt, get
 
-__all__ = ["UNKNOWN", "Bucket", "Certainty", "Classifier", "Rule", "Rules", "Scope", "Verdict", "classifier", "classify"]
+__all__ = [
+    "UNKNOWN",
+    "Bucket",
+    "Certainty",
+    "Classifier",
+    "Rule",
+    "Rules",
+    "Scope",
+    "Verdict",
+    "classifier",
+    "classify",
+]
 
 OURS = "effectonce"  # what a verdict of our own errors matched
 READS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
@@ -27,23 +47,33 @@ Classifier = Callable[[BaseException], Verdict]
 class Rule(Struct, frozen=True):
     """What you know better: errors like *when* mean *then*.
 
-    *when* is an exception type, `"package.ClassName"` or a pair of both, an HTTP status, an error code, or a function of the error.
-    *then* is a `Verdict`, or a `Bucket` if that is all that is to be said: the certainty is then ambiguous.
+    *when* is an exception type, `"package.ClassName"` or a pair of both, an HTTP status, an
+    error code, or a function of the error. *then* is a `Verdict`, or a `Bucket` if that is all
+    that is to be said: the certainty is then ambiguous.
     """
 
     when: Any
     then: Verdict | Bucket
 
     def __post_init__(self) -> None:
-        pair = isinstance(self.when, tuple) and len(self.when) == 2 and all(isinstance(part, str) for part in self.when)
+        pair = (
+            isinstance(self.when, tuple)
+            and len(self.when) == 2
+            and all(isinstance(part, str) for part in self.when)
+        )
         if not (pair or isinstance(self.when, str | int) or callable(self.when)):
-            raise TypeError(f"Rule(when={self.when!r}): give an exception type, 'package.Name', a status, a code or a function")
+            raise TypeError(
+                f"Rule(when={self.when!r}): give an exception type, 'package.Name', a status, a"
+                " code or a function"
+            )
         if not isinstance(self.then, Verdict | Bucket):
             raise TypeError(f"Rule(then={self.then!r}): give a Verdict or a Bucket")
 
     @property
     def verdict(self) -> Verdict:
-        given = Verdict(self.then, Certainty.AMBIGUOUS) if isinstance(self.then, Bucket) else self.then
+        given = (
+            Verdict(self.then, Certainty.AMBIGUOUS) if isinstance(self.then, Bucket) else self.then
+        )
         return given.but(why=given.why or "a rule says so", matched=f"rule: {_shown(self.when)}")
 
 
@@ -52,7 +82,11 @@ Rules: TypeAlias = "Iterable[Rule] | Mapping[Any, Verdict | Bucket]"
 
 def as_rules(rules: Rules) -> tuple[Rule, ...]:
     """Rules as they are written: a list, or a mapping from *when* to *then*."""
-    made: list[Any] = [Rule(when, then) for when, then in rules.items()] if isinstance(rules, Mapping) else _listed(rules)
+    made: list[Any] = (
+        [Rule(when, then) for when, then in rules.items()]
+        if isinstance(rules, Mapping)
+        else _listed(rules)
+    )
     if not all(isinstance(rule, Rule) for rule in made):
         raise TypeError(f"rules={rules!r}: give Rule(when=..., then=...) in a list, or a mapping")
     return tuple(made)
@@ -63,10 +97,11 @@ def _listed(rules: Any) -> list[Any]:
 
 
 def classify(error_or_response: Any, *, now: float | None = None, rules: Rules = ()) -> Verdict:
-    """What does this error, or response, mean? Never raises; what is not known is ambiguous and not retried.
+    """What does this error, or response, mean? Never raises; what is not known is ambiguous and
+    not retried.
 
-    *now* is the time in seconds since 1970: a `Retry-After` may be a date. Without it, the date of the response itself is used. Of
-    the *rules*, the first that matches wins over the tables.
+    *now* is the time in seconds since 1970: a `Retry-After` may be a date. Without it, the date
+    of the response itself is used. Of the *rules*, the first that matches wins over the tables.
     """
     made = as_rules(rules)
     try:
@@ -125,32 +160,52 @@ def classifier(
     def verdict_of(error: BaseException) -> Verdict:
         declared = get(error, "effectonce_verdict")
         if isinstance(declared, Verdict):
-            # A breaker, and a retry that gave up, speak for one of the tool's requests; the tool itself speaks for the effect. A read
-            # that it makes speaks for itself alone.
-            whole = one_request or (declared.matched != OURS and get(error, "effectonce_read") is not True)
+            # A breaker, and a retry that gave up, speak for one of the tool's requests; the tool
+            # itself speaks for the effect. A read that it makes speaks for itself alone.
+            whole = one_request or (
+                declared.matched != OURS and get(error, "effectonce_read") is not True
+            )
             is_read = get(error, "effectonce_read") is True
-            return declared.but(basis=Basis.DECLARED) if whole else _about_one_of_many(declared, is_read=is_read)
+            return (
+                declared.but(basis=Basis.DECLARED)
+                if whole
+                else _about_one_of_many(declared, is_read=is_read)
+            )
         verdict = classify(error, now=None if wall_clock is None else wall_clock(), rules=rules)
         if verdict.matched.startswith("rule: "):
             return verdict.but(basis=Basis.DECLARED)
         if isinstance(error, not_sent) and not attempt(_unsure, error):
             why = "declared by the tool as raised before anything is sent"
-            return verdict.but(certainty=Certainty.NOT_SENT, retry=verdict.retryable, why=why, basis=Basis.DECLARED)
+            return verdict.but(
+                certainty=Certainty.NOT_SENT, retry=verdict.retryable, why=why, basis=Basis.DECLARED
+            )
         if isinstance(error, rejected) and not attempt(_unsure, error):
             why, delay_s = "declared by the tool as a definite refusal", verdict.retry_after_s
             refused = Verdict(
-                verdict.bucket, Certainty.REJECTED, why, delay_s, Scope.REQUEST, retry=False, matched=verdict.matched
+                verdict.bucket,
+                Certainty.REJECTED,
+                why,
+                delay_s,
+                Scope.REQUEST,
+                retry=False,
+                matched=verdict.matched,
             )
             return refused.but(basis=Basis.DECLARED)
         if one_request:
-            return verdict if verdict.certainty is Certainty.AMBIGUOUS else verdict.but(basis=Basis.DECLARED)
+            return (
+                verdict
+                if verdict.certainty is Certainty.AMBIGUOUS
+                else verdict.but(basis=Basis.DECLARED)
+            )
         return _about_one_of_many(verdict, is_read=_of_a_read(error))
 
     return verdict_of
 
 
 def _unsure(error: BaseException) -> bool:
-    """Does a layer below say that an attempt may have landed? What a tool declares about its errors, it declares about one attempt."""
+    """Does a layer below say that an attempt may have landed? What a tool declares about its
+    errors, it declares about one attempt.
+    """
     from effectonce._core.classification.signals import chain, read
 
     return any(read(link.thing).unsure for link in chain(error))
@@ -160,8 +215,13 @@ def _about_one_of_many(verdict: Verdict, *, is_read: bool) -> Verdict:
     """The tool may have made another request before the one that this is about."""
     if verdict.certainty is Certainty.AMBIGUOUS:
         return verdict
-    why, of_request = f"{verdict.why}: an earlier request may have left", None if is_read else verdict
-    return verdict.but(certainty=Certainty.AMBIGUOUS, retry=verdict.retryable, why=why, of_request=of_request)
+    why, of_request = (
+        f"{verdict.why}: an earlier request may have left",
+        None if is_read else verdict,
+    )
+    return verdict.but(
+        certainty=Certainty.AMBIGUOUS, retry=verdict.retryable, why=why, of_request=of_request
+    )
 
 
 def _of_a_read(error: BaseException) -> bool:
@@ -169,9 +229,16 @@ def _of_a_read(error: BaseException) -> bool:
     from effectonce._core.classification.signals import chain
 
     methods = (_method_of(link.thing) for link in chain(error))
-    return next((method for method in methods if method is not None), None) in READS  # the last one: others were dealt with
+    # the last one: others were dealt with
+    return next((method for method in methods if method is not None), None) in READS
 
 
 def _method_of(error: Any) -> Any:
-    requests = (get(error, "request"), get(get(error, "response"), "request"), get(error, "request_info"))
-    return next((method for request in requests if isinstance(method := get(request, "method"), str)), None)
+    requests = (
+        get(error, "request"),
+        get(get(error, "response"), "request"),
+        get(error, "request_info"),
+    )
+    return next(
+        (method for request in requests if isinstance(method := get(request, "method"), str)), None
+    )

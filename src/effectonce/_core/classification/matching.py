@@ -1,8 +1,9 @@
-"""From signals to a verdict: which row of the tables decides, and what the server's own word adds to it.
+"""From signals to a verdict: which row of the tables decides, and what the server's own word
+adds to it.
 
-Precedence: what the server says about retrying, then the error code or type, the class, the status, the reason why a model stopped,
-the errno; then the same for what the error wraps; then words; then unknown. A row that is only a fallback waits for a better one
-further on.
+Precedence: what the server says about retrying, then the error code or type, the class, the
+status, the reason why a model stopped, the errno; then the same for what the error wraps; then
+words; then unknown. A row that is only a fallback waits for a better one further on.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from effectonce._core.classification.tables import (
 from effectonce._core.classification.tables._row import OPEN, Table, TableRow
 from effectonce._core.classification.verdicts import SURE, UNKNOWN, Bucket, Certainty, Verdict
 
-# A code says what these leave open, from any vendor. Under others that leave the outcome unknown, such as 500, the vendor must be known.
+# A code says what these leave open, from any vendor. Under others that leave the outcome
+# unknown, such as 500, the vendor must be known.
 CLARIFIED = (409, 503)
 ASK_LATER = (Bucket.RATE_LIMIT, Bucket.OVERLOADED, Bucket.QUOTA, Bucket.UNKNOWN)
 
@@ -50,13 +52,17 @@ def judge(thing: Any, now: float | None) -> Verdict:
     if match is None or not match.row.settled:
         verdict = _refined(verdict, "\n".join(signals.text for signals, _ in seen).lower(), delay_s)
     if delay_s is None and verdict.bucket in ASK_LATER:
-        delay_s = next((d for d in (spoken(signals.text) for signals, _ in seen) if d is not None), None)
+        delay_s = next(
+            (d for d in (spoken(signals.text) for signals, _ in seen) if d is not None), None
+        )
     if delay_s is not None:
         verdict = verdict.but(retry_after_s=delay_s)
     if verdict.bucket is Bucket.RATE_LIMIT and delay_s is not None and delay_s > SOON_S:
         why = "it asks to wait so long that it is a quota, whatever it is called"
         verdict = Verdict(Bucket.QUOTA, verdict.certainty, why, delay_s, matched=verdict.matched)
-    return word_from_below(_server_word(verdict, [signals for signals, _ in seen]), [signals for signals, _ in seen])
+    return word_from_below(
+        _server_word(verdict, [signals for signals, _ in seen]), [signals for signals, _ in seen]
+    )
 
 
 def _decide(seen: list[tuple[Signals, bool]]) -> Match | None:
@@ -74,8 +80,16 @@ def _candidates(signals: Signals) -> Iterator[tuple[Table, TableRow, str]]:
     """The rows that this error could be, best signal first."""
     theirs = tables_of(signals)
     for code in signals.codes:
-        for spelling in (code, code[:1].upper() + code[1:], f"{code[:2]}xxx" if len(code) == 5 else ""):
-            known = [entry for entry in BY_CODE.get(spelling, ()) if entry[0] in theirs or not entry[0].only_theirs]
+        for spelling in (
+            code,
+            code[:1].upper() + code[1:],
+            f"{code[:2]}xxx" if len(code) == 5 else "",
+        ):
+            known = [
+                entry
+                for entry in BY_CODE.get(spelling, ())
+                if entry[0] in theirs or not entry[0].only_theirs
+            ]
             if known:
                 yield *_whose(known, theirs), code
                 break
@@ -88,7 +102,8 @@ def _candidates(signals: Signals) -> Iterator[tuple[Table, TableRow, str]]:
         spellings = (f"{signals.status}{asked}", str(signals.status), f"{signals.status // 100}xx")
         meant = next(BY_STATUS[spelling] for spelling in spellings if spelling in BY_STATUS)
         if signals.status >= 300 or not signals.finish:
-            yield *_whose(meant[::-1], theirs), str(signals.status)  # HTTP's own meaning is the last one
+            # HTTP's own meaning is the last one
+            yield *_whose(meant[::-1], theirs), str(signals.status)
     for reason in signals.finish:
         if reason in BY_FINISH:
             yield *_whose(BY_FINISH[reason], theirs), reason
@@ -100,7 +115,11 @@ def _candidates(signals: Signals) -> Iterator[tuple[Table, TableRow, str]]:
 
 def tables_of(signals: Signals) -> tuple[Table, ...]:
     """Whose error is this? By its classes, else by the headers or the host of the response."""
-    owned = [OF_PACKAGE[p] for p in dict.fromkeys(name.partition(".")[0] for name in signals.classes) if p in OF_PACKAGE]
+    owned = [
+        OF_PACKAGE[p]
+        for p in dict.fromkeys(name.partition(".")[0] for name in signals.classes)
+        if p in OF_PACKAGE
+    ]
     hinted = [
         table
         for table in TABLES
@@ -123,23 +142,31 @@ def _with_certainty(match: Match, seen: list[tuple[Signals, bool]]) -> Verdict:
         return verdict.but(matched=matched)
     if not match.trusted:
         return verdict.but(
-            certainty=Certainty.AMBIGUOUS, matched=matched, why=f"while this was handled, another error came: {verdict.why}"
+            certainty=Certainty.AMBIGUOUS,
+            matched=matched,
+            why=f"while this was handled, another error came: {verdict.why}",
         )
     if signals.in_stream and verdict.certainty is Certainty.REJECTED:
         return verdict.but(
-            certainty=Certainty.AMBIGUOUS, matched=matched, why=f"{verdict.why}; part of the answer was out already"
+            certainty=Certainty.AMBIGUOUS,
+            matched=matched,
+            why=f"{verdict.why}; part of the answer was out already",
         )
     if match.row.signal == "code" and not _answered(match):
         return verdict.but(certainty=Certainty.AMBIGUOUS, matched=matched)
     if signals.status is not None and _lost(inside):
         return verdict.but(
-            certainty=Certainty.AMBIGUOUS, matched=matched, why=f"{verdict.why}, reported by a layer that got no answer"
+            certainty=Certainty.AMBIGUOUS,
+            matched=matched,
+            why=f"{verdict.why}, reported by a layer that got no answer",
         )
     return verdict.but(matched=matched)
 
 
 def _lost(inside: list[tuple[Signals, bool]]) -> bool:
-    """Is what the error was raised from a request without an answer? Then its status is not the server's."""
+    """Is what the error was raised from a request without an answer? Then its status is not the
+    server's.
+    """
     match = _decide([(signals, trusted) for signals, trusted in inside if trusted])
     if match is None or match.row.signal not in ("class", "errno"):
         return False
@@ -147,7 +174,9 @@ def _lost(inside: list[tuple[Signals, bool]]) -> bool:
 
 
 def _answered(match: Match) -> bool:
-    """Is the code known to be the answer to the request? Over HTTP, a status or the exception's class tells."""
+    """Is the code known to be the answer to the request? Over HTTP, a status or the exception's
+    class tells.
+    """
     signals = match.signals
     theirs = match.table in tables_of(signals)
     if signals.status is not None:
@@ -166,7 +195,9 @@ def _of_http(status: int) -> Verdict:
 
 
 def _refined(verdict: Verdict, text: str, delay_s: float | None) -> Verdict:
-    """What the words of the message add: a better name for what was left open, and never any certainty."""
+    """What the words of the message add: a better name for what was left open, and never any
+    certainty.
+    """
     for phrase, (table, row) in TEXTS:
         bucket = row.verdict.bucket
         is_open = verdict.bucket is Bucket.UNKNOWN or verdict.bucket in OPEN.get(bucket, ())
@@ -175,7 +206,12 @@ def _refined(verdict: Verdict, text: str, delay_s: float | None) -> Verdict:
             certainty = Certainty.AMBIGUOUS if bucket is Bucket.SCHEMA else verdict.certainty
             scope = row.verdict.scope
             return Verdict(
-                bucket, certainty, row.verdict.why, verdict.retry_after_s, scope, matched=f"{table.name}: text {phrase!r}"
+                bucket,
+                certainty,
+                row.verdict.why,
+                verdict.retry_after_s,
+                scope,
+                matched=f"{table.name}: text {phrase!r}",
             )
     return verdict
 
@@ -190,7 +226,9 @@ def _delay(seen: list[Signals], now: float | None) -> float | None:
 
 
 def _server_word(verdict: Verdict, seen: list[Signals]) -> Verdict:
-    """What the server says about retrying. It may always forbid it; it may allow it only to those who hold a key."""
+    """What the server says about retrying. It may always forbid it; it may allow it only to
+    those who hold a key.
+    """
     if any(signals.never for signals in seen):
         verdict = verdict.but(retry=False)
     for signals in seen:
@@ -198,18 +236,28 @@ def _server_word(verdict: Verdict, seen: list[Signals]) -> Verdict:
             value = signals.headers.get(name, "").lower()
             if value:
                 pushback_ms = number(value)
-                allowed = value == "true" if name != "grpc-retry-pushback-ms" else pushback_ms is not None and pushback_ms >= 0
+                allowed = (
+                    value == "true"
+                    if name != "grpc-retry-pushback-ms"
+                    else pushback_ms is not None and pushback_ms >= 0
+                )
                 return _allowed(verdict, f"{name}: {value}", allowed=allowed)
     return verdict
 
 
 def word_from_below(verdict: Verdict, seen: list[Signals]) -> Verdict:
-    """What a layer of ours below says. It has seen more than the last answer, and can only take certainty away."""
+    """What a layer of ours below says. It has seen more than the last answer, and can only take
+    certainty away.
+    """
     unsure = any(signals.unsure for signals in seen) and verdict.certainty in SURE
     if any(signals.gave_up for signals in seen):
-        return verdict.exhausted(unsure=unsure).but(why=f"{verdict.why}; a layer inside has given up")
+        return verdict.exhausted(unsure=unsure).but(
+            why=f"{verdict.why}; a layer inside has given up"
+        )
     if unsure:
-        return verdict.but(certainty=Certainty.AMBIGUOUS, why=f"{verdict.why}; an earlier attempt may have landed")
+        return verdict.but(
+            certainty=Certainty.AMBIGUOUS, why=f"{verdict.why}; an earlier attempt may have landed"
+        )
     return verdict
 
 
@@ -220,4 +268,9 @@ def _allowed(verdict: Verdict, header: str, *, allowed: bool) -> Verdict:
     if verdict.retryable or verdict.bucket is Bucket.OK:
         return verdict.but(matched=matched)
     certainty = Certainty.AMBIGUOUS if verdict.certainty in SURE else verdict.certainty
-    return verdict.but(certainty=certainty, retry=True, matched=matched, why=f"{verdict.why}; the server says to try again")
+    return verdict.but(
+        certainty=certainty,
+        retry=True,
+        matched=matched,
+        why=f"{verdict.why}; the server says to try again",
+    )

@@ -1,6 +1,7 @@
 """How long the downstream asks to wait: in headers, in the body, or in words.
 
-A long delay is never taken for none: who says "in a year" is not asked again in a second. What cannot be read as a delay is ignored.
+A long delay is never taken for none: who says "in a year" is not asked again in a second. What
+cannot be read as a delay is ignored.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ IN_MS = ("retry-after-ms", "x-ms-retry-after-ms", "x-amz-retry-after", "grpc-ret
 
 _ASKED = re.compile(r"try(?: again)? (?:in|after):? ")
 _PART = re.compile(
-    r"(\d{1,12}(?:\.\d{1,9})?) ?(?:(ms|milliseconds?)|(s|secs?|seconds?)|(m|mins?|minutes?)|(h|hrs?|hours?)|(d|days?))(?![a-z])[ ,]*"
+    r"(\d{1,12}(?:\.\d{1,9})?)"
+    r" ?(?:(ms|milliseconds?)|(s|secs?|seconds?)|(m|mins?|minutes?)|(h|hrs?|hours?)|(d|days?))(?![a-z])[ ,]*"
 )
 _UNIT_S = (0.001, 1.0, 60.0, 3600.0, 86_400.0)
 
@@ -53,7 +55,9 @@ def spoken(text: str) -> float | None:
 
 
 def from_headers(headers: Mapping[str, str], now: float | None) -> float | None:
-    """The delay that the headers ask for; a date is measured from *now*, or else from the date of the response itself."""
+    """The delay that the headers ask for; a date is measured from *now*, or else from the date
+    of the response itself.
+    """
     for name in IN_MS:
         value_ms = number(headers.get(name))
         value_s = None if value_ms is None else bounded(value_ms / 1000)
@@ -65,7 +69,14 @@ def from_headers(headers: Mapping[str, str], now: float | None) -> float | None:
     # A proxy may have added one of its own; clients join them with a comma.
     numbers = [number(part) for part in asked.split(",")]
     if None not in numbers:
-        return max((long_s for each in numbers if each is not None and (long_s := bounded(each)) is not None), default=None)
+        return max(
+            (
+                long_s
+                for each in numbers
+                if each is not None and (long_s := bounded(each)) is not None
+            ),
+            default=None,
+        )
     until, since = _date(asked), _date(headers.get("date", "")) if now is None else now
     return None if until is None or since is None else bounded(max(0.0, until - since))
 

@@ -1,8 +1,9 @@
 """What can be read off an error or a response of any library, without importing that library.
 
-Foreign objects are looked at from a distance: a property may raise, answer nonsense, or never stop answering. So everything is read
-through `get`, only plain data is believed, and everything is bounded. Nothing is awaited and no body is read from the network: what
-the library has already read is used.
+Foreign objects are looked at from a distance: a property may raise, answer nonsense, or never
+stop answering. So everything is read through `get`, only plain data is believed, and everything
+is bounded. Nothing is awaited and no body is read from the network: what the library has already
+read is used.
 """
 
 from __future__ import annotations
@@ -16,14 +17,30 @@ import orjson
 from msgspec import Struct
 
 from effectonce._core.classification.retry_after import bounded, duration, number
-from effectonce._core.classification.verdicts import GAVE_UP, SURE, TRIED_HEADER, UNSURE, Tried, Verdict
+from effectonce._core.classification.verdicts import (
+    GAVE_UP,
+    SURE,
+    TRIED_HEADER,
+    UNSURE,
+    Tried,
+    Verdict,
+)
 from effectonce._core.safe_access import attempt, get
 
 LINKS_MAX, NODES_MAX, ITEMS_MAX = 24, 24, 64
 HEADERS_MAX = 4096  # more than any client takes: what a layer of ours says is the last one
 TEXT_MAX, CODE_MAX, BODY_MAX = 4096, 128, 262_144
 
-CODES = ("error_code", "code", "Code", "sqlstate", "pgcode", "grpc_status_code", "sqlite_errorname", "reason")
+CODES = (
+    "error_code",
+    "code",
+    "Code",
+    "sqlstate",
+    "pgcode",
+    "grpc_status_code",
+    "sqlite_errorname",
+    "reason",
+)
 TYPES = ("type", "status", "__type")
 STATUSES = ("status_code", "status", "http_status", "code", "HTTPStatusCode")
 INSIDE = ("error", "Error", "body", "json_body", "details", "response")
@@ -78,9 +95,15 @@ def chain(thing: Any) -> list[Link]:
 def _wrapped(error: BaseException) -> Iterator[tuple[BaseException, bool]]:
     group = items(get(error, "exceptions"))
     arguments = [inner for inner in items(error.args) if isinstance(inner, BaseException)]
-    named = [error.__cause__, get(error, "reason"), get(error, "cause"), *(group if len(group) == 1 else ())]
+    named = [
+        error.__cause__,
+        get(error, "reason"),
+        get(error, "cause"),
+        *(group if len(group) == 1 else ()),
+    ]
     yield from ((inner, True) for inner in named if isinstance(inner, BaseException))
-    yield from ((inner, len(arguments) == 1) for inner in arguments)  # of several requests, none speaks for all
+    # of several requests, none speaks for all
+    yield from ((inner, len(arguments) == 1) for inner in arguments)
     if error.__context__ is not None and not error.__suppress_context__:
         yield error.__context__, False
 
@@ -107,9 +130,12 @@ def read(thing: Any) -> Signals:
         errno=_int(get(thing, "errno")) if is_error else None,
         headers=headers,
         host=_host(nodes),
-        text=_text(thing, nodes, remote, is_error=is_error, failed=status is not None and status >= 400),
+        text=_text(
+            thing, nodes, remote, is_error=is_error, failed=status is not None and status >= 400
+        ),
         delay_s=delay_s,
-        in_stream=get(thing, "in_stream") is True or (status is not None and status < 300 and bool(codes)),
+        in_stream=get(thing, "in_stream") is True
+        or (status is not None and status < 300 and bool(codes)),
         never=get(thing, "non_retryable") is True or get(thing, "should_retry") is False,
         gave_up=GAVE_UP in tried or "effectonce.GaveUp" in classes,
         unsure=UNSURE in tried,
@@ -117,33 +143,51 @@ def read(thing: Any) -> Signals:
 
 
 def _made_up(thing: Any, classes: tuple[str, ...]) -> bool:
-    """Is its status the client's own? aiohttp says 400 of an answer that is not HTTP, whatever the server did."""
-    return "aiohttp.ClientResponseError" in classes and "aiohttp.HttpProcessingError" in _classes(get(thing, "__cause__"))
+    """Is its status the client's own? aiohttp says 400 of an answer that is not HTTP, whatever
+    the server did.
+    """
+    return "aiohttp.ClientResponseError" in classes and "aiohttp.HttpProcessingError" in _classes(
+        get(thing, "__cause__")
+    )
 
 
 def _tried(thing: Any, headers: Mapping[str, str]) -> str:
-    """What a layer of ours below says: on the error, or in the headers of the response, which others carry on."""
+    """What a layer of ours below says: on the error, or in the headers of the response, which
+    others carry on.
+    """
     tried, verdict = get(thing, "effectonce_tried"), get(thing, "effectonce_verdict")
     if isinstance(tried, Tried):
         return tried.mark
     if isinstance(verdict, Verdict) and verdict.certainty not in SURE:
-        return UNSURE  # an error of ours that other code has wrapped: what it was raised from speaks for one attempt only
+        # an error of ours that other code has wrapped: what it was raised from speaks for one
+        # attempt only
+        return UNSURE
     return headers.get(TRIED_HEADER, "")
 
 
 def _classes(thing: Any) -> tuple[str, ...]:
     named = ((getattr(cls, "__module__", ""), cls.__name__) for cls in type(thing).__mro__[:-1])
-    return tuple(f"{module.partition('.')[0]}.{name}" for module, name in named if isinstance(module, str))
+    return tuple(
+        f"{module.partition('.')[0]}.{name}" for module, name in named if isinstance(module, str)
+    )
 
 
 def _nodes(thing: Any) -> list[Any]:
-    """The places where codes, statuses and headers may be: the thing, its response, its body, the error inside that."""
+    """The places where codes, statuses and headers may be: the thing, its response, its body,
+    the error inside that.
+    """
     nodes, seen = [thing], {id(thing)}
     for node in nodes:
         parsed = [_body(node)]
-        for inner in islice((*(get(node, name) for name in INSIDE), *parsed), NODES_MAX - len(nodes)):
+        for inner in islice(
+            (*(get(node, name) for name in INSIDE), *parsed), NODES_MAX - len(nodes)
+        ):
             single = inner[0] if isinstance(inner, list) and len(inner) == 1 else inner
-            if single is None or id(single) in seen or isinstance(single, str | bytes | int | float | type):
+            if (
+                single is None
+                or id(single) in seen
+                or isinstance(single, str | bytes | int | float | type)
+            ):
                 continue
             if callable(single) or (isinstance(single, BaseException) and single is not thing):
                 continue
@@ -154,7 +198,10 @@ def _nodes(thing: Any) -> list[Any]:
 
 def _body(node: Any) -> Any:
     """The body of a response as far as the library has read it."""
-    raw = next((b for b in (_stored(node, name) for name in ("_content", "_body", "body", "text")) if b), None)
+    raw = next(
+        (b for b in (_stored(node, name) for name in ("_content", "_body", "body", "text")) if b),
+        None,
+    )
     if raw is None or len(raw) > BODY_MAX or raw.lstrip()[:1] not in (b"{", b"[", "{", "["):
         return None
     return attempt(orjson.loads, raw)
@@ -180,24 +227,38 @@ def _codes(nodes: list[Any], remote: _Remote | None, headers: Mapping[str, str])
     found = [remote.code] if remote is not None else []
     for names in (CODES, TYPES):
         for node in nodes:
-            found += [_code(get(node, name)) for name in names if name != "reason" or isinstance(node, Mapping)]
+            found += [
+                _code(get(node, name))
+                for name in names
+                if name != "reason" or isinstance(node, Mapping)
+            ]
     found.append(headers.get("x-amzn-errortype", ""))
     found += [_code(get(node, "error")) for node in nodes]
     cleaned = (c.partition(":")[0].rpartition("#")[2] for c in found)
     return tuple(dict.fromkeys(c for c in cleaned if c and c not in ("error", "None")))
 
 
-def _hints(nodes: list[Any], classes: tuple[str, ...], delay_s: float | None, status: int | None) -> Iterator[str]:
-    """Codes that are not written as codes: a transport phase, the details of google.rpc, a name that does not resolve."""
+def _hints(
+    nodes: list[Any], classes: tuple[str, ...], delay_s: float | None, status: int | None
+) -> Iterator[str]:
+    """Codes that are not written as codes: a transport phase, the details of google.rpc, a name
+    that does not resolve.
+    """
     phase = get(nodes[0], "phase")
     if isinstance(phase, str):
         yield f"phase={phase[:CODE_MAX]}"
-    if "socket.gaierror" in classes and get(nodes[0], "errno") in (-2, 8):  # EAI_NONAME on Linux and on macOS
+    # EAI_NONAME on Linux and on macOS
+    if "socket.gaierror" in classes and get(nodes[0], "errno") in (-2, 8):
         yield "EAI_NONAME"
     if "subprocess.CalledProcessError" in classes and (_int(get(nodes[0], "returncode")) or 0) < 0:
         yield "returncode=signal"
-    # Where there is no JSON, the SDK keeps the headers as `json_body`: only the error inside tells that Stripe has answered.
-    if "stripe.APIError" in classes and status in BY_GATEWAYS and get(get(nodes[0], "json_body"), "error") is None:
+    # Where there is no JSON, the SDK keeps the headers as `json_body`: only the error inside
+    # tells that Stripe has answered.
+    if (
+        "stripe.APIError" in classes
+        and status in BY_GATEWAYS
+        and get(get(nodes[0], "json_body"), "error") is None
+    ):
         yield "body=none"
     yield from _quotas(nodes, delay_s)
     for detail in _details(nodes):
@@ -207,7 +268,9 @@ def _hints(nodes: list[Any], classes: tuple[str, ...], delay_s: float | None, st
 
 def _quotas(nodes: list[Any], delay_s: float | None) -> Iterator[str]:
     """Which quotas google.rpc says are used up: the longest first."""
-    violations = [violation for detail in _details(nodes) for violation in items(get(detail, "violations"))]
+    violations = [
+        violation for detail in _details(nodes) for violation in items(get(detail, "violations"))
+    ]
     names = [_code(get(violation, "quotaId")) for violation in violations]
     if any(get(violation, "quotaValue") in ("0", 0) for violation in violations):
         yield "quotaValue=0"
@@ -235,7 +298,9 @@ def _delay(nodes: list[Any]) -> float | None:
     for node in nodes:
         for name in ("retry_after", "retry_after_s", "next_retry_delay"):
             value = get(node, name)
-            given = number(attempt(value.total_seconds) if hasattr(value, "total_seconds") else value)
+            given = number(
+                attempt(value.total_seconds) if hasattr(value, "total_seconds") else value
+            )
             if given is not None:
                 return bounded(given)
     return None
@@ -252,7 +317,9 @@ def _headers(nodes: list[Any], remote: _Remote | None) -> dict[str, str]:
 
 def _pairs(value: Any) -> Iterator[tuple[str, str]]:
     pairs = attempt(value.items) if hasattr(value, "items") else value
-    for pair in attempt(lambda: list(islice(pairs, HEADERS_MAX))) if isinstance(pairs, Iterable) else ():
+    for pair in (
+        attempt(lambda: list(islice(pairs, HEADERS_MAX))) if isinstance(pairs, Iterable) else ()
+    ):
         name, content = pair if isinstance(pair, tuple) and len(pair) == 2 else ("", "")
         if isinstance(name, str | bytes) and isinstance(content, str | bytes | int | float):
             yield _plain(name).lower(), _plain(content)
@@ -285,7 +352,14 @@ def _finish(thing: Any) -> tuple[str, ...]:
     """Why a model stopped, or did not start."""
     answers = [thing, *items(get(thing, "choices"))[:1], *items(get(thing, "candidates"))[:1]]
     found = [_code(get(answer, name)) for answer in answers for name in REASONS]
-    found.append(_code(get(_first((get(thing, "incomplete_details"), get(thing, "incompleteDetails"))), "reason")))
+    found.append(
+        _code(
+            get(
+                _first((get(thing, "incomplete_details"), get(thing, "incompleteDetails"))),
+                "reason",
+            )
+        )
+    )
     feedback = _first((get(thing, "prompt_feedback"), get(thing, "promptFeedback")))
     blocked = _first((get(feedback, "block_reason"), get(feedback, "blockReason")))
     if _code(blocked):
@@ -300,17 +374,29 @@ def _finish(thing: Any) -> tuple[str, ...]:
 def _host(nodes: list[Any]) -> str:
     url = _first(get(node, "url") for node in nodes)
     written = attempt(str, url) if url is not None else None
-    return written.partition("://")[2].partition("/")[0].lower()[:TEXT_MAX] if isinstance(written, str) else ""
+    return (
+        written.partition("://")[2].partition("/")[0].lower()[:TEXT_MAX]
+        if isinstance(written, str)
+        else ""
+    )
 
 
-def _text(thing: Any, nodes: list[Any], remote: _Remote | None, *, is_error: bool, failed: bool) -> str:
+def _text(
+    thing: Any, nodes: list[Any], remote: _Remote | None, *, is_error: bool, failed: bool
+) -> str:
     parts = [attempt(str, thing)] if is_error else []
     parts += [get(node, name) for node in nodes for name in ("message", "Message", "detail")]
     if failed:
-        parts += [_stored(node, name) for node in nodes for name in ("_content", "_body", "body", "text", "http_body")]
+        parts += [
+            _stored(node, name)
+            for node in nodes
+            for name in ("_content", "_body", "body", "text", "http_body")
+        ]
     if remote is not None:
         parts.append(remote.details)
-    return "\n".join(_plain(part[:TEXT_MAX]) for part in parts if isinstance(part, str | bytes))[:TEXT_MAX]
+    return "\n".join(_plain(part[:TEXT_MAX]) for part in parts if isinstance(part, str | bytes))[
+        :TEXT_MAX
+    ]
 
 
 class _Remote(Struct, frozen=True):
@@ -322,5 +408,7 @@ class _Remote(Struct, frozen=True):
 
 
 def _remote_call(error: Any) -> _Remote:
-    code, details, metadata = (attempt(get(error, name)) for name in ("code", "details", "trailing_metadata"))
+    code, details, metadata = (
+        attempt(get(error, name)) for name in ("code", "details", "trailing_metadata")
+    )
     return _Remote(_code(code), details if isinstance(details, str) else "", dict(_pairs(metadata)))

@@ -1,7 +1,8 @@
-"""What an error means, as values: its bucket, what it says about the effect, who is affected, how long to wait.
+"""What an error means, as values: its bucket, what it says about the effect, who is affected,
+how long to wait.
 
-Certainty and bucket are two questions. A time-out is worth another attempt and says nothing about the effect; a declined card says all about
-the effect and is worth none.
+Certainty and bucket are two questions. A time-out is worth another attempt and says nothing
+about the effect; a declined card says all about the effect and is worth none.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ class Bucket(StrEnum):
     UNREACHABLE = "unreachable"  # no connection came about
     NO_ANSWER = "no_answer"  # a time-out, a reset, a 504: the request left and no answer came
     CONFLICT = "conflict"  # another client changed it meanwhile, or has the key
-    CONFLICT_IN_FLIGHT = "conflict_in_flight"  # the same request is being worked on: ask again with the same key
+    # the same request is being worked on: ask again with the same key
+    CONFLICT_IN_FLIGHT = "conflict_in_flight"
     AUTH = "auth"  # who we are, or what we may do
     NOT_FOUND = "not_found"
     SCHEMA = "schema"  # the request is wrong and stays wrong
@@ -51,7 +53,8 @@ class Certainty(StrEnum):
 class Basis(StrEnum):
     """What a verdict about an effect rests on."""
 
-    WITNESSED = "witnessed"  # the protected clients of the tool saw what left, and how it was answered
+    # the protected clients of the tool saw what left, and how it was answered
+    WITNESSED = "witnessed"
     DECLARED = "declared"  # the tool says what its errors mean
     ERROR = "error"  # the error alone: what else the tool did was not seen
 
@@ -102,7 +105,8 @@ class Verdict(Struct, frozen=True):
     retry: bool | None = None  # None: as the bucket says
     matched: str = ""  # the row of the tables, or the declaration, that decided
     basis: Basis = Basis.ERROR
-    of_request: Verdict | None = None  # what it says about its request, if that is more than about the effect
+    # what it says about its request, if that is more than about the effect
+    of_request: Verdict | None = None
 
     def __post_init__(self) -> None:
         if self.scope is None:
@@ -110,15 +114,23 @@ class Verdict(Struct, frozen=True):
 
     @property
     def retryable(self) -> bool:
-        """Could another attempt go better? Whether one is *safe* depends on the certainty and on what the tool declares."""
+        """Could another attempt go better? Whether one is *safe* depends on the certainty and on
+        what the tool declares.
+        """
         if self.certainty is Certainty.ACTED:
             return False
         return self.bucket in RETRYABLE if self.retry is None else self.retry
 
     @property
     def final(self) -> bool:
-        """Is this the answer to this very request, for good? An exhausted quota is a refusal, but tomorrow is another day."""
-        return self.certainty is Certainty.REJECTED and not self.retryable and self.scope is Scope.REQUEST
+        """Is this the answer to this very request, for good? An exhausted quota is a refusal,
+        but tomorrow is another day.
+        """
+        return (
+            self.certainty is Certainty.REJECTED
+            and not self.retryable
+            and self.scope is Scope.REQUEST
+        )
 
     def but(
         self,
@@ -146,7 +158,9 @@ class Verdict(Struct, frozen=True):
         )
 
     def exhausted(self, *, unsure: bool) -> Verdict:
-        """What this says when the layer that saw it has tried often enough. It is no final answer to the request, only the last one."""
+        """What this says when the layer that saw it has tried often enough. It is no final
+        answer to the request, only the last one.
+        """
         scope = Scope.HOST if self.scope is Scope.REQUEST else self.scope
         return self.but(certainty=Certainty.AMBIGUOUS if unsure else None, retry=False, scope=scope)
 
@@ -156,7 +170,9 @@ ANSWER_LOST = frozenset({Bucket.NO_ANSWER, Bucket.SERVER_ERROR})
 
 
 class Tried(Struct, frozen=True):
-    """What a layer below knows about a request that it may have sent more than once. An error carries it as `effectonce_tried`."""
+    """What a layer below knows about a request that it may have sent more than once. An error
+    carries it as `effectonce_tried`.
+    """
 
     verdict: Verdict  # of all attempts together, about this request
     attempts: int
@@ -166,9 +182,19 @@ class Tried(Struct, frozen=True):
     def mark(self) -> str:
         """The same in a word or two, for the headers of a response."""
         return ", ".join(
-            word for word, holds in ((GAVE_UP, self.gave_up), (UNSURE, self.verdict.certainty not in SURE)) if holds
+            word
+            for word, holds in (
+                (GAVE_UP, self.gave_up),
+                (UNSURE, self.verdict.certainty not in SURE),
+            )
+            if holds
         )
 
 
 TRIED_HEADER, GAVE_UP, UNSURE = "x-effectonce-tried", "gave-up", "unsure"
-UNKNOWN = Verdict(Bucket.UNKNOWN, Certainty.AMBIGUOUS, "an unknown error after the request may have left", matched="nothing")
+UNKNOWN = Verdict(
+    Bucket.UNKNOWN,
+    Certainty.AMBIGUOUS,
+    "an unknown error after the request may have left",
+    matched="nothing",
+)

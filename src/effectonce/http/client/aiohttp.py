@@ -8,9 +8,20 @@ import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from effectonce.http.client.attempts import HELD_MAX, Answered, ClientPolicy, OutgoingRequest, aexchange, broken, held, whole
+from effectonce.http.client.attempts import (
+    HELD_MAX,
+    Answered,
+    ClientPolicy,
+    OutgoingRequest,
+    aexchange,
+    broken,
+    held,
+    whole,
+)
 
-READS = frozenset({"read", "readany", "readchunk", "readexactly", "readline", "readuntil", "wait_eof"})
+READS = frozenset(
+    {"read", "readany", "readchunk", "readexactly", "readline", "readuntil", "wait_eof"}
+)
 Handler = Callable[[Any], Awaitable[Any]]
 
 
@@ -27,7 +38,9 @@ class Middleware:
                 whole = held(response.status, response.headers)
                 body = await _read(response) if whole else b""
             mark, unread = _marker(response), None if whole else _watch(response)
-            return Answered(response.status, response.headers, body, response, mark, response.release, unread)
+            return Answered(
+                response.status, response.headers, body, response, mark, response.release, unread
+            )
 
         return await aexchange(self._wire, _asked(request), send)
 
@@ -53,16 +66,26 @@ def _asked(request: Any) -> OutgoingRequest:
     body, url = request.body, request.url
     if any(cls.__name__ == "BytesPayload" for cls in type(body).__mro__):
         body = bytes(body._value)
-    return OutgoingRequest(request.method.upper(), str(url), (url.host or "").lower(), url.path, request.headers, whole(body))
+    return OutgoingRequest(
+        request.method.upper(),
+        str(url),
+        (url.host or "").lower(),
+        url.path,
+        request.headers,
+        whole(body),
+    )
 
 
 async def _read(response: Any) -> bytes:
     """The body, which is then put back for a reader that reads it as a stream."""
     stream = response.content
-    with broken(response.close):  # or it would keep its connection for as long as the error is referenced
+    # or it would keep its connection for as long as the error is referenced
+    with broken(response.close):
         body: bytes = await stream.read()
     if body:
-        again = type(stream)(stream._protocol, HELD_MAX + len(body), loop=asyncio.get_running_loop())
+        again = type(stream)(
+            stream._protocol, HELD_MAX + len(body), loop=asyncio.get_running_loop()
+        )
         again.feed_data(body)
         again.feed_eof()
         response.content = again
@@ -77,7 +100,9 @@ def _watch(response: Any) -> Callable[[Callable[[], object], Callable[[], object
 
 
 class WatchedResponse:
-    """The body of a response that is not read yet: says so when it breaks off while it is read, and when all of it was."""
+    """The body of a response that is not read yet: says so when it breaks off while it is read,
+    and when all of it was.
+    """
 
     def __init__(self, stream: Any, off: Callable[[], object], ended: Callable[[], object]) -> None:
         self._stream, self._off, self._ended = stream, off, ended

@@ -1,14 +1,17 @@
-"""One request under a policy, whichever client sends it: a key, some attempts, and what is known when they end.
+"""One request under a policy, whichever client sends it: a key, some attempts, and what is known
+when they end.
 
-Theory of operation. A client's adapter says what is asked (`OutgoingRequest`) and how to send it once; the flow in
-`_core/retry_flow.py` decides about everything else, as it does for `@retry`. An answer with an error status is raised inside the
-flow, so that the tables judge it, and returned at the end as the answer that it is. A short body is read within the attempt: an answer
+Theory of operation. A client's adapter says what is asked (`OutgoingRequest`) and how to send it
+once; the flow in `_core/retry_flow.py` decides about everything else, as it does for `@retry`.
+An answer with an error status is raised inside the flow, so that the tables judge it, and
+returned at the end as the answer that it is. A short body is read within the attempt: an answer
 that broke off was none.
 
-Rule 1: A request that may have landed leaves again only if its method is idempotent, or the tool is, or a key that is honoured goes with it.
-Rule 2: What leaves again is the same: the same key, the same bytes. A body that can be read once is sent once.
-Rule 3: At the end it can be read what all attempts together say: `error.effectonce_tried`, or a header of the last response.
-Rule 4: No attempt waits longer than the effect has time left.
+Rule 1: A request that may have landed leaves again only if its method is idempotent, or the tool
+is, or a key that is honoured goes with it. Rule 2: What leaves again is the same: the same key,
+the same bytes. A body that can be read once is sent once. Rule 3: At the end it can be read what
+all attempts together say: `error.effectonce_tried`, or a header of the last response. Rule 4: No
+attempt waits longer than the effect has time left.
 """
 
 from __future__ import annotations
@@ -35,7 +38,15 @@ from effectonce._core.retry_state import Env
 from effectonce._drivers import drive
 from effectonce._runtime.performers import AsyncPlain, Plain, adrive_call
 from effectonce.effect import Effect, aleaving, leaving, past_us, running
-from effectonce.http.client.keys import EVERYWHERE, REPEATABLE_METHODS, KeyHeader, Keys, Slot, by_host, take
+from effectonce.http.client.keys import (
+    EVERYWHERE,
+    REPEATABLE_METHODS,
+    KeyHeader,
+    Keys,
+    Slot,
+    by_host,
+    take,
+)
 from effectonce.http.client.same_request import fingerprints
 from effectonce.retries.retry import ENV, REPEATABLE, Retrier, retrying, tell
 from effectonce.stores.base import Store
@@ -43,10 +54,15 @@ from effectonce.stores.base import Store
 HELD_MAX = 1 << 20  # an answer up to this size is read within the attempt
 SWITCHED = 101  # a WebSocket: what goes through it is not seen
 HANDED_ON = frozenset({307, 308})
-DONE = frozenset({*range(200, 300)} - {207})  # the server did what was asked, all of it; a 303 may lead to a log-in
+# the server did what was asked, all of it; a 303 may lead to a log-in
+DONE = frozenset({*range(200, 300)} - {207})
 UNSENT = Verdict(Bucket.CONFIG, Certainty.NOT_SENT, "no client sends to such a URL")
-# Above, such an error may be about where an answer redirects to. Here, each request is one of its own.
-BELOW_REDIRECTS = (Rule("httpx.UnsupportedProtocol", UNSENT), Rule("httpx2.UnsupportedProtocol", UNSENT))
+# Above, such an error may be about where an answer redirects to. Here, each request is one of
+# its own.
+BELOW_REDIRECTS = (
+    Rule("httpx.UnsupportedProtocol", UNSENT),
+    Rule("httpx2.UnsupportedProtocol", UNSENT),
+)
 MOVED = Verdict(Bucket.OK, Certainty.NOT_SENT, "the same request is made at another place")
 LONGEST_S = 86_400.0  # a socket takes no time-out without end
 SHORTEST_S = 0.001  # a time-out of zero means none to some clients
@@ -59,7 +75,8 @@ class OutgoingRequest(Struct, frozen=True):
     url: str
     host: str
     path: str
-    headers: MutableMapping[str, str]  # of the request itself: the key is put in here while it is sent
+    # of the request itself: the key is put in here while it is sent
+    headers: MutableMapping[str, str]
     body: bytes | None  # None: it can be read once, so it is sent once
 
 
@@ -72,7 +89,8 @@ class Answered(Struct, frozen=True):
     response: Any
     mark: Callable[[str, str], object]  # adds a header to the response
     drop: Callable[[], object]  # it will not be read any more
-    watch: Callable[[Callable[[], object], Callable[[], object]], object] | None = None  # its body was not read: calls the
+    # its body was not read: calls the
+    watch: Callable[[Callable[[], object], Callable[[], object]], object] | None = None
     # first if it breaks off, and, where the client can tell, the second when it was read to its end
 
 
@@ -81,7 +99,12 @@ class RefusedStatus(Exception):
 
     def __init__(self, asked: OutgoingRequest, answered: Answered) -> None:
         super().__init__(f"HTTP {answered.status}")
-        self.status, self.headers, self.body, self.url = answered.status, answered.headers, answered.body, asked.url
+        self.status, self.headers, self.body, self.url = (
+            answered.status,
+            answered.headers,
+            answered.body,
+            asked.url,
+        )
         self.answered = answered
 
 
@@ -101,28 +124,42 @@ class ClientPolicy:
         env: Env = ENV,
     ) -> None:
         self.harmless = harmless  # to repeat any request of this client
-        self.policy, self.breaker, self.budget, self.store, self.env = policy, breaker, budget, store, env
+        self.policy, self.breaker, self.budget, self.store, self.env = (
+            policy,
+            breaker,
+            budget,
+            store,
+            env,
+        )
         self.once = structs.replace(policy, attempts=1)
         known = (*as_rules(rules), *BELOW_REDIRECTS)
         self.judge = classifier((), (), rules=known, one_request=True, wall_clock=time.time)
         self._headers = by_host(keys)
 
     def replace_random(self) -> None:
-        """Whichever header was named: the SDK that sends makes up a random key for each call, and ours takes its place."""
+        """Whichever header was named: the SDK that sends makes up a random key for each call,
+        and ours takes its place.
+        """
         for host, header in self._headers.items():
-            self._headers[host] = None if header is None else structs.replace(header, replaces_random=True)
+            self._headers[host] = (
+                None if header is None else structs.replace(header, replaces_random=True)
+            )
 
     def header(self, host: str) -> KeyHeader | None:
         return self._headers.get(host, self._headers.get(EVERYWHERE))
 
     def retrier(self, asked: OutgoingRequest, *, repeatable: bool) -> Retrier:
         circuit = self.breaker[asked.host] if isinstance(self.breaker, Circuits) else self.breaker
-        how = retrying(self.once if asked.body is None else self.policy, self.judge, circuit, self.budget)
+        how = retrying(
+            self.once if asked.body is None else self.policy, self.judge, circuit, self.budget
+        )
         return Retrier(how, repeatable=repeatable, store=self.store, name=asked.host, env=self.env)
 
 
 class ClientAttempts:
-    """One request from its first attempt to its last. While it is open, its key is in its headers."""
+    """One request from its first attempt to its last. While it is open, its key is in its
+    headers.
+    """
 
     def __init__(self, wire: ClientPolicy, asked: OutgoingRequest) -> None:
         self._wire, self._asked = wire, asked
@@ -132,7 +169,8 @@ class ClientAttempts:
         self._header = None if asked.method in REPEATABLE_METHODS else wire.header(asked.host)
         self._given = None if self._header is None else asked.headers.get(self._header.name)
         self._well = False
-        self._moved: frozenset[str] = frozenset()  # what the same request looks like where it was handed on
+        # what the same request looks like where it was handed on
+        self._moved: frozenset[str] = frozenset()
         self._last: Answered | None = None
 
     def __enter__(self) -> Self:
@@ -141,14 +179,22 @@ class ClientAttempts:
         keyed = self._put_key()
         self.repeatable = self._may_repeat(keyed=keyed)
         retrier = self._wire.retrier(self._asked, repeatable=self.repeatable)
-        self._patience, self.store = retrier.patience(self._asked.host, self._wire.env.now(), attempt=0)
+        self._patience, self.store = retrier.patience(
+            self._asked.host, self._wire.env.now(), attempt=0
+        )
         if self._effect is not None:
             self._patience.give_up_at = min(self._patience.give_up_at, self._effect.deadline)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self._header is not None:
-            # The caller may send the same object for another effect: that must not find our key in it.
+            # The caller may send the same object for another effect: that must not find our key
+            # in it.
             if self._given is not None:
                 self._asked.headers[self._header.name] = self._given
             else:
@@ -176,7 +222,12 @@ class ClientAttempts:
             return True
         if effect is None:
             return False
-        self._slot = take(effect, self._asked.method, self._asked.path, self._asks(urlsplit(self._asked.url).query))
+        self._slot = take(
+            effect,
+            self._asked.method,
+            self._asked.path,
+            self._asks(urlsplit(self._asked.url).query),
+        )
         self._asked.headers[header.name] = header.written(self._slot.key)
         return True
 
@@ -199,7 +250,9 @@ class ClientAttempts:
             late = Verdict(Bucket.NO_ANSWER, Certainty.NOT_SENT)
             self._saw(late)
             raise GaveUp(
-                f"{self._asked.method} {self._asked.host}: the effect has no time left. Nothing was sent.", verdict=late
+                f"{self._asked.method} {self._asked.host}: the effect has no time left. Nothing was"
+                " sent.",
+                verdict=late,
             )
         return whole_call(self._patience, repeatable=self.repeatable)
 
@@ -237,12 +290,18 @@ class ClientAttempts:
     def _answered_well(self, answered: Answered) -> Any:
         self._well = not self._handed_on(answered)
         if answered.status == SWITCHED and self._sighting is None and self._effect is not None:
-            self._effect.requests.append(Sighting(f"what follows {self._asked.method} {self._asked.host}"))
+            self._effect.requests.append(
+                Sighting(f"what follows {self._asked.method} {self._asked.host}")
+            )
         if not self._well:
             self._saw(MOVED)
         elif self._sighting is not None:
             self._sighting.answered = answered.status in DONE and answered.watch is None
-        if self._well and answered.watch is not None and (self._slot is not None or self._sighting is not None):
+        if (
+            self._well
+            and answered.watch is not None
+            and (self._slot is not None or self._sighting is not None)
+        ):
             give_back = _nothing if self._slot is None else _only_once(self._slot.give_back)
             answered.watch(give_back, partial(self._read_to_its_end, answered.status))
         return answered.response
@@ -256,7 +315,9 @@ class ClientAttempts:
             self._sighting.verdict = verdict
 
     def _handed_on(self, answered: Answered) -> bool:
-        """Is the same request to be made at the same place of another host? Then nothing was done at this one."""
+        """Is the same request to be made at the same place of another host? Then nothing was
+        done at this one.
+        """
         if answered.status not in HANDED_ON:
             return False
         try:
@@ -287,7 +348,9 @@ def exchange(wire: ClientPolicy, asked: OutgoingRequest, send: Callable[[float],
         return one.conclude(drive(one.flow(), perform))
 
 
-async def aexchange(wire: ClientPolicy, asked: OutgoingRequest, send: Callable[[float], Awaitable[Answered]]) -> Any:
+async def aexchange(
+    wire: ClientPolicy, asked: OutgoingRequest, send: Callable[[float], Awaitable[Answered]]
+) -> Any:
     """The same for async clients."""
     with past_us(), ClientAttempts(wire, asked) as one:
         await one.aleaves()
@@ -316,14 +379,18 @@ def _nothing() -> None:
 
 
 def _only_once(act: Callable[[], object]) -> Callable[[], object]:
-    """A body that is read again breaks off again: by then the number may be that of the next request."""
+    """A body that is read again breaks off again: by then the number may be that of the next
+    request.
+    """
     left = [act]
     return lambda: left.pop()() if left else None
 
 
 @contextmanager
 def broken(off: Callable[[], object]) -> Iterator[None]:
-    """Around the reading of a body: calls *off* when it breaks off, not when the reader has read enough."""
+    """Around the reading of a body: calls *off* when it breaks off, not when the reader has read
+    enough.
+    """
     try:
         yield
     except GeneratorExit:

@@ -1,7 +1,9 @@
-"""botocore and boto3: around the one method of an endpoint that sends a request and reads its answer.
+"""botocore and boto3: around the one method of an endpoint that sends a request and reads its
+answer.
 
-AWS answers in several formats, and calls most things by POST. So the answer is looked at after botocore has read it, and an operation whose
-name says that it reads is no request that changes something.
+AWS answers in several formats, and calls most things by POST. So the answer is looked at after
+botocore has read it, and an operation whose name says that it reads is no request that changes
+something.
 """
 
 from __future__ import annotations
@@ -18,13 +20,17 @@ import orjson
 from effectonce.http.client.attempts import Answered, ClientPolicy, OutgoingRequest, exchange, whole
 from effectonce.http.client.urllib3 import watch
 
-READING = re.compile(r"(Batch|Transact)?Get(?!ActivityTask|FederationToken)|List|Describe|Head|Query|Scan|Search|Select")
+READING = re.compile(
+    r"(Batch|Transact)?Get(?!ActivityTask|FederationToken)|List|Describe|Head|Query|Scan|Search|Select"
+)
 
 
 def install(client: Any, wire: ClientPolicy) -> Any:
     endpoint = client._endpoint
     if inspect.iscoroutinefunction(endpoint._do_get_response):
-        raise TypeError(f"{type(client).__module__} is botocore in async code, which effectonce cannot protect.")
+        raise TypeError(
+            f"{type(client).__module__} is botocore in async code, which effectonce cannot protect."
+        )
     endpoint._do_get_response = functools.partial(_get_response, wire, endpoint._do_get_response)
     endpoint.effectonce_wire = wire
     return client
@@ -34,7 +40,9 @@ def protected(client: Any) -> bool:
     return hasattr(client._endpoint, "effectonce_wire")
 
 
-def _get_response(wire: ClientPolicy, get_response: Any, request: Any, operation: Any, context: Any) -> tuple[Any, None]:
+def _get_response(
+    wire: ClientPolicy, get_response: Any, request: Any, operation: Any, context: Any
+) -> tuple[Any, None]:
     """The answer, and no error for botocore to try again after: one is raised at once."""
 
     def send(left_s: float) -> Answered:
@@ -50,7 +58,14 @@ def _get_response(wire: ClientPolicy, get_response: Any, request: Any, operation
 def _asked(request: Any, operation: str) -> OutgoingRequest:
     url = urlsplit(request.url)
     method = "GET" if READING.match(operation) else request.method.upper()
-    return OutgoingRequest(method, request.url, (url.hostname or "").lower(), url.path, request.headers, whole(request.body))
+    return OutgoingRequest(
+        method,
+        request.url,
+        (url.hostname or "").lower(),
+        url.path,
+        request.headers,
+        whole(request.body),
+    )
 
 
 def _answered(request: Any, answer: Any) -> Answered:
@@ -59,9 +74,14 @@ def _answered(request: Any, answer: Any) -> Answered:
     if not unread:
         _refuse_part(request, http)
     metadata = parsed["ResponseMetadata"]  # S3 may say 200 and mean 500; here it says what it means
-    headers, body = metadata["HTTPHeaders"], orjson.dumps({"Error": parsed.get("Error")}, default=str)
+    headers, body = (
+        metadata["HTTPHeaders"],
+        orjson.dumps({"Error": parsed.get("Error")}, default=str),
+    )
     watched = watch(http.raw) if unread else None
-    return Answered(metadata["HTTPStatusCode"], headers, body, answer, headers.__setitem__, _nothing, watched)
+    return Answered(
+        metadata["HTTPStatusCode"], headers, body, answer, headers.__setitem__, _nothing, watched
+    )
 
 
 def _refuse_part(request: Any, http: Any) -> None:
@@ -73,11 +93,15 @@ def _refuse_part(request: Any, http: Any) -> None:
 
 
 def _cut_down(request: Any, left_s: float) -> None:
-    """A request of botocore has a time to read of its own, since 1.44. The time to connect is that of the client."""
+    """A request of botocore has a time to read of its own, since 1.44. The time to connect is
+    that of the client.
+    """
     context = getattr(request, "context", None)
     if context is not None:
         limit = context.get("read_timeout") or context["client_config"].read_timeout
-        request.context = context | {"read_timeout": left_s if limit is None else min(limit, left_s)}
+        request.context = context | {
+            "read_timeout": left_s if limit is None else min(limit, left_s)
+        }
 
 
 def _nothing() -> None:

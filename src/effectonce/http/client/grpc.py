@@ -1,8 +1,10 @@
 """gRPC: an interceptor next to the wire, for sync and async channels.
 
-A call is looked at when its attempt has ended: it may have been started as a future, or be a stream. Answered with OK, it is done; a status
-by which the server says no is a refusal, as the tables have it; all else is a doubt, also UNAVAILABLE. gRPC does not say whether a byte
-left: where the channel has a retry policy, the connection that failed last may have followed one that did not.
+A call is looked at when its attempt has ended: it may have been started as a future, or be a
+stream. Answered with OK, it is done; a status by which the server says no is a refusal, as the
+tables have it; all else is a doubt, also UNAVAILABLE. gRPC does not say whether a byte left:
+where the channel has a retry policy, the connection that failed last may have followed one that
+did not.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ def install(channel: Any) -> Any:
     if isinstance(channel, grpc.Channel):
         if type(channel).__module__ == "grpc._interceptor":
             raise TypeError(
-                "this channel has interceptors, which may send more than once. Protect it first, then intercept it."
+                "this channel has interceptors, which may send more than once. Protect it first,"
+                " then intercept it."
             )
         watched = grpc.intercept_channel(channel, _watching(grpc, sync_continued)())
     else:
@@ -50,7 +53,9 @@ def sync_continued(continuation: Callable[..., Any], details: Any, request: Any)
     return call
 
 
-async def async_continued(continuation: Callable[..., Awaitable[Any]], details: Any, request: Any) -> Any:
+async def async_continued(
+    continuation: Callable[..., Awaitable[Any]], details: Any, request: Any
+) -> Any:
     sighting, effect = _announced(details.method)
     if effect is not None:
         await aleaving(effect, sighting)
@@ -63,7 +68,9 @@ async def async_continued(continuation: Callable[..., Awaitable[Any]], details: 
 @lru_cache
 def _watching(theirs: Any, continued: Any) -> Any:
     """The class of interceptors, sync or async, for calls of all four kinds."""
-    bases = tuple(getattr(theirs, f"{kind.title().replace('_', '')}ClientInterceptor") for kind in KINDS)
+    bases = tuple(
+        getattr(theirs, f"{kind.title().replace('_', '')}ClientInterceptor") for kind in KINDS
+    )
     return type("Watching", bases, {f"intercept_{kind}": staticmethod(continued) for kind in KINDS})
 
 
@@ -92,7 +99,9 @@ def _look_at_aio(sighting: Sighting, call: Any) -> None:
         sighting.answered = True
     else:
         error = sys.modules["grpc.aio"].AioRpcError
-        sighting.verdict = classify(error(code, None, _now(call.trailing_metadata()), details=_now(call.details())))
+        sighting.verdict = classify(
+            error(code, None, _now(call.trailing_metadata()), details=_now(call.details()))
+        )
 
 
 def _now(asked: Coroutine[Any, Any, Any]) -> Any:

@@ -10,7 +10,15 @@ from types import TracebackType
 from typing import Any, Self
 
 from effectonce._core.classification.signals import BODY_MAX
-from effectonce.http.client.attempts import Answered, ClientPolicy, OutgoingRequest, aexchange, broken, exchange, held
+from effectonce.http.client.attempts import (
+    Answered,
+    ClientPolicy,
+    OutgoingRequest,
+    aexchange,
+    broken,
+    exchange,
+    held,
+)
 
 
 class Transport:
@@ -69,7 +77,12 @@ class Transport:
         self.effectonce_inner.__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.effectonce_inner.__exit__(kind, error, trace)
 
     async def __aenter__(self) -> Self:
@@ -77,7 +90,10 @@ class Transport:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         await self.effectonce_inner.__aexit__(kind, error, trace)
 
@@ -97,7 +113,9 @@ def protected(client: Any) -> bool:
 def _asked(request: Any) -> OutgoingRequest:
     url = request.url
     body = b"".join(request.stream) if type(request.stream).__name__ == "ByteStream" else None
-    return OutgoingRequest(request.method.upper(), str(url), url.host.lower(), url.path, request.headers, body)
+    return OutgoingRequest(
+        request.method.upper(), str(url), url.host.lower(), url.path, request.headers, body
+    )
 
 
 def _answered(response: Any, body: bytes | None = None) -> Answered:
@@ -115,11 +133,15 @@ def _answered(response: Any, body: bytes | None = None) -> Answered:
 
 @lru_cache
 def _watched(package: str) -> Any:
-    """The kind of body that says so when it breaks off, or was read to its end. A reader that stops early breaks nothing off."""
+    """The kind of body that says so when it breaks off, or was read to its end. A reader that
+    stops early breaks nothing off.
+    """
     theirs = sys.modules[package]
 
     class WatchedStream(theirs.SyncByteStream, theirs.AsyncByteStream):  # type: ignore[name-defined, misc]
-        def __init__(self, inner: Any, broke_off: Callable[[], object], ended: Callable[[], object]) -> None:
+        def __init__(
+            self, inner: Any, broke_off: Callable[[], object], ended: Callable[[], object]
+        ) -> None:
             self._inner, self._broke_off, self._ended = inner, broke_off, ended
 
         def __iter__(self) -> Iterator[bytes]:
@@ -160,4 +182,9 @@ def _within(extensions: Any, left_s: float) -> dict[str, Any]:
     """The same request with less time."""
     given = extensions.get("timeout") or {}
     phases = dict.fromkeys(("connect", "read", "write", "pool")) | given
-    return {**extensions, "timeout": {name: left_s if limit is None else min(limit, left_s) for name, limit in phases.items()}}
+    return {
+        **extensions,
+        "timeout": {
+            name: left_s if limit is None else min(limit, left_s) for name, limit in phases.items()
+        },
+    }

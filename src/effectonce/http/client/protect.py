@@ -1,10 +1,12 @@
-"""One line for a client that exists: it sends one key, and tries again only where that does no harm.
+"""One line for a client that exists: it sends one key, and tries again only where that does no
+harm.
 
     client = protect(httpx.Client())
 
-What `protect` changes is where the client sends from: a transport of httpx and httpx2, an adapter of requests, a middleware of aiohttp, the
-pools of urllib3; and for openai, anthropic and Stripe, the same inside the client that they are built on; and an
-endpoint of botocore. Nothing of theirs is imported.
+What `protect` changes is where the client sends from: a transport of httpx and httpx2, an
+adapter of requests, a middleware of aiohttp, the pools of urllib3; and for openai, anthropic and
+Stripe, the same inside the client that they are built on; and an endpoint of botocore. Nothing
+of theirs is imported.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ class ClientSupport(Struct, frozen=True):
 
 
 class Witness(Struct, frozen=True):
-    """What is known about a client that is only watched: what it sends is seen, and the tool's own policy decides about another attempt."""
+    """What is known about a client that is only watched: what it sends is seen, and the tool's
+    own policy decides about another attempt.
+    """
 
     name: str
     classes: tuple[str, ...]
@@ -65,24 +69,41 @@ def protect(
     rules: Rules = (),
     kind: Kind | str = Kind.WRITE,
 ) -> T:
-    """A client like *client* whose requests carry the key of the running effect, and are tried again where that does no harm.
+    """A client like *client* whose requests carry the key of the running effect, and are tried
+    again where that does no harm.
 
-    Use what is returned, as with `without_retries`: the client's own retries are switched off. *keys* says which header carries the key: a
-    name or a `KeyHeader`, for each host that honours one (`{"api.example.com": "Idempotency-Key"}`, `"*"` for all others), or None. *breaker*
-    may be one `Circuit`, or `Circuits`, which keep one for each host. *retry*, *budget*, *store*, *rules* and *kind* are as for `retry`:
-    `kind="read"` says that no request of this client does harm when it is repeated.
+    Use what is returned, as with `without_retries`: the client's own retries are switched off.
+    *keys* says which header carries the key: a name or a `KeyHeader`, for each host that honours
+    one (`{"api.example.com": "Idempotency-Key"}`, `"*"` for all others), or None. *breaker* may
+    be one `Circuit`, or `Circuits`, which keep one for each host. *retry*, *budget*, *store*,
+    *rules* and *kind* are as for `retry`: `kind="read"` says that no request of this client does
+    harm when it is repeated.
 
-    A class or an object of smtplib, and a channel of gRPC, are only watched, and take none of these.
+    A class or an object of smtplib, and a channel of gRPC, are only watched, and take none of
+    these.
     """
     row = _known(client)
     if isinstance(row, Witness):
-        given = (retry, breaker, budget, store) != (None,) * 4 or keys is not ... or rules != () or kind != Kind.WRITE
+        given = (
+            (retry, breaker, budget, store) != (None,) * 4
+            or keys is not ...
+            or rules != ()
+            or kind != Kind.WRITE
+        )
         return _watched(client, row, given=given)
     if budget is not None and budget.shared and store is None:
-        raise ContractViolation(f"the retry budget of {budget.name} is shared: say through which store, protect(store=...)")
+        raise ContractViolation(
+            f"the retry budget of {budget.name} is shared: say through which store,"
+            " protect(store=...)"
+        )
     if row.protected(client):
-        raise TypeError(f"this {row.name} is protected already. Make another one for another policy.")
-    policy, expected = Retry() if retry is None else retry, row.keys if isinstance(keys, EllipsisType) else keys
+        raise TypeError(
+            f"this {row.name} is protected already. Make another one for another policy."
+        )
+    policy, expected = (
+        Retry() if retry is None else retry,
+        row.keys if isinstance(keys, EllipsisType) else keys,
+    )
     harmless = kind_of(kind) in REPEATABLE
     wire = ClientPolicy(policy, expected, breaker, budget, store, rules, harmless=harmless)
     protected: T = row.install(without_retries(client), wire)
@@ -93,7 +114,8 @@ def protect(
 def _watched(client: T, row: Witness, *, given: bool) -> T:
     if given:
         raise ContractViolation(
-            f"protect({row.name}) takes no policy: it carries no key, and its tool's retry= decides. It is only watched."
+            f"protect({row.name}) takes no policy: it carries no key, and its tool's retry="
+            " decides. It is only watched."
         )
     if row.protected(client):
         raise TypeError(f"this {row.name} is protected already.")
@@ -109,7 +131,14 @@ def is_bare(thing: Any) -> bool:
 
 
 def _row(client: Any) -> ClientSupport | Witness | None:
-    return next((_BY_CLASS[name] for name in (*class_names(client), *_own_names(client)) if name in _BY_CLASS), None)
+    return next(
+        (
+            _BY_CLASS[name]
+            for name in (*class_names(client), *_own_names(client))
+            if name in _BY_CLASS
+        ),
+        None,
+    )
 
 
 def _known(client: Any) -> ClientSupport | Witness:
@@ -117,8 +146,9 @@ def _known(client: Any) -> ClientSupport | Witness:
     if row is not None:
         return row
     raise TypeError(
-        f"{type(client).__module__}.{type(client).__qualname__} is not a client that effectonce can protect. Nothing was changed. "
-        f"Give the HTTP client that it is built on; known are {', '.join(row.name for row in KNOWN)}."
+        f"{type(client).__module__}.{type(client).__qualname__} is not a client that effectonce can"
+        " protect. Nothing was changed. Give the HTTP client that it is built on; known are"
+        f" {', '.join(row.name for row in KNOWN)}."
     )
 
 
@@ -150,17 +180,22 @@ def _install_in_stripe(client: Any, wire: ClientPolicy) -> Any:
 
 
 def _note_given_keys(requestor: Any) -> None:
-    """Which keys are the caller's own: below, in the headers, they look like those that the SDK makes up."""
+    """Which keys are the caller's own: below, in the headers, they look like those that the SDK
+    makes up.
+    """
     theirs = type(requestor)
 
     class Requestor(theirs):  # type: ignore[misc, valid-type]
         def _new_requestor_with_options(self, options: Any) -> Any:
-            made = super()._new_requestor_with_options(options)  # for each call, and for the objects that come back
+            # for each call, and for the objects that come back
+            made = super()._new_requestor_with_options(options)
             made.__class__ = Requestor
             return made
 
         def request_headers(self, method: str, api_mode: str, options: Any) -> Any:
-            written = {name.lower(): value for name, value in (options.get("headers") or {}).items()}
+            written = {
+                name.lower(): value for name, value in (options.get("headers") or {}).items()
+            }
             given_to_sdk.set(options.get("idempotency_key") or written.get("idempotency-key") or "")
             return super().request_headers(method, api_mode, options)
 
@@ -182,16 +217,22 @@ def _stripe_parts(client: Any) -> list[tuple[Any, Callable[[Any, ClientPolicy], 
             each._thread_local = threading.local()  # where it keeps the session that it made itself
             parts.append((each._session, requests.install))
         elif "stripe:HTTPXClient" in names:
-            parts += [(sent_from, httpx.install) for sent_from in (each._client, each._client_async) if sent_from is not None]
+            parts += [
+                (sent_from, httpx.install)
+                for sent_from in (each._client, each._client_async)
+                if sent_from is not None
+            ]
         elif each is not None and "stripe:NoImportFoundAsyncClient" not in names:
             raise TypeError(
-                f"this StripeClient sends through {type(each).__name__}, which effectonce cannot protect, so it is not protected. "
-                f"Give it a stripe.RequestsClient or a stripe.HTTPXClient."
+                f"this StripeClient sends through {type(each).__name__}, which effectonce cannot"
+                " protect, so it is not protected. Give it a stripe.RequestsClient or a"
+                " stripe.HTTPXClient."
             )
     return parts
 
 
-STRIPE_KEY = KeyHeader(replaces_random=True)  # its SDK makes up a key for each call: another one when the tool runs again
+# its SDK makes up a key for each call: another one when the tool runs again
+STRIPE_KEY = KeyHeader(replaces_random=True)
 ROWS: tuple[ClientSupport, ...] = (
     ClientSupport(
         "httpx and httpx2",
@@ -200,7 +241,13 @@ ROWS: tuple[ClientSupport, ...] = (
         httpx.protected,
         where="its transports",
     ),
-    ClientSupport("requests.Session", ("requests:Session",), requests.install, requests.protected, where="its adapters"),
+    ClientSupport(
+        "requests.Session",
+        ("requests:Session",),
+        requests.install,
+        requests.protected,
+        where="its adapters",
+    ),
     ClientSupport(
         "aiohttp.ClientSession",
         ("aiohttp:ClientSession",),
@@ -208,10 +255,21 @@ ROWS: tuple[ClientSupport, ...] = (
         aiohttp.protected,
         where="a middleware, innermost",
     ),
-    ClientSupport("urllib3.PoolManager", ("urllib3:PoolManager",), urllib3.install, urllib3.protected, where="its pools"),
+    ClientSupport(
+        "urllib3.PoolManager",
+        ("urllib3:PoolManager",),
+        urllib3.install,
+        urllib3.protected,
+        where="its pools",
+    ),
     ClientSupport(
         "openai and anthropic",
-        ("openai:SyncAPIClient", "openai:AsyncAPIClient", "anthropic:SyncAPIClient", "anthropic:AsyncAPIClient"),
+        (
+            "openai:SyncAPIClient",
+            "openai:AsyncAPIClient",
+            "anthropic:SyncAPIClient",
+            "anthropic:AsyncAPIClient",
+        ),
         _install_in_sdk,
         _sdk_protected,
         keys=None,  # they honour none: a key would promise what no server keeps
@@ -242,7 +300,13 @@ WITNESSES: tuple[Witness, ...] = (
         smtplib.protected,
         where="the object, or the class that is given",
     ),
-    Witness("grpc.Channel and grpc.aio.Channel", ("grpc:Channel",), grpc.install, grpc.protected, where="an interceptor"),
+    Witness(
+        "grpc.Channel and grpc.aio.Channel",
+        ("grpc:Channel",),
+        grpc.install,
+        grpc.protected,
+        where="an interceptor",
+    ),
 )
 KNOWN: tuple[ClientSupport | Witness, ...] = (*ROWS, *WITNESSES)
 _BY_CLASS = {name: row for row in KNOWN for name in row.classes}

@@ -18,14 +18,20 @@ class Adapter:
     def __init__(self, wire: ClientPolicy, inner: Any) -> None:
         self._wire, self.effectonce_inner = wire, inner
 
-    def send(self, request: Any, stream: bool = False, timeout: Any = None, **settings: Any) -> Any:  # noqa: FBT001, FBT002  # theirs
+    # theirs
+    def send(self, request: Any, stream: bool = False, timeout: Any = None, **settings: Any) -> Any:  # noqa: FBT001, FBT002
         def send(left_s: float) -> Answered:
             shorter = _within(timeout, left_s)
-            response = self.effectonce_inner.send(request, stream=stream, timeout=shorter, **settings)
-            response.connection = self  # where what authenticates sends again: past us, it would leave without its key
+            response = self.effectonce_inner.send(
+                request, stream=stream, timeout=shorter, **settings
+            )
+            # where what authenticates sends again: past us, it would leave without its key
+            response.connection = self
             body = b"" if stream else response.content
             mark, unread = response.headers.__setitem__, watch(response.raw) if stream else None
-            return Answered(response.status_code, response.headers, body, response, mark, response.close, unread)
+            return Answered(
+                response.status_code, response.headers, body, response, mark, response.close, unread
+            )
 
         return exchange(self._wire, _asked(request), send)
 
@@ -44,7 +50,9 @@ class Adapters(OrderedDict[str, Any]):
 
     def __setitem__(self, prefix: str, adapter: Any) -> None:
         known = isinstance(adapter, Adapter)  # `mount` puts shorter prefixes behind longer ones
-        super().__setitem__(prefix, adapter if known else Adapter(self._wire, adapter_without_retries(adapter)))
+        super().__setitem__(
+            prefix, adapter if known else Adapter(self._wire, adapter_without_retries(adapter))
+        )
 
 
 def install(session: Any, wire: ClientPolicy) -> Any:
@@ -59,7 +67,12 @@ def protected(session: Any) -> bool:
 def _asked(request: Any) -> OutgoingRequest:
     url = urlsplit(request.url)
     return OutgoingRequest(
-        request.method.upper(), request.url, (url.hostname or "").lower(), url.path, request.headers, whole(request.body)
+        request.method.upper(),
+        request.url,
+        (url.hostname or "").lower(),
+        url.path,
+        request.headers,
+        whole(request.body),
     )
 
 

@@ -1,15 +1,17 @@
-"""When two requests of a tool are the same one: the second is a repeat of the first, and not another effect.
+"""When two requests of a tool are the same one: the second is a repeat of the first, and not
+another effect.
 
-What is compared is the query and the body; the method and the path are the place that both go to. The host is not: another one may stand in.
-Nor are headers. Two requests that differ only in what changes from one attempt to the next are the same:
+What is compared is the query and the body; the method and the path are the place that both go
+to. The host is not: another one may stand in. Nor are headers. Two requests that differ only in
+what changes from one attempt to the next are the same:
 
     a time          that is within minutes of the clock: of day, in Unix seconds or smaller units, or inside a UUID. A date that was
                     chosen, such as an appointment, is not: two of them are two requests
     by its name     a clock, a nonce, a count of attempts, and the id of one call unless it is a number, as `check_stable` knows them; and a
                     random UUID in a field that says that it is the message's own. In all others it is taken for what it is about: a customer
 
-This is looked for in JSON and in forms, up to 1 MiB. Other bodies are compared byte for byte, multipart without its boundary. A body that
-can be read only once is never the same as another.
+This is looked for in JSON and in forms, up to 1 MiB. Other bodies are compared byte for byte,
+multipart without its boundary. A body that can be read only once is never the same as another.
 """
 
 from __future__ import annotations
@@ -30,15 +32,31 @@ from effectonce.http.server.fingerprint import Fields, ParsedRequest, fingerprin
 READ_MAX = 1 << 20
 NEAR_S = 300.0  # a time that a request was made at: not longer ago than an attempt takes
 UNITS = (1, 1_000, 1_000_000, 1_000_000_000)
-_TIME = re.compile(r"\d{4}-?\d\d-?\d\d[T ]\d\d:?\d\d(?::?\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?", re.IGNORECASE)
+_TIME = re.compile(
+    r"\d{4}-?\d\d-?\d\d[T ]\d\d:?\d\d(?::?\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?", re.IGNORECASE
+)
 _DIGITS = re.compile(r"(?<![\d.])\d{10,19}(?:\.\d+)?(?!\d)")
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE)
-_OWN_ID = frozenset({"uuid", "guid", "message_id", "event_id", "idempotency_key", "client_token", "client_request_token"})
+_OWN_ID = frozenset(
+    {
+        "uuid",
+        "guid",
+        "message_id",
+        "event_id",
+        "idempotency_key",
+        "client_token",
+        "client_request_token",
+    }
+)
 _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
-def fingerprints(query: str, headers: Mapping[str, str], body: bytes | None, now: float) -> frozenset[str]:
-    """What tells this request from others: two that share one of these are the same. None at all: its body can be read once."""
+def fingerprints(
+    query: str, headers: Mapping[str, str], body: bytes | None, now: float
+) -> frozenset[str]:
+    """What tells this request from others: two that share one of these are the same. None at
+    all: its body can be read once.
+    """
     if body is None:
         return frozenset()
     content_type, encoding = headers.get("content-type", ""), headers.get("content-encoding", "")
@@ -53,14 +71,20 @@ def fingerprints(query: str, headers: Mapping[str, str], body: bytes | None, now
 
 
 def _lasting(content_type: str, body: bytes, now: float) -> bytes:
-    """The body without what changes from one attempt to the next; all of it, if it cannot be read."""
+    """The body without what changes from one attempt to the next; all of it, if it cannot be
+    read.
+    """
     media = content_type.partition(";")[0].strip().lower()
     if len(body) > READ_MAX:
         return body
     try:
         if media.endswith(("/json", "+json")):
             return canonical(_kept("", read_exactly(body.decode()), now))
-        return _form(body.decode("latin-1"), now) if media == "application/x-www-form-urlencoded" else body
+        return (
+            _form(body.decode("latin-1"), now)
+            if media == "application/x-www-form-urlencoded"
+            else body
+        )
     except (ValueError, ArithmeticError, RecursionError, NotCanonical):
         return body
 
@@ -69,26 +93,40 @@ def _form(text: str, now: float) -> bytes:
     """As `metadata[request_id]=...` has it, the last part of a name says what a field holds."""
     fields = parse_qsl(text, keep_blank_values=True, encoding="latin-1")
     pairs = [(name.rpartition("[")[2].rstrip("]"), name, value) for name, value in fields]
-    return canonical([[name, _text(last, value, now)] for last, name, value in pairs if not _changes(last, value)])
+    return canonical(
+        [
+            [name, _text(last, value, now)]
+            for last, name, value in pairs
+            if not _changes(last, value)
+        ]
+    )
 
 
 def _kept(name: str, value: Any, now: float) -> Any:
     match value:
         case dict():
             own = {"id"} if "jsonrpc" in value else set()
-            return {each: _kept(each, its, now) for each, its in value.items() if each not in own and not _changes(each, its)}
+            return {
+                each: _kept(each, its, now)
+                for each, its in value.items()
+                if each not in own and not _changes(each, its)
+            }
         case list():
             return [_kept(name, each, now) for each in value]
         case str():
             return _text(name, value, now)
-        case int() | float() | Decimal() if not isinstance(value, bool) and _near(float(value), now):
+        case int() | float() | Decimal() if not isinstance(value, bool) and _near(
+            float(value), now
+        ):
             return "now"
         case _:
             return value
 
 
 def _changes(name: str, value: Any) -> bool:
-    """Does a field of this name hold something else on every attempt? The number of a request may be what is asked about."""
+    """Does a field of this name hold something else on every attempt? The number of a request
+    may be what is asked about.
+    """
     match unstable_name(_WORDS.sub("_", name).replace("-", "_")):
         case None:
             return False
@@ -103,7 +141,9 @@ def _text(name: str, text: str, now: float) -> str:
     if len(text) < 10:  # nothing of this fits in
         return text
     own = _WORDS.sub("_", name).replace("-", "_").lower() in _OWN_ID
-    text = _UUID.sub(lambda found: "uuid" if _is_new(UUID(found[0]), now, own=own) else found[0], text)
+    text = _UUID.sub(
+        lambda found: "uuid" if _is_new(UUID(found[0]), now, own=own) else found[0], text
+    )
     text = _TIME.sub(lambda found: "now" if _is_now(found[0], now) else found[0], text)
     return _DIGITS.sub(lambda found: "now" if _near(float(found[0]), now) else found[0], text)
 
@@ -126,7 +166,8 @@ def _is_new(uuid: UUID, now: float, *, own: bool) -> bool:
 def _is_now(text: str, now: float) -> bool:
     try:
         time = datetime.fromisoformat(text.upper().replace(",", "."))
-        read_as = (time, time.replace(tzinfo=UTC)) if time.tzinfo is None else (time,)  # without a zone, it may be ours
+        # without a zone, it may be ours
+        read_as = (time, time.replace(tzinfo=UTC)) if time.tzinfo is None else (time,)
         return any(abs(each.timestamp() - now) <= NEAR_S for each in read_as)
     except (ValueError, OverflowError):  # no date, or none that a clock can show
         return False

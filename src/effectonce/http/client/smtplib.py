@@ -1,8 +1,9 @@
 """smtplib: a mail is handed over with the dot that ends it, and with nothing before that.
 
-Rule 1: Until the message is written, nothing was sent, whichever side hangs up and whatever the server refuses.
-Rule 2: An error while the message is written says that its last bytes, the dot, did not leave.
-Rule 3: A reply to the dot is the server's word: 250 is done, 4xx and 5xx are refusals. No reply is a doubt.
+Rule 1: Until the message is written, nothing was sent, whichever side hangs up and whatever the
+server refuses. Rule 2: An error while the message is written says that its last bytes, the dot,
+did not leave. Rule 3: A reply to the dot is the server's word: 250 is done, 4xx and 5xx are
+refusals. No reply is a doubt.
 """
 
 from __future__ import annotations
@@ -121,4 +122,8 @@ def _refused(codes: list[int]) -> Verdict | None:
         return None
     if any(code < 500 for code in codes):
         return Verdict(Bucket.OVERLOADED, Certainty.REJECTED, why)
-    return Verdict(Bucket.AUTH if LOG_IN_FIRST.intersection(codes) else Bucket.DECLINED, Certainty.REJECTED, why)
+    return Verdict(
+        Bucket.AUTH if LOG_IN_FIRST.intersection(codes) else Bucket.DECLINED,
+        Certainty.REJECTED,
+        why,
+    )

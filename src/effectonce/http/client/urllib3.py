@@ -9,11 +9,19 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from effectonce.http.client.attempts import Answered, ClientPolicy, OutgoingRequest, broken, exchange, whole
+from effectonce.http.client.attempts import (
+    Answered,
+    ClientPolicy,
+    OutgoingRequest,
+    broken,
+    exchange,
+    whole,
+)
 
 
 def install(manager: Any, wire: ClientPolicy) -> Any:
-    make = manager._new_pool  # pools that were made before have other retries, so they are not asked any more
+    # pools that were made before have other retries, so they are not asked any more
+    make = manager._new_pool
 
     def new_pool(*args: Any, **settings: Any) -> Any:
         pool = make(*args, **settings)
@@ -30,30 +38,58 @@ def protected(manager: Any) -> bool:
 
 
 def _urlopen(
-    wire: ClientPolicy, pool: Any, urlopen: Any, method: str, url: str, body: Any = None, headers: Any = None, **how: Any
+    wire: ClientPolicy,
+    pool: Any,
+    urlopen: Any,
+    method: str,
+    url: str,
+    body: Any = None,
+    headers: Any = None,
+    **how: Any,
 ) -> Any:
     mine = sys.modules["urllib3"].HTTPHeaderDict(pool.headers if headers is None else headers)
-    timeout, retries, pool_s = (how.pop(name, None) for name in ("timeout", "retries", "pool_timeout"))
+    timeout, retries, pool_s = (
+        how.pop(name, None) for name in ("timeout", "retries", "pool_timeout")
+    )
 
     def send(left_s: float) -> Answered:
         shorter = _within(pool, timeout, left_s)
-        # retries=False: errors as they are, and every answer. The manager needs the number of redirects that are left.
+        # retries=False: errors as they are, and every answer. The manager needs the number of
+        # redirects that are left.
         wait_s = left_s if pool_s is None else min(pool_s, left_s)
-        response = urlopen(method, url, body=body, headers=mine, timeout=shorter, pool_timeout=wait_s, retries=False, **how)
+        response = urlopen(
+            method,
+            url,
+            body=body,
+            headers=mine,
+            timeout=shorter,
+            pool_timeout=wait_s,
+            retries=False,
+            **how,
+        )
         response.retries = pool.retries if retries is None else retries
         read = response.data if how.get("preload_content", True) else b""
-        mark, unread = response.headers.__setitem__, None if how.get("preload_content", True) else watch(response)
-        return Answered(response.status, response.headers, read, response, mark, response.drain_conn, unread)
+        mark, unread = (
+            response.headers.__setitem__,
+            None if how.get("preload_content", True) else watch(response),
+        )
+        return Answered(
+            response.status, response.headers, read, response, mark, response.drain_conn, unread
+        )
 
     target = urlsplit(url)
     # A proxy of plain HTTP gets the whole URL, and then the pool is that of the proxy.
     full = url if target.hostname else f"{pool.scheme}://{pool.host}{url}"
-    asked = OutgoingRequest(method.upper(), full, (target.hostname or pool.host).lower(), target.path, mine, whole(body))
+    asked = OutgoingRequest(
+        method.upper(), full, (target.hostname or pool.host).lower(), target.path, mine, whole(body)
+    )
     return exchange(wire, asked, send)
 
 
 def watch(response: Any) -> Callable[[Callable[[], object], Callable[[], object]], object] | None:
-    """How to learn that a body which is read later broke off. None: this release reads it in another way."""
+    """How to learn that a body which is read later broke off. None: this release reads it in
+    another way.
+    """
     catching = getattr(response, "_error_catcher", None)
     if catching is None:
         return None
@@ -71,6 +107,12 @@ def watch(response: Any) -> Callable[[Callable[[], object], Callable[[], object]
 
 def _within(pool: Any, given: Any, left_s: float) -> Any:
     kind = type(pool.timeout)
-    timeout = (given if isinstance(given, kind) else pool.timeout if given is None else kind.from_float(given)).clone()
+    timeout = (
+        given
+        if isinstance(given, kind)
+        else pool.timeout
+        if given is None
+        else kind.from_float(given)
+    ).clone()
     timeout.total = left_s if timeout.total is None else min(timeout.total, left_s)
     return timeout

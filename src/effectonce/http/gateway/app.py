@@ -1,4 +1,5 @@
-"""A gateway: the middleware, the policy and the store in front of an API, for callers in any language.
+"""A gateway: the middleware, the policy and the store in front of an API, for callers in any
+language.
 
 A request passes these doors, in this order, and whatever is refused at one of them was not sent:
 
@@ -15,10 +16,25 @@ from __future__ import annotations
 from urllib.parse import unquote
 
 from effectonce.http.gateway.headers import judged_by, refused_header
-from effectonce.http.gateway.settings import TENANT, Settings, Tenants, TenantSettings, UpstreamSettings, read_settings
+from effectonce.http.gateway.settings import (
+    TENANT,
+    Settings,
+    Tenants,
+    TenantSettings,
+    UpstreamSettings,
+    read_settings,
+)
 from effectonce.http.gateway.tenant_isolation import Bulkheads
 from effectonce.http.server import IdempotencyMiddleware
-from effectonce.http.server.problems import BodyTooLarge, BrokenOff, Gone, TooManyAtOnce, TooSlow, Unreached, problem
+from effectonce.http.server.problems import (
+    BodyTooLarge,
+    BrokenOff,
+    Gone,
+    TooManyAtOnce,
+    TooSlow,
+    Unreached,
+    problem,
+)
 from effectonce.http.server.profiles import Trouble
 from effectonce.http.server.responses import Message, Receive, Scope, Send, last, refusal
 from effectonce.http.server.spooled_body import BodyLimits
@@ -31,10 +47,13 @@ _NO_METHODS = frozenset({"CONNECT", "TRACE"})
 
 
 class Gateway:
-    """A reverse proxy for one API, as an ASGI app. Serve it with uvicorn and h11, or with `effectonce gateway`."""
+    """A reverse proxy for one API, as an ASGI app. Serve it with uvicorn and h11, or with
+    `effectonce gateway`.
+    """
 
     def __init__(self, settings: Settings) -> None:
-        from effectonce.http.gateway.upstream import HttpUpstream  # noqa: PLC0415  # with httpx, which only a gateway needs
+        # with httpx, which only a gateway needs
+        from effectonce.http.gateway.upstream import HttpUpstream  # noqa: PLC0415
 
         self.settings, self.guard = settings, settings.a_guard()
         self._hosts = frozenset(host.lower() for host in settings.hosts)
@@ -105,9 +124,13 @@ class Gateway:
         try:
             await self._app(scope, receive, tell)
         except TooManyAtOnce:
-            await problem("TOO_MANY_AT_ONCE", retry_after_s=self._profile.retry_after_s).deliver(send)
+            await problem("TOO_MANY_AT_ONCE", retry_after_s=self._profile.retry_after_s).deliver(
+                send
+            )
         except Unreached as error:
-            after_s = self._profile.retry_after_s if error.retry_after_s is None else error.retry_after_s
+            after_s = (
+                self._profile.retry_after_s if error.retry_after_s is None else error.retry_after_s
+            )
             await problem("UPSTREAM_UNREACHED", retry_after_s=after_s).deliver(send)
         except BrokenOff:
             if started:
@@ -116,12 +139,18 @@ class Gateway:
         except BodyTooLarge:
             await self._say(Trouble.BODY_TOO_LARGE, send)
         except TooSlow:
-            await last(refusal(self._profile, Trouble.BODY_TOO_SLOW, docs=self.settings.docs), scope).deliver(send)
+            await last(
+                refusal(self._profile, Trouble.BODY_TOO_SLOW, docs=self.settings.docs), scope
+            ).deliver(send)
         except Gone:
             pass  # the client that would be answered is gone
 
     async def _say(self, trouble: Trouble, send: Send) -> None:
-        detail = f"At most {self.settings.body_max} bytes are allowed." if trouble is Trouble.BODY_TOO_LARGE else ""
+        detail = (
+            f"At most {self.settings.body_max} bytes are allowed."
+            if trouble is Trouble.BODY_TOO_LARGE
+            else ""
+        )
         await refusal(self._profile, trouble, detail, self.settings.docs).deliver(send)
 
 
@@ -129,7 +158,13 @@ def refused_target(scope: Scope, hosts: frozenset[str]) -> str | None:
     """Why this request is not for the API behind us; None: it is."""
     path = scope["path"]
     strange = any(char in "\\#" or not char.isprintable() for char in path)
-    if scope["method"].upper() in _NO_METHODS or not path.startswith("/") or strange or _climbs(path) or _climbs(unquote(path)):
+    if (
+        scope["method"].upper() in _NO_METHODS
+        or not path.startswith("/")
+        or strange
+        or _climbs(path)
+        or _climbs(unquote(path))
+    ):
         return "TARGET_REFUSED"
     named = [value.decode("latin-1").lower() for name, value in scope["headers"] if name == b"host"]
     if len(named) != 1 or not {named[0], _without_port(named[0])} & hosts:
@@ -138,7 +173,9 @@ def refused_target(scope: Scope, hosts: frozenset[str]) -> str | None:
 
 
 def _climbs(path: str) -> bool:
-    """Has it a segment of dots, to an API that takes parameters or spaces off a segment, too? `..;` is `..` to some."""
+    """Has it a segment of dots, to an API that takes parameters or spaces off a segment, too?
+    `..;` is `..` to some.
+    """
     return any(segment.partition(";")[0].strip() in (".", "..") for segment in path.split("/"))
 
 

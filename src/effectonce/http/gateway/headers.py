@@ -1,7 +1,8 @@
 """Headers between two hops: which are refused, which go on to the upstream, and which come back.
 
-A client may name headers in `Connection` that are meant for the next hop only, and we remove them. Those that say who asks, or what, are not
-its to remove: we have judged the request by them, and the API would judge another one. Nor may a header look like one of ours to an API that
+A client may name headers in `Connection` that are meant for the next hop only, and we remove
+them. Those that say who asks, or what, are not its to remove: we have judged the request by
+them, and the API would judge another one. Nor may a header look like one of ours to an API that
 takes every sign for a hyphen, as CGI and WSGI do: `X_Forwarded_For`.
 """
 
@@ -30,7 +31,9 @@ HOP_BY_HOP = frozenset(
 )
 ABOUT_THE_CLIENT = frozenset({b"forwarded", b"x-real-ip"})  # and all that begin with:
 X_FORWARDED = b"x-forwarded-"
-JUDGED_BY = frozenset({b"authorization", b"content-encoding", b"content-type", b"host", b"idempotency-key"})
+JUDGED_BY = frozenset(
+    {b"authorization", b"content-encoding", b"content-type", b"host", b"idempotency-key"}
+)
 SAYS_WHAT = re.compile(
     rb"digest|forwarded|method|^(accept|content|if|prefer|range)(-|$)"
 )  # names of headers that say what is asked for
@@ -46,7 +49,8 @@ def judged_by(settings: Settings) -> frozenset[bytes]:
 def refused_header(headers: Headers, judged: frozenset[bytes]) -> bool:
     """Does one of them remove, or look like, a header that the request is judged by?"""
     lines = [(name.lower(), value) for name, value in headers]
-    removed = named_in_connection(lines) - HOP_BY_HOP - {b"content-length"}  # which is never removed
+    # which is never removed
+    removed = named_in_connection(lines) - HOP_BY_HOP - {b"content-length"}
     if removed & judged or any(SAYS_WHO.search(name) or SAYS_WHAT.search(name) for name in removed):
         return True
     ours = judged | HOP_BY_HOP | {b"content-length"}
@@ -55,21 +59,32 @@ def refused_header(headers: Headers, judged: frozenset[bytes]) -> bool:
 
 
 def named_in_connection(lines: Headers) -> set[bytes]:
-    return {word.strip().lower() for name, value in lines if name == b"connection" for word in value.split(b",")}
+    return {
+        word.strip().lower()
+        for name, value in lines
+        if name == b"connection"
+        for word in value.split(b",")
+    }
 
 
 def end_to_end(headers: Headers) -> list[tuple[bytes, bytes]]:
     """The headers that are meant for more than the next hop."""
-    lines = [(name.lower(), value.strip(b" \t")) for name, value in headers]  # space around a value is no part of it
+    # space around a value is no part of it
+    lines = [(name.lower(), value.strip(b" \t")) for name, value in headers]
     named = named_in_connection(lines)
     named.discard(b"content-length")  # without it the body would be no part of the message
     if any(name == b"transfer-encoding" for name, _ in lines):
-        named.add(b"content-length")  # where both are, another reader could see another end of it than we did
+        # where both are, another reader could see another end of it than we did
+        named.add(b"content-length")
     return [(name, value) for name, value in lines if name not in HOP_BY_HOP and name not in named]
 
 
-def onward(scope: Scope, settings: UpstreamSettings, netloc: bytes, key: str | None) -> list[tuple[bytes, bytes]]:
-    """What the upstream gets: as the client sent it, for its own host, under our key, and who the client was."""
+def onward(
+    scope: Scope, settings: UpstreamSettings, netloc: bytes, key: str | None
+) -> list[tuple[bytes, bytes]]:
+    """What the upstream gets: as the client sent it, for its own host, under our key, and who
+    the client was.
+    """
     chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
     dropped = {b"host", settings.key_header.lower().encode()}
     if key is not None:
@@ -81,7 +96,9 @@ def onward(scope: Scope, settings: UpstreamSettings, netloc: bytes, key: str | N
     if chunked:
         headers.append((b"transfer-encoding", b"chunked"))
     if key is not None:
-        headers.append((settings.key_header.encode(), (f'"{key}"' if settings.key_quoted else key).encode()))
+        headers.append(
+            (settings.key_header.encode(), (f'"{key}"' if settings.key_quoted else key).encode())
+        )
     return _forwarded(headers, scope)
 
 
@@ -90,7 +107,9 @@ def _about_the_client(name: bytes) -> bool:
 
 
 def _forwarded(headers: list[tuple[bytes, bytes]], scope: Scope) -> list[tuple[bytes, bytes]]:
-    """Who asked, of which host and how: in addition to what a proxy before us wrote, if that is trusted."""
+    """Who asked, of which host and how: in addition to what a proxy before us wrote, if that is
+    trusted.
+    """
     host = next(value for name, value in scope["headers"] if name == b"host")
     client = scope["client"][0] if scope.get("client") else "unknown"
     before = [value for name, value in headers if name == b"x-forwarded-for"]

@@ -31,7 +31,8 @@ T = TypeVar("T")
 MEBIBYTE = 1 << 20
 TENANT = "effectonce.tenant"  # in a scope: whose request it is, found out once
 TENANT_MAX = 200
-SECRETS = frozenset({"authorization", "cookie", "proxy-authorization", "x-api-key"})  # headers that are no name of anybody
+# headers that are no name of anybody
+SECRETS = frozenset({"authorization", "cookie", "proxy-authorization", "x-api-key"})
 
 
 class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,30 +41,47 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     url: str
     key_header: str = "idempotency-key"  # in which it gets our key
     key_quoted: bool = False  # as a structured-field string, as the draft has it
-    honours_key_s: float | None = None  # for how long it replays what it did under a key; None: it does not
+    # for how long it replays what it did under a key; None: it does not
+    honours_key_s: float | None = None
     connect_s: float = 5.0
-    answer_s: float = 60.0  # at most this long until the answer begins, and between two pieces of it
+    # at most this long until the answer begins, and between two pieces of it
+    answer_s: float = 60.0
     connections: int = 100
     ca_file: str = ""  # who vouches for it, instead of the authorities that this machine trusts
     verify: bool = True
-    trust_forwarded: bool = False  # what X-Forwarded-* of the request say is handed on, and added to
+    # what X-Forwarded-* of the request say is handed on, and added to
+    trust_forwarded: bool = False
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or "@" in parts.netloc:
+        if (
+            parts.scheme not in ("http", "https")
+            or not parts.hostname
+            or parts.query
+            or parts.fragment
+            or "@" in parts.netloc
+        ):
             raise ContractViolation(
-                f"upstream url={shown(self.url)!r}: give http:// or https://, a host and perhaps a path. Credentials come with the requests."
+                f"upstream url={shown(self.url)!r}: give http:// or https://, a host and perhaps a"
+                " path. Credentials come with the requests."
             )
         if min(self.connect_s, self.answer_s, self.connections) <= 0:
             raise ContractViolation("upstream: connect_s, answer_s and connections are more than 0")
         if TOKEN.fullmatch(self.key_header) is None:
-            raise ContractViolation(f"upstream key_header={self.key_header!r}: this cannot be the name of a header")
+            raise ContractViolation(
+                f"upstream key_header={self.key_header!r}: this cannot be the name of a header"
+            )
         if self.honours_key_s is not None and self.honours_key_s <= 0:
-            raise ContractViolation(f"upstream honours_key_s={self.honours_key_s}: leave it out if it does not honour keys")
+            raise ContractViolation(
+                f"upstream honours_key_s={self.honours_key_s}: leave it out if it does not honour"
+                " keys"
+            )
 
 
 class TenantSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whose request is it? A header that a proxy in front sets, or a bearer token. A token may be given as `sha256:<hex>`."""
+    """Whose request is it? A header that a proxy in front sets, or a bearer token. A token may
+    be given as `sha256:<hex>`.
+    """
 
     header: str = ""
     tokens: dict[str, str] = {}
@@ -71,34 +89,48 @@ class TenantSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def __post_init__(self) -> None:
         if bool(self.header) is bool(self.tokens):
             raise ContractViolation(
-                "tenants: give either header, the name of a header that only your own proxy can set, or tokens, bearer tokens and whose "
-                "they are. Without them, two customers could be shown each other's responses."
+                "tenants: give either header, the name of a header that only your own proxy can"
+                " set, or tokens, bearer tokens and whose they are. Without them, two customers"
+                " could be shown each other's responses."
             )
         if self.header.lower() in SECRETS:
             raise ContractViolation(
-                f"tenants: {self.header} holds a secret, and the name of a tenant is stored and shown. Give tokens, or a header with a name."
+                f"tenants: {self.header} holds a secret, and the name of a tenant is stored and"
+                " shown. Give tokens, or a header with a name."
             )
-        if any(_lets_every_client_in(token) or not _DIGEST.fullmatch(_digest(token)) for token in self.tokens):
+        if any(
+            _lets_every_client_in(token) or not _DIGEST.fullmatch(_digest(token))
+            for token in self.tokens
+        ):
             raise ContractViolation(
-                "tenants: one of the tokens is no token. It is a text that says something, or sha256: and 64 hexadecimal digits, not those "
-                "of the empty text: a client that sends no token would be let in."
+                "tenants: one of the tokens is no token. It is a text that says something, or"
+                " sha256: and 64 hexadecimal digits, not those of the empty text: a client that"
+                " sends no token would be let in."
             )
         wrong = sorted(tenant for tenant in self.tokens.values() if not _usable(tenant))
         if wrong:
-            raise ContractViolation(f"tenants: {wrong[0]!r} is no name of a tenant: 1 to {TENANT_MAX} visible characters")
+            raise ContractViolation(
+                f"tenants: {wrong[0]!r} is no name of a tenant: 1 to {TENANT_MAX} visible"
+                " characters"
+            )
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All settings of a gateway. *retry*, *breaker*, *budget*, *quota*, *key* and *routes* hold parameters of the policies of that name."""
+    """All settings of a gateway. *retry*, *breaker*, *budget*, *quota*, *key* and *routes* hold
+    parameters of the policies of that name.
+    """
 
     upstream: UpstreamSettings
     hosts: list[str]
     tenants: TenantSettings
     store: str
     secret_file: str = ""
-    keys_env: str = ""  # the variable of the environment that holds the keyring; none: what is stored is not sealed
-    plaintext_until: str = ""  # the day until which records from before encryption are read; none: they are not
-    spool: str = ""  # the folder for outcomes that could not be written to the store; none: among the user's state
+    # the variable of the environment that holds the keyring; none: what is stored is not sealed
+    keys_env: str = ""
+    # the day until which records from before encryption are read; none: they are not
+    plaintext_until: str = ""
+    # the folder for outcomes that could not be written to the store; none: among the user's state
+    spool: str = ""
     profile: str = "ietf"
     key: dict[str, Any] = {}
     methods: list[str] = msgspec.field(default_factory=lambda: list(METHODS))
@@ -117,16 +149,19 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if not self.hosts:
-            raise ContractViolation("hosts is empty: name the hosts that this gateway speaks for, as clients write them")
+            raise ContractViolation(
+                "hosts is empty: name the hosts that this gateway speaks for, as clients write them"
+            )
         wrong = [host for host in self.hosts if not host or set(host) & set("*/@ ")]
         if wrong:
             raise ContractViolation(
-                f"hosts: {wrong[0]!r} is no host. Write api.example.com, or api.example.com:8443; there are no patterns."
+                f"hosts: {wrong[0]!r} is no host. Write api.example.com, or api.example.com:8443;"
+                " there are no patterns."
             )
         if self.keys_env and not self.secret_file:
             raise ContractViolation(
-                "keys_env needs secret_file, too: without a secret, keys and fingerprints are plain digests, from which what is sealed "
-                "can be guessed."
+                "keys_env needs secret_file, too: without a secret, keys and fingerprints are plain"
+                " digests, from which what is sealed can be guessed."
             )
 
     # ------------------------------------------------------------ as policies
@@ -155,28 +190,42 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """None: every request with one of the methods."""
         if any("downstream" in route for route in self.routes):
             raise ContractViolation(
-                "routes: downstream is the same for all of them: say upstream.honours_key_s, or leave it out"
+                "routes: downstream is the same for all of them: say upstream.honours_key_s, or"
+                " leave it out"
             )
         return [_made("routes", Route, route) for route in self.routes] or None
 
     def a_guard(self) -> Guard:
-        keyring = Keyring.from_env(self.keys_env, plaintext_until=self.plaintext_until) if self.keys_env else None
+        keyring = (
+            Keyring.from_env(self.keys_env, plaintext_until=self.plaintext_until)
+            if self.keys_env
+            else None
+        )
         return Guard(self.store, secret=self.a_secret(), keyring=keyring, spool=self.spool or None)
 
     def a_secret(self) -> bytes:
         try:
             secret = Path(self.secret_file).read_bytes().strip() if self.secret_file else b""
         except OSError as error:
-            raise ContractViolation(f"secret_file={self.secret_file!r} cannot be read: {error}") from None
+            raise ContractViolation(
+                f"secret_file={self.secret_file!r} cannot be read: {error}"
+            ) from None
         if self.secret_file and not secret:
-            raise ContractViolation(f"secret_file={self.secret_file!r} is empty: there is no secret in it")
+            raise ContractViolation(
+                f"secret_file={self.secret_file!r} is empty: there is no secret in it"
+            )
         return secret
 
 
 def _typed(given: Mapping[str, Any], kind: type) -> dict[str, Any]:
-    """What a file says, as the fields of *kind* are declared: a file has no enumerations, and no sets."""
+    """What a file says, as the fields of *kind* are declared: a file has no enumerations, and no
+    sets.
+    """
     hints = get_type_hints(kind)
-    return {name: msgspec.convert(value, hints[name]) if name in hints else value for name, value in given.items()}
+    return {
+        name: msgspec.convert(value, hints[name]) if name in hints else value
+        for name, value in given.items()
+    }
 
 
 def _made(section: str, make: Callable[..., T], given: Mapping[str, Any]) -> T:
@@ -186,21 +235,31 @@ def _made(section: str, make: Callable[..., T], given: Mapping[str, Any]) -> T:
         raise ContractViolation(f"[{section}] cannot be used: {error}") from None
 
 
-def read_settings(path: str | None, given: Mapping[str, Any], default: Mapping[str, Any] | None = None) -> Settings:
-    """The settings of a file, with what was *given* beside it in their place, and *default* where neither says anything."""
+def read_settings(
+    path: str | None, given: Mapping[str, Any], default: Mapping[str, Any] | None = None
+) -> Settings:
+    """The settings of a file, with what was *given* beside it in their place, and *default*
+    where neither says anything.
+    """
     read = _over(default or {}, document(path, "settings"))
     try:
         return msgspec.convert(_over(read, given), Settings)
     except msgspec.ValidationError as error:
         # We say why a setting is refused; msgspec says where, and what is missing.
-        raise ContractViolation(f"the settings{f' in {path}' if path else ''} cannot be used: {error}") from None
+        raise ContractViolation(
+            f"the settings{f' in {path}' if path else ''} cannot be used: {error}"
+        ) from None
 
 
 def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     made = dict(below)
     for name, value in above.items():
         under = made.get(name)
-        made[name] = _over(under, value) if isinstance(value, Mapping) and isinstance(under, Mapping) else value
+        made[name] = (
+            _over(under, value)
+            if isinstance(value, Mapping) and isinstance(under, Mapping)
+            else value
+        )
     return made
 
 
@@ -209,17 +268,27 @@ class Tenants:
 
     def __init__(self, settings: TenantSettings) -> None:
         self._header = (settings.header or "authorization").lower().encode()
-        self._tokens = {_digest(token): tenant for token, tenant in settings.tokens.items()} if settings.tokens else None
+        self._tokens = (
+            {_digest(token): tenant for token, tenant in settings.tokens.items()}
+            if settings.tokens
+            else None
+        )
 
     def __call__(self, scope: Scope) -> str | None:
-        lines = [value.decode("latin-1") for name, value in scope["headers"] if name == self._header]
+        lines = [
+            value.decode("latin-1") for name, value in scope["headers"] if name == self._header
+        ]
         if len(lines) != 1:
             return None
         if self._tokens is None:
             return lines[0] if _usable(lines[0]) else None
         scheme, _, token = lines[0].partition(" ")
         # Digests are compared, not tokens: how long it takes tells nothing about a token.
-        return self._tokens.get(hashlib.sha256(token.strip().encode()).hexdigest()) if scheme.lower() == "bearer" else None
+        return (
+            self._tokens.get(hashlib.sha256(token.strip().encode()).hexdigest())
+            if scheme.lower() == "bearer"
+            else None
+        )
 
 
 def _usable(tenant: str) -> bool:

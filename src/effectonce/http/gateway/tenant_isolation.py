@@ -1,8 +1,10 @@
-"""What keeps the trouble of one tenant away from the others: breakers, retries and connections of its own.
+"""What keeps the trouble of one tenant away from the others: breakers, retries and connections
+of its own.
 
-An error may be the tenant's doing: a request that the API cannot stand, a body that never ends. So failures count for the tenant that had
-them, reads and writes apart, and no other tenant finds a closed circuit open. What is known about the tenant that was seen longest ago is
-forgotten where there are too many: its breaker then counts from zero.
+An error may be the tenant's doing: a request that the API cannot stand, a body that never ends.
+So failures count for the tenant that had them, reads and writes apart, and no other tenant finds
+a closed circuit open. What is known about the tenant that was seen longest ago is forgotten
+where there are too many: its breaker then counts from zero.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ class Bulkhead(Struct, frozen=True):
 class Bulkheads:
     """One for each tenant of late."""
 
-    def __init__(self, policy: Retry, breaker: Breaker, budget: Callable[[str], RetryBudget], store: Store) -> None:
+    def __init__(
+        self, policy: Retry, breaker: Breaker, budget: Callable[[str], RetryBudget], store: Store
+    ) -> None:
         self._policy, self._breaker, self._budget, self._store = policy, breaker, budget, store
         self._made: OrderedDict[str, Bulkhead] = OrderedDict()
         self._make("no tenant")  # what cannot be made is reported before anything listens
@@ -53,20 +57,35 @@ class Bulkheads:
         return made
 
     def _make(self, tenant: str) -> Bulkhead:
-        reads, writes = (Circuit(f"upstream for {what} of {tenant}", self._breaker) for what in ("reads", "writes"))
+        reads, writes = (
+            Circuit(f"upstream for {what} of {tenant}", self._breaker)
+            for what in ("reads", "writes")
+        )
         budget = self._budget(tenant)
 
         def how(kind: str, circuit: Circuit) -> Retrier:
             store, name = self._store, "the upstream"
-            return retry(self._policy, kind=kind, one_request=True, breaker=circuit, budget=budget, store=store, name=name)
+            return retry(
+                self._policy,
+                kind=kind,
+                one_request=True,
+                breaker=circuit,
+                budget=budget,
+                store=store,
+                name=name,
+            )
 
-        return Bulkhead(how("idempotent_write", reads), how("write", writes), how("idempotent_write", writes))
+        return Bulkhead(
+            how("idempotent_write", reads), how("write", writes), how("idempotent_write", writes)
+        )
 
 
 class Connections:
-    """So many connections, shared among tenants: each gets another one only while more are free than it has.
+    """So many connections, shared among tenants: each gets another one only while more are free
+    than it has.
 
-    So a tenant alone has at most half of them, and the next one half of what is left: who has none finds one free.
+    So a tenant alone has at most half of them, and the next one half of what is left: who has
+    none finds one free.
     """
 
     def __init__(self, count: int) -> None:
@@ -77,7 +96,9 @@ class Connections:
         return self._held[tenant]
 
     async def take(self, tenant: str, wait_s: float) -> None:
-        """Take one, and `give_back` it. `TimeoutError`: there was none for this tenant in that time."""
+        """Take one, and `give_back` it. `TimeoutError`: there was none for this tenant in that
+        time.
+        """
         queue = self._waiting.setdefault(tenant, {})
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         queue[turn] = None

@@ -1,15 +1,17 @@
 """One upstream, as an ASGI app: what stands behind the middleware of a gateway.
 
-A request is sent on under the policy of its upstream: attempts, deadline, breaker and retry budget. Another attempt is made only if nothing
-was sent, or if sending the same request again does no harm: a safe method, or a key that the upstream honours. So there are three ends:
+A request is sent on under the policy of its upstream: attempts, deadline, breaker and retry
+budget. Another attempt is made only if nothing was sent, or if sending the same request again
+does no harm: a safe method, or a key that the upstream honours. So there are three ends:
 
  1. The upstream answered. Its answer goes back as it is, whatever its status.
- 2. Nothing was sent. `Unreached` says so to the middleware, and the key can be used as if for the first time.
- 3. It was sent, and there is no answer. That is a 502 or a 504 of ours, or an answer that breaks off; the middleware learns that
-    the outcome is unknown.
+ 2. Nothing was sent. `Unreached` says so to the middleware, and the key can be used as if for
+    the first time.
+ 3. It was sent, and there is no answer. That is a 502 or a 504 of ours, or an answer that breaks
+    off; the middleware learns that the outcome is unknown.
 
-An answer that refuses is no outcome if it only asks to come again, or if an attempt before it may have landed. The client gets it as it is,
-and the middleware gets what is known beside it.
+An answer that refuses is no outcome if it only asks to come again, or if an attempt before it
+may have landed. The client gets it as it is, and the middleware gets what is known beside it.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ class _Troubled(Exception):
 
 
 class _Body(httpx.AsyncByteStream):
-    """The body of a request, which is here as a whole: it is sent as often as there are attempts."""
+    """The body of a request, which is here as a whole: it is sent as often as there are
+    attempts.
+    """
 
     def __init__(self, spooled: Spooled) -> None:
         self._spooled = spooled
@@ -64,16 +68,26 @@ class _Body(httpx.AsyncByteStream):
 class HttpUpstream:
     """Sends each request on, and its answer back."""
 
-    def __init__(self, settings: UpstreamSettings, bulkheads: Bulkheads, limits: BodyLimits, *, memory_max: int) -> None:
+    def __init__(
+        self,
+        settings: UpstreamSettings,
+        bulkheads: Bulkheads,
+        limits: BodyLimits,
+        *,
+        memory_max: int,
+    ) -> None:
         self._settings, self._url = settings, httpx.URL(settings.url)
         self._bulkheads, self._limits, self._memory_max = bulkheads, limits, memory_max
         verify = _verify(settings)
         self._kept = _Pool(verify, settings.connections, kept=settings.connections)
-        # A connection that was kept may be closed by the upstream just when we use it, and then the outcome is unknown. A new one costs less.
+        # A connection that was kept may be closed by the upstream just when we use it, and then
+        # the outcome is unknown. A new one costs less.
         self._new = _Pool(verify, settings.connections, kept=0)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The body is read before a connection is taken: a client that is slow holds up only itself."""
+        """The body is read before a connection is taken: a client that is slow holds up only
+        itself.
+        """
         body = Spooled(self._memory_max)
         try:
             await read_body(receive, body, self._limits)
@@ -95,7 +109,11 @@ class HttpUpstream:
             if isinstance(answer, Response):
                 await answer.deliver(send if effect is None else _unsure(send))
             else:
-                certainty = None if effect is None else attempts.certainty(answer.status_code, sent_before=effect.sent_before)
+                certainty = (
+                    None
+                    if effect is None
+                    else attempts.certainty(answer.status_code, sent_before=effect.sent_before)
+                )
                 await _hand_back(answer, receive, send, certainty)
 
     async def close(self) -> None:
@@ -109,12 +127,23 @@ class HttpUpstream:
         target = self._url.raw_path.rstrip(b"/") + scope["raw_path"]
         if scope["query_string"]:
             target += b"?" + scope["query_string"]
-        headers = onward(scope, self._settings, self._url.netloc, None if effect is None else effect.downstream_key)
+        headers = onward(
+            scope,
+            self._settings,
+            self._url.netloc,
+            None if effect is None else effect.downstream_key,
+        )
         extensions = {"target": target}
-        return httpx.Request(scope["method"], self._url, headers=headers, stream=_Body(body), extensions=extensions)
+        return httpx.Request(
+            scope["method"], self._url, headers=headers, stream=_Body(body), extensions=extensions
+        )
 
     async def _ask(
-        self, how: Retrier, transport: httpx.AsyncHTTPTransport, request: httpx.Request, attempts: _Attempts
+        self,
+        how: Retrier,
+        transport: httpx.AsyncHTTPTransport,
+        request: httpx.Request,
+        attempts: _Attempts,
     ) -> httpx.Response | Response:
         try:
             return await self._attempts(how, transport, request, attempts)
@@ -127,19 +156,30 @@ class HttpUpstream:
             raise Unreached(f"the upstream was not reached: {error}", after_s) from error
 
     async def _attempts(
-        self, how: Retrier, transport: httpx.AsyncHTTPTransport, request: httpx.Request, attempts: _Attempts
+        self,
+        how: Retrier,
+        transport: httpx.AsyncHTTPTransport,
+        request: httpx.Request,
+        attempts: _Attempts,
     ) -> httpx.Response:
         async for attempt in how:
             async with attempt:
                 await attempts.forget()
                 answer_s = min(self._settings.answer_s, attempt.remaining_s)
                 connect_s = min(self._settings.connect_s, attempt.remaining_s)
-                request.extensions["timeout"] = {"connect": connect_s, "pool": connect_s, "read": answer_s, "write": answer_s}
+                request.extensions["timeout"] = {
+                    "connect": connect_s,
+                    "pool": connect_s,
+                    "read": answer_s,
+                    "write": answer_s,
+                }
                 try:
                     response = await transport.handle_async_request(request)
                 except httpx.TransportError as error:
                     raise attempts.failed(error, classify(error, now=time.time())) from error
-                verdict = classify(httpx.Response(response.status_code, headers=response.headers), now=time.time())
+                verdict = classify(
+                    httpx.Response(response.status_code, headers=response.headers), now=time.time()
+                )
                 if verdict.retryable:
                     raise attempts.unwell(response, verdict)
                 attempts.heard(verdict)
@@ -172,8 +212,11 @@ class _Attempts:
         return _Troubled(verdict)
 
     def heard(self, verdict: Verdict) -> None:
-        # A conflict that does not say with what is the word of the API: it is not asked to do anything else.
-        self.unsure = self.unsure or not (verdict.certainty in SURE or verdict.bucket is Bucket.CONFLICT)
+        # A conflict that does not say with what is the word of the API: it is not asked to do
+        # anything else.
+        self.unsure = self.unsure or not (
+            verdict.certainty in SURE or verdict.bucket is Bucket.CONFLICT
+        )
         self.undone = verdict.certainty in SURE and verdict.retryable
 
     def certainty(self, status: int, *, sent_before: bool) -> Certainty | None:
@@ -190,10 +233,16 @@ def _no_answer(error: httpx.TransportError | None) -> Response:
 
 
 def _unsure(send: Send) -> Send:
-    """What is sent here is our own word, and not that of the API: there was no answer, whatever becomes of errors."""
+    """What is sent here is our own word, and not that of the API: there was no answer, whatever
+    becomes of errors.
+    """
 
     async def tell(message: Message) -> None:
-        await send({**message, CERTAINTY: Certainty.AMBIGUOUS} if message["type"] == "http.response.start" else message)
+        await send(
+            {**message, CERTAINTY: Certainty.AMBIGUOUS}
+            if message["type"] == "http.response.start"
+            else message
+        )
 
     return tell
 
@@ -204,7 +253,9 @@ def _verify(settings: UpstreamSettings) -> ssl.SSLContext | bool:
     try:
         return ssl.create_default_context(cafile=settings.ca_file or None)
     except OSError as error:
-        raise ContractViolation(f"upstream ca_file={settings.ca_file!r} cannot be used: {error}") from None
+        raise ContractViolation(
+            f"upstream ca_file={settings.ca_file!r} cannot be used: {error}"
+        ) from None
 
 
 class _Pool:
@@ -216,12 +267,16 @@ class _Pool:
         self._connections = Connections(connections)
 
     @asynccontextmanager
-    async def connection(self, tenant: str, wait_s: float) -> AsyncIterator[httpx.AsyncHTTPTransport]:
+    async def connection(
+        self, tenant: str, wait_s: float
+    ) -> AsyncIterator[httpx.AsyncHTTPTransport]:
         try:
             await self._connections.take(tenant, wait_s)
         except TimeoutError:
             error = Unreached if self._connections.held(tenant) == 0 else TooManyAtOnce
-            raise error("all connections that it may have to the upstream are in use", None) from None
+            raise error(
+                "all connections that it may have to the upstream are in use", None
+            ) from None
         try:
             yield self._transport
         finally:
@@ -234,14 +289,25 @@ class _Pool:
 # ---------------------------------------------------------------- and back
 
 
-async def _hand_back(response: httpx.Response, receive: Receive, send: Send, certainty: Certainty | None) -> None:
+async def _hand_back(
+    response: httpx.Response, receive: Receive, send: Send, certainty: Certainty | None
+) -> None:
     """The answer as it comes, for as long as the client listens."""
     left = asyncio.create_task(_left(receive))
     try:
         # The server puts its own date on each response.
-        headers = [(name, value) for name, value in end_to_end(response.headers.raw) if name != b"date"]
+        headers = [
+            (name, value) for name, value in end_to_end(response.headers.raw) if name != b"date"
+        ]
         beside = {} if certainty is None else {CERTAINTY: certainty}
-        await send({"type": "http.response.start", "status": response.status_code, "headers": headers, **beside})
+        await send(
+            {
+                "type": "http.response.start",
+                "status": response.status_code,
+                "headers": headers,
+                **beside,
+            }
+        )
         async for piece in response.aiter_raw():
             await send({"type": "http.response.body", "body": piece, "more_body": True})
             if left.done():

@@ -1,11 +1,13 @@
-"""What a request asks for: two requests that ask for the same have the same fingerprint, however they were written down.
+"""What a request asks for: two requests that ask for the same have the same fingerprint, however
+they were written down.
 
     JSON            its canonical form: spaces, the order of members and 1.0 for 1 do not matter; null and absent are two things
     multipart       the parts, byte for byte; the boundary, which is drawn anew for each attempt, does not matter, up to 10,000 parts
     anything else   the bytes; so is JSON that does not fit into memory, unless members of it were chosen
 
-What looks like JSON and is none, or has a member twice, or numbers that no canonical form has, is compared byte for byte: a difference that
-does not matter is then a conflict, which is reported; two requests are never taken for one.
+What looks like JSON and is none, or has a member twice, or numbers that no canonical form has,
+is compared byte for byte: a difference that does not matter is then a conflict, which is
+reported; two requests are never taken for one.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ _BOUNDARY = re.compile(r'boundary=(?:"([^"]+)"|([^";\s]+))', re.IGNORECASE)
 
 
 class Fields(Struct, frozen=True):
-    """Which members of a JSON object count. A path such as `payment.amount` leads through objects."""
+    """Which members of a JSON object count. A path such as `payment.amount` leads through
+    objects.
+    """
 
     include: tuple[str, ...] = ()  # none: all of them
     exclude: tuple[str, ...] = ()
@@ -51,7 +55,9 @@ class ParsedRequest(Struct, frozen=True):
     content_encoding: str
 
 
-def fingerprint_of(asked: ParsedRequest, body: bytes | mmap.mmap, fields: Fields, secret: bytes) -> str:
+def fingerprint_of(
+    asked: ParsedRequest, body: bytes | mmap.mmap, fields: Fields, secret: bytes
+) -> str:
     """The digest of everything that must match when a key comes again."""
     form, content_type, digest = _digest(asked, body, fields)
     document = [asked.path, asked.query, content_type, asked.content_encoding, form, digest]
@@ -85,8 +91,14 @@ def _media(content_type: str) -> tuple[str, str, bool]:
 
 
 def _without_utf8(media: str, parameters: str) -> str:
-    """The type of JSON: what it is parametrised with may mean something, such as a version, but for what holds for all JSON."""
-    return media if not parameters or _UTF8.fullmatch(parameters) is not None else f"{media};{parameters}"
+    """The type of JSON: what it is parametrised with may mean something, such as a version, but
+    for what holds for all JSON.
+    """
+    return (
+        media
+        if not parameters or _UTF8.fullmatch(parameters) is not None
+        else f"{media};{parameters}"
+    )
 
 
 def _canonical_json(body: bytes, fields: Fields) -> bytes | None:
@@ -95,15 +107,16 @@ def _canonical_json(body: bytes, fields: Fields) -> bytes | None:
         return written
     try:
         return canonical(_chosen(read_exactly(body.decode()), fields))
-    except (ValueError, ArithmeticError, RecursionError, NotCanonical):  # some exponents are beyond any Decimal
+    except (ValueError, ArithmeticError, RecursionError, NotCanonical):
+        # some exponents are beyond any Decimal
         return None
 
 
 def _quickly(body: bytes) -> bytes | None:
     """The canonical form of JSON that has no escapes; None: read it exactly.
 
-    The quick reader keeps the last of two members with one name. Without escapes every quote is the end of a string, so a member that was
-    lost is missed by its quotes.
+    The quick reader keeps the last of two members with one name. Without escapes every quote is
+    the end of a string, so a member that was lost is missed by its quotes.
     """
     if b"\\" in body:
         return None
@@ -118,7 +131,9 @@ def _chosen(document: Any, fields: Fields) -> Any:
     if not fields.chosen or not isinstance(document, dict):
         return document
     if fields.include:
-        document = {path: found for path in fields.include for found in _at(document, path.split("."))}
+        document = {
+            path: found for path in fields.include for found in _at(document, path.split("."))
+        }
     for path in fields.exclude:
         document = _without(document, path.split("."))
     return document
@@ -144,7 +159,9 @@ def _without(document: Any, path: list[str]) -> Any:
 
 
 def _parts(body: bytes | mmap.mmap, boundary: bytes) -> str | None:
-    """Digest what stands between the boundaries, each piece behind its length. None: this is not multipart, or has too many parts."""
+    """Digest what stands between the boundaries, each piece behind its length. None: this is not
+    multipart, or has too many parts.
+    """
     delimiter, opening, digest = b"\r\n--" + boundary, b"--" + boundary, hashlib.sha256()
     if body[: len(opening)] != opening:
         return None

@@ -1,7 +1,8 @@
-"""`Idempotency-Key` as it stands in a header: a structured-field string (RFC 9651), or the bare text that many clients send.
+"""`Idempotency-Key` as it stands in a header: a structured-field string (RFC 9651), or the bare
+text that many clients send.
 
-Strict is `"8e03978e-40d5-43dd-bc93-6894a57f9324"`, an Item that is a String; it may have parameters, which mean nothing. Lenient is that, or
-`8e03978e-40d5-43dd-bc93-6894a57f9324`.
+Strict is `"8e03978e-40d5-43dd-bc93-6894a57f9324"`, an Item that is a String; it may have
+parameters, which mean nothing. Lenient is that, or `8e03978e-40d5-43dd-bc93-6894a57f9324`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ _ITEM = re.compile(rf" *({_STRING})({_PARAMETERS}) *")
 _PLAIN = re.compile(r'"[\x20\x21\x23-\x5b\x5d-\x7e]*"')
 _DISPLAY = re.compile(r'=%"([^"]*)"')
 _ESCAPED = re.compile(r"\\(.)")
-_BARE = re.compile(r"[\x21\x23-\x2b\x2d-\x7e]+")  # visible ASCII, bar the quote and the comma: two keys are not one
+# visible ASCII, bar the quote and the comma: two keys are not one
+_BARE = re.compile(r"[\x21\x23-\x2b\x2d-\x7e]+")
 
 
 class Malformed(ValueError):
@@ -46,7 +48,8 @@ def key_of(lines: Sequence[bytes], *, strict: bool) -> str:
     if not raw.isascii():
         raise Malformed("it has bytes that are not ASCII")
     text = raw.decode("ascii")
-    if _PLAIN.fullmatch(text) is not None:  # nothing to unescape, and no parameters: nearly every key
+    # nothing to unescape, and no parameters: nearly every key
+    if _PLAIN.fullmatch(text) is not None:
         return text[1:-1]
     item = _ITEM.fullmatch(text)
     if item is not None and _utf8(item[2]):
@@ -55,12 +58,16 @@ def key_of(lines: Sequence[bytes], *, strict: bool) -> str:
         raise Malformed('it is not a quoted string, such as "8e03978e-40d5-43dd-bc93-6894a57f9324"')
     bare = text.strip(" \t")
     if _BARE.fullmatch(bare) is None:
-        raise Malformed("it is neither a quoted string nor a word without spaces, quotes and commas")
+        raise Malformed(
+            "it is neither a quoted string nor a word without spaces, quotes and commas"
+        )
     return bare
 
 
 def _utf8(parameters: str) -> bool:
-    """A Display String among the parameters has to be UTF-8; nothing else that the pattern allows can be wrong."""
+    """A Display String among the parameters has to be UTF-8; nothing else that the pattern
+    allows can be wrong.
+    """
     try:
         for shown in _DISPLAY.findall(parameters):
             unquote_to_bytes(shown).decode()
@@ -70,12 +77,18 @@ def _utf8(parameters: str) -> bool:
 
 
 def guessable(key: str, bits_min: float) -> bool:
-    """Does a key say less than that, judged by its own letters? An upper bound, which catches `1`, `test` and `aaaaaaaa`."""
+    """Does a key say less than that, judged by its own letters? An upper bound, which catches
+    `1`, `test` and `aaaaaaaa`.
+    """
     letters, length = set(key), len(key)
-    most = length - len(letters) + 1  # as often as one letter can be there: nothing with these letters says less
+    # as often as one letter can be there: nothing with these letters says less
+    most = length - len(letters) + 1
     if length * log2(length) - most * log2(most) >= bits_min:
         return False
-    return _information(length) - sum([_information(key.count(letter)) for letter in letters]) < bits_min
+    return (
+        _information(length) - sum([_information(key.count(letter)) for letter in letters])
+        < bits_min
+    )
 
 
 def _information(count: int) -> float:

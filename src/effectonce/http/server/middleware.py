@@ -1,7 +1,8 @@
 """An API that is safe to retry: `Idempotency-Key` for any ASGI app.
 
-A request with a key is an effect, and the app is its tool: claimed, run, recorded and replayed by the same engine and in the same store as
-any other. What is asked, in this order, and what the answer may already cost:
+A request with a key is an effect, and the app is its tool: claimed, run, recorded and replayed
+by the same engine and in the same store as any other. What is asked, in this order, and what the
+answer may already cost:
 
     is this an effect?      method and route; everything else goes to the app untouched
     whose is it?            the tenant resolver, on every request: a replay is authorised like a first request
@@ -40,7 +41,16 @@ from effectonce._core.endings import (
 )
 from effectonce._core.guarantees import Capability
 from effectonce._core.keys import ByName
-from effectonce._core.ops import Busy, Doubtful, Early, Find, KeyExpired, Latched, Mismatch, Unavailable
+from effectonce._core.ops import (
+    Busy,
+    Doubtful,
+    Early,
+    Find,
+    KeyExpired,
+    Latched,
+    Mismatch,
+    Unavailable,
+)
 from effectonce._core.record import Request
 from effectonce._runtime.performers import Prepared
 from effectonce._runtime.step import flagged, named
@@ -55,7 +65,17 @@ from effectonce.http.server.problems import BodyTooLarge, Gone, TooSlow
 from effectonce.http.server.profiles import IETF, Profile, Trouble, profile_of
 from effectonce.http.server.quota import Meter, Quota, Spending
 from effectonce.http.server.recorder import SEEN, Keeping, ResponseRecorder, Unstored
-from effectonce.http.server.responses import App, Receive, Response, Scope, Send, kept_headers, last, refusal, replay
+from effectonce.http.server.responses import (
+    App,
+    Receive,
+    Response,
+    Scope,
+    Send,
+    kept_headers,
+    last,
+    refusal,
+    replay,
+)
 from effectonce.http.server.routes import METHODS, Route
 from effectonce.http.server.spooled_body import BODY_PIECE_S, BODY_S, BodyLimits, Spooled, read_body
 from effectonce.policy import Contract, Downstream, Retry, kind_of
@@ -67,7 +87,8 @@ HEADERS_READ = frozenset({HEADER, b"content-length", b"content-type", b"content-
 TENANTS_MAX = 1024  # whose names have been looked at, and are remembered
 PATHS_MAX = 64  # that were asked for, and are remembered: most effects are asked for under few
 MEBIBYTE = 1 << 20
-AT_ONCE_MAX = 1 << 15  # a body up to this size is fingerprinted on the loop; a longer one would hold up the others
+# a body up to this size is fingerprinted on the loop; a longer one would hold up the others
+AT_ONCE_MAX = 1 << 15
 UNHEARD = Response(
     400, (), b""
 )  # to a client that is gone: a layer outside would take no response at all for a mistake of ours
@@ -113,7 +134,9 @@ def _read_headers(headers: Iterable[tuple[bytes, bytes]]) -> _RequestHeaders:
         elif name == b"content-type":
             read.content_type = _added(read.content_type, value) if read.content_type else value
         else:
-            read.content_encoding = _added(read.content_encoding, value) if read.content_encoding else value
+            read.content_encoding = (
+                _added(read.content_encoding, value) if read.content_encoding else value
+            )
     return read
 
 
@@ -127,15 +150,19 @@ async def _run(exchange: ResponseRecorder) -> dict[str, Any]:
 
 
 class IdempotencyMiddleware:
-    """Answer a request that is repeated under its `Idempotency-Key` with the response that it had, and run the app once.
+    """Answer a request that is repeated under its `Idempotency-Key` with the response that it
+    had, and run the app once.
 
-    *tenant* is asked on every request, before anything is looked up: it gets the ASGI scope and says whose request this is, or None if that
-    is not known, which is answered with 401; a PermissionError is answered with 403. *routes* are the requests that are effects; without
-    them, everything with one of *methods*. *profile* is `ietf`, `stripe_v1`, `stripe_v2` or a `Profile`. Requests of more than *body_max*
-    bytes are refused, and so are those whose body rests for *body_piece_s* seconds, or takes longer than *body_s* in all. Of a response up to
-    *response_max* bytes are kept, and those of its headers that are usual or in *headers*. Beside what is kept, at most *memory_max* bytes of
-    each are in memory. *docs* is where your clients can read about it. *name* keeps apart two apps that share a guard. *quota* says how much
-    each tenant may ask for.
+    *tenant* is asked on every request, before anything is looked up: it gets the ASGI scope and
+    says whose request this is, or None if that is not known, which is answered with 401; a
+    PermissionError is answered with 403. *routes* are the requests that are effects; without
+    them, everything with one of *methods*. *profile* is `ietf`, `stripe_v1`, `stripe_v2` or a
+    `Profile`. Requests of more than *body_max* bytes are refused, and so are those whose body
+    rests for *body_piece_s* seconds, or takes longer than *body_s* in all. Of a response up to
+    *response_max* bytes are kept, and those of its headers that are usual or in *headers*.
+    Beside what is kept, at most *memory_max* bytes of each are in memory. *docs* is where your
+    clients can read about it. *name* keeps apart two apps that share a guard. *quota* says how
+    much each tenant may ask for.
     """
 
     def __init__(
@@ -161,8 +188,8 @@ class IdempotencyMiddleware:
     ) -> None:
         if not callable(tenant):
             raise ContractViolation(
-                f"tenant={tenant!r}: give a function of the ASGI scope that says whose request it is. "
-                f"Without it, two customers could be shown each other's responses."
+                f"tenant={tenant!r}: give a function of the ASGI scope that says whose request it"
+                " is. Without it, two customers could be shown each other's responses."
             )
         of_type("guard", guard, Guard, "a Guard")
         of_type("quota", quota, Quota, "a Quota, such as Quota(keys=1000, per_s=3600)")
@@ -170,15 +197,22 @@ class IdempotencyMiddleware:
             of_type("routes", route, Route, "each as Route('/payments')")
         whole(body_max=body_max, response_max=response_max, memory_max=memory_max)
         self.app, self.guard, self.tenant, self.profile = app, guard, tenant, profile_of(profile)
-        limits = BodyLimits(body_max, seconds(body_piece_s, "body_piece_s"), seconds(body_s, "body_s"))
+        limits = BodyLimits(
+            body_max, seconds(body_piece_s, "body_piece_s"), seconds(body_s, "body_s")
+        )
         if min(limits.piece_s, limits.whole_s) <= 0:
-            raise ContractViolation(f"body_piece_s={body_piece_s}, body_s={body_s}: a body takes some time")
+            raise ContractViolation(
+                f"body_piece_s={body_piece_s}, body_s={body_s}: a body takes some time"
+            )
         self._name, self._docs, self._limits = named(name, "name"), docs, limits
         self._keeping = Keeping(kept_headers(several("headers", headers)), response_max, memory_max)
         self._lease_s, self._deadline_s = lease_s, deadline_s
         self._meter = None if quota is None else Meter(quota)
         self._flagged = lru_cache(TENANTS_MAX)(partial(flagged, what="tenant"))
-        self._served = [self._serve(route) for route in (routes if routes is not None else (Route("*", methods),))]
+        self._served = [
+            self._serve(route)
+            for route in (routes if routes is not None else (Route("*", methods),))
+        ]
 
     def _serve(self, route: Route) -> _Served:
         profile = self.profile
@@ -186,14 +220,17 @@ class IdempotencyMiddleware:
             inferred=False,
             name=self._name if route.path == "*" else f"{self._name} {route.path}",
             kind=kind_of(route.kind),
-            downstream=profile.downstream if route.downstream is None else Downstream.of(route.downstream),
+            downstream=(
+                profile.downstream if route.downstream is None else Downstream.of(route.downstream)
+            ),
             window_s=profile.window_s if route.window is None else seconds(route.window, "window"),
             tombstone_s=profile.tombstone_s,
             lease_s=self._lease_s,
             wait_s=profile.wait_s,
             retry=Retry(attempts=1, deadline_s=self._deadline_s),
         )
-        hosted = self.guard._host(contract, _run)  # noqa: SLF001  # the door for rooms that make their own requests
+        # the door for rooms that make their own requests
+        hosted = self.guard._host(contract, _run)  # noqa: SLF001
         if route.downstream is None:
             hosted.check.believe()  # the profile says how its handlers are written
         return _Served(
@@ -228,7 +265,13 @@ class IdempotencyMiddleware:
                 _within_quota(spending.count_body(body.size))
             fingerprint = await self._fingerprint(served, scope, headers, body)
             exchange = ResponseRecorder(
-                self.app, scope, body, send, self.profile, self._keeping, in_transaction=served.in_transaction
+                self.app,
+                scope,
+                body,
+                send,
+                self.profile,
+                self._keeping,
+                in_transaction=served.in_transaction,
             )
             prepared = _prepared(served, scope, tenant, identity, fingerprint, exchange)
             await self._once(served.tool, prepared, exchange, send, spending)
@@ -249,11 +292,15 @@ class IdempotencyMiddleware:
         await (last(answer, scope) if trouble is Trouble.BODY_TOO_SLOW else answer).deliver(send)
 
     def _match(self, scope: Scope) -> _Served | None:
-        """By its method in capitals, as ASGI has it: some servers hand on what they got, and some apps and upstreams see no difference."""
+        """By its method in capitals, as ASGI has it: some servers hand on what they got, and
+        some apps and upstreams see no difference.
+        """
         method, path, root = scope["method"].upper(), scope["path"], scope.get("root_path", "")
         below = path[len(root) :] if root and path.startswith(root + "/") else path
         for served in self._served:
-            if method in served.methods and (served.pattern.fullmatch(below) or served.pattern.fullmatch(path)):
+            if method in served.methods and (
+                served.pattern.fullmatch(below) or served.pattern.fullmatch(path)
+            ):
                 return served
         return None
 
@@ -277,10 +324,15 @@ class IdempotencyMiddleware:
         except Malformed as error:
             raise _Refused(Trouble.KEY_MALFORMED, f"{_sentence(str(error))}") from None
         if not profile.length_min <= len(key) <= profile.length_max:
-            detail = f"It has {len(key)} characters; {profile.length_min} to {profile.length_max} are allowed."
+            detail = (
+                f"It has {len(key)} characters; {profile.length_min} to {profile.length_max} are"
+                " allowed."
+            )
             raise _Refused(Trouble.KEY_MALFORMED, detail)
         if guessable(key, profile.bits_min):
-            raise _Refused(Trouble.KEY_MALFORMED, "It is too easy to guess: use a random one, such as a UUID.")
+            raise _Refused(
+                Trouble.KEY_MALFORMED, "It is too easy to guess: use a random one, such as a UUID."
+            )
         return key
 
     async def _read(self, announced: bytes, receive: Receive, body: Spooled) -> None:
@@ -295,9 +347,13 @@ class IdempotencyMiddleware:
             raise _Refused(Trouble.BODY_TOO_SLOW) from None
 
     def _too_large(self) -> NoReturn:
-        raise _Refused(Trouble.BODY_TOO_LARGE, f"At most {self._limits.bytes_max} bytes are allowed.") from None
+        raise _Refused(
+            Trouble.BODY_TOO_LARGE, f"At most {self._limits.bytes_max} bytes are allowed."
+        ) from None
 
-    async def _spend(self, meter: Meter, tenant: str, identity: str, announced: bytes) -> Spending | None:
+    async def _spend(
+        self, meter: Meter, tenant: str, identity: str, announced: bytes
+    ) -> Spending | None:
         """What this request takes of the quota; None: nothing, its key is known."""
         try:
             known = await self.guard.store.aapply(Find(identity))
@@ -312,7 +368,12 @@ class IdempotencyMiddleware:
     # ------------------------------------------------------------ an effect
 
     async def _once(
-        self, tool: GuardedTool, prepared: Prepared, exchange: ResponseRecorder, send: Send, spending: Spending | None
+        self,
+        tool: GuardedTool,
+        prepared: Prepared,
+        exchange: ResponseRecorder,
+        send: Send,
+        spending: Spending | None,
     ) -> None:
         try:
             ending = await tool.arun(prepared)
@@ -328,15 +389,24 @@ class IdempotencyMiddleware:
             if exchange.began:
                 await exchange.close()
 
-    async def _fingerprint(self, served: _Served, scope: Scope, headers: _RequestHeaders, body: Spooled) -> str:
+    async def _fingerprint(
+        self, served: _Served, scope: Scope, headers: _RequestHeaders, body: Spooled
+    ) -> str:
         path, query = _asked_path(scope), scope["query_string"].decode("latin-1")
-        asked = ParsedRequest(path, query, headers.content_type.decode("latin-1"), headers.content_encoding.decode("latin-1"))
+        asked = ParsedRequest(
+            path,
+            query,
+            headers.content_type.decode("latin-1"),
+            headers.content_encoding.decode("latin-1"),
+        )
         secret = served.tool.house.secret
         if body.in_memory and body.size <= AT_ONCE_MAX:
             return fingerprint_of(asked, body.view(), served.fields, secret)
         return await asyncio.to_thread(fingerprint_of, asked, body.view(), served.fields, secret)
 
-    async def _conclude(self, ending: Ending, exchange: ResponseRecorder, effect: EffectRef) -> Response | None:
+    async def _conclude(
+        self, ending: Ending, exchange: ResponseRecorder, effect: EffectRef
+    ) -> Response | None:
         """How the call ended, as a response. None: the app's own is on its way."""
         trouble: Trouble
         match ending:
@@ -346,7 +416,9 @@ class IdempotencyMiddleware:
             case Replay() | Fenced() if exchange.left:
                 exchange.withhold()
                 raise LeaseLost(
-                    f"{effect}: its response was cut off, because another caller owns the record now.", effect=effect
+                    f"{effect}: its response was cut off, because another caller owns the record"
+                    " now.",
+                    effect=effect,
                 )
             case Replay(recorded):
                 answer = replay(recorded)
@@ -359,8 +431,11 @@ class IdempotencyMiddleware:
                 await exchange.deliver()  # whatever became of the record: this is what the app says
                 return None
             case NothingSent(RecordTaken()) | Exhausted(RecordTaken()):
-                trouble = Trouble.IN_FLIGHT  # what it did is undone: the same request again runs from the start
-            case NothingSent(error) | Exhausted(error) | Lost(error) | Rejection(error) | Done(error):
+                # what it did is undone: the same request again runs from the start
+                trouble = Trouble.IN_FLIGHT
+            case (
+                NothingSent(error) | Exhausted(error) | Lost(error) | Rejection(error) | Done(error)
+            ):
                 if exchange.raised(error):
                     return None
                 if not isinstance(error, StoreUnavailable):
@@ -378,8 +453,11 @@ class IdempotencyMiddleware:
                 trouble = Trouble.STORE_UNAVAILABLE
             case _:
                 assert_never(ending)
-        perhaps_done = isinstance(ending, Exhausted | Lost)  # the answer to a COMMIT was lost, and the store could not be asked
-        return refusal(self.profile, trouble, docs=self._docs, effect=effect, perhaps_done=perhaps_done)
+        # the answer to a COMMIT was lost, and the store could not be asked
+        perhaps_done = isinstance(ending, Exhausted | Lost)
+        return refusal(
+            self.profile, trouble, docs=self._docs, effect=effect, perhaps_done=perhaps_done
+        )
 
 
 def _within_quota(wait_s: float) -> None:
@@ -391,16 +469,25 @@ def _identity(served: _Served, scope: Scope, tenant: str, key: str) -> str:
     """The key of the effect."""
     tool = served.tool
     where = _exactly(scope["path"]) if served.anywhere else served.route.path
-    return Identity(tenant, "", tool.contract.name, b"", tool.house.secret).key(ByName((scope["method"].upper(), where, key)))
+    return Identity(tenant, "", tool.contract.name, b"", tool.house.secret).key(
+        ByName((scope["method"].upper(), where, key))
+    )
 
 
 def _prepared(
-    served: _Served, scope: Scope, tenant: str, identity: str, fingerprint: str, exchange: ResponseRecorder
+    served: _Served,
+    scope: Scope,
+    tenant: str,
+    identity: str,
+    fingerprint: str,
+    exchange: ResponseRecorder,
 ) -> Prepared:
     tool = served.tool
     where, arguments = _where(scope["method"].upper(), scope["path"])
     request = Request(identity, fingerprint, tool.terms, tenant, where, "", arguments)
-    return Prepared(request, EffectRef(tool.contract.name, identity, tenant, where), (exchange,), {})
+    return Prepared(
+        request, EffectRef(tool.contract.name, identity, tenant, where), (exchange,), {}
+    )
 
 
 @lru_cache(PATHS_MAX)
@@ -411,7 +498,9 @@ def _where(method: str, path: str) -> tuple[str, bytes]:
 
 
 def _exactly(path: str) -> str:
-    """A path as text that everything can carry. Two paths are never one, not even those that no UTF-8 is behind."""
+    """A path as text that everything can carry. Two paths are never one, not even those that no
+    UTF-8 is behind.
+    """
     return path if path.isascii() else path.encode("utf-8", "surrogatepass").decode("latin-1")
 
 

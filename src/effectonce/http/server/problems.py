@@ -49,20 +49,26 @@ class HttpProblem(Struct, frozen=True):
 PROBLEMS: dict[str, HttpProblem] = {
     "TARGET_REFUSED": HttpProblem(
         400,
-        "This gateway serves one API. Ask for a path of it: no other host, no tunnel, no dots that lead elsewhere. Nothing was sent.",
+        "This gateway serves one API. Ask for a path of it: no other host, no tunnel, no dots that"
+        " lead elsewhere. Nothing was sent.",
     ),
     "HEADER_REFUSED": HttpProblem(
         400,
-        "Connection names a header that says who asks or what, or a header is written with another sign than a hyphen and looks like one "
-        "of those. Nothing was sent.",
+        "Connection names a header that says who asks or what, or a header is written with another"
+        " sign than a hyphen and looks like one of those. Nothing was sent.",
     ),
     "TOO_MANY_AT_ONCE": HttpProblem(
         429,
-        "As many of your requests are under way as may be. Nothing was sent. Repeat the request, with the same key if it has one.",
+        "As many of your requests are under way as may be. Nothing was sent. Repeat the request,"
+        " with the same key if it has one.",
     ),
-    "WRONG_HOST": HttpProblem(421, "This gateway does not speak for the host that the request names. Nothing was sent."),
+    "WRONG_HOST": HttpProblem(
+        421, "This gateway does not speak for the host that the request names. Nothing was sent."
+    ),
     "UPSTREAM_UNREACHED": HttpProblem(
-        503, "The API cannot be reached just now. Nothing was sent. Repeat the request, with the same key if it has one."
+        503,
+        "The API cannot be reached just now. Nothing was sent. Repeat the request, with the same"
+        " key if it has one.",
     ),
     "UPSTREAM_BROKE_OFF": HttpProblem(
         502,
@@ -83,7 +89,13 @@ def problem(code: str, *, retry_after_s: float | None = None) -> Response:
     headers = [(b"content-type", b"application/problem+json"), (b"cache-control", b"no-store")]
     if retry_after_s is not None:
         headers.append((b"retry-after", b"%d" % max(1, ceil(retry_after_s))))
-    content = {"type": "about:blank", "title": _TITLES[status], "status": status, "detail": detail, "code": code}
+    content = {
+        "type": "about:blank",
+        "title": _TITLES[status],
+        "status": status,
+        "detail": detail,
+        "code": code,
+    }
     return Response(status, tuple(headers), orjson.dumps(content))
 
 

@@ -12,13 +12,23 @@ from http import HTTPStatus
 from types import MappingProxyType
 
 from effectonce._core.guarantees import DAY_S, TOMBSTONE_S
-from effectonce.errors import Conflict, ContractViolation, Expired, InDoubt, InFlight, ReplayedFailure, ResultUnavailable
+from effectonce.errors import (
+    Conflict,
+    ContractViolation,
+    Expired,
+    InDoubt,
+    InFlight,
+    ReplayedFailure,
+    ResultUnavailable,
+)
 from effectonce.errors import StoreUnavailable as _StoreUnavailable
 from effectonce.policy import Downstream
 
 
 class Trouble(StrEnum):
-    """Why a request is answered by the middleware and not by the app. The value is the `code` that a client can branch on."""
+    """Why a request is answered by the middleware and not by the app. The value is the `code`
+    that a client can branch on.
+    """
 
     KEY_MISSING = "KEY_MISSING"
     KEY_MALFORMED = "KEY_MALFORMED"
@@ -62,17 +72,20 @@ STATUS: Mapping[Trouble, int] = MappingProxyType(
     }
 )
 _STATUSES = frozenset(HTTPStatus)
-# An app that answers with one of these has done nothing: the same request under the same key runs again.
+# An app that answers with one of these has done nothing: the same request under the same key
+# runs again.
 NOT_STORED = frozenset({401, 403, 404, 405, 413, 415, 422, 429})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """The rules of an API: who must send a key and how it looks, how long it is honoured, and what becomes of errors.
+    """The rules of an API: who must send a key and how it looks, how long it is honoured, and
+    what becomes of errors.
 
-    A status of *not_stored* says that nothing was done. After a 5xx, or an app that raises, it is unknown what was done: with
-    *stores_5xx* that answer is the outcome, and it is replayed; otherwise the *downstream* decides, `none` puts it in doubt and
-    `key` lets the next request run it again.
+    A status of *not_stored* says that nothing was done. After a 5xx, or an app that raises, it
+    is unknown what was done: with *stores_5xx* that answer is the outcome, and it is replayed;
+    otherwise the *downstream* decides, `none` puts it in doubt and `key` lets the next request
+    run it again.
     """
 
     name: str
@@ -94,14 +107,20 @@ class Profile:
     def __post_init__(self) -> None:
         missing = sorted(set(Trouble) - set(self.status))
         if missing:
-            raise ContractViolation(f"profile {self.name}: status says nothing about {', '.join(missing)}")
-        strange = sorted(status for status in self.status.values() if status < 400 or status not in _STATUSES)
+            raise ContractViolation(
+                f"profile {self.name}: status says nothing about {', '.join(missing)}"
+            )
+        strange = sorted(
+            status for status in self.status.values() if status < 400 or status not in _STATUSES
+        )
         if strange:
             raise ContractViolation(f"profile {self.name}: {strange[0]} is no status of an error")
         if not 1 <= self.length_min <= self.length_max:
             raise ContractViolation(f"profile {self.name}: need 1 <= length_min <= length_max")
         if self.wait_s < 0 or self.retry_after_s < 1:
-            raise ContractViolation(f"profile {self.name}: wait_s cannot be negative, and retry_after_s is at least 1")
+            raise ContractViolation(
+                f"profile {self.name}: wait_s cannot be negative, and retry_after_s is at least 1"
+            )
 
 
 IETF = Profile(name="ietf")
@@ -129,7 +148,9 @@ STRIPE_V2 = Profile(
     not_stored=STRIPE_V1.not_stored,
     downstream=Downstream.key(window=30 * DAY_S),
 )
-PROFILES: Mapping[str, Profile] = MappingProxyType({profile.name: profile for profile in (IETF, STRIPE_V1, STRIPE_V2)})
+PROFILES: Mapping[str, Profile] = MappingProxyType(
+    {profile.name: profile for profile in (IETF, STRIPE_V1, STRIPE_V2)}
+)
 
 
 def profile_of(profile: str | Profile) -> Profile:
@@ -137,5 +158,7 @@ def profile_of(profile: str | Profile) -> Profile:
     if isinstance(profile, Profile):
         return profile
     if profile not in PROFILES:
-        raise ContractViolation(f"profile={profile!r}: choose one of {', '.join(PROFILES)}, or give a Profile")
+        raise ContractViolation(
+            f"profile={profile!r}: choose one of {', '.join(PROFILES)}, or give a Profile"
+        )
     return PROFILES[profile]

@@ -1,8 +1,10 @@
 """How much a tenant may ask for: new keys, and bytes, in so much time.
 
-Each is a bucket that begins full and fills evenly. A request whose key is not known yet takes one key, the bytes of its body, and the bytes
-of the response that is kept; if there are too few, it is refused before anything is claimed. A repeat takes nothing. The buckets are those
-of this process. That of the tenant that was seen longest ago is forgotten where there are too many: it begins full again.
+Each is a bucket that begins full and fills evenly. A request whose key is not known yet takes
+one key, the bytes of its body, and the bytes of the response that is kept; if there are too few,
+it is refused before anything is claimed. A repeat takes nothing. The buckets are those of this
+process. That of the tenant that was seen longest ago is forgotten where there are too many: it
+begins full again.
 """
 
 from __future__ import annotations
@@ -21,18 +23,26 @@ TENANTS_MAX = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """At most so many new *keys* and *bytes* in *per_s* seconds for each tenant, in each process. None: as many as it likes."""
+    """At most so many new *keys* and *bytes* in *per_s* seconds for each tenant, in each
+    process. None: as many as it likes.
+    """
 
     keys: int | None = None
     bytes: int | None = None
     per_s: float = 3600.0
 
     def __post_init__(self) -> None:
-        given = {name: value for name, value in (("keys", self.keys), ("bytes", self.bytes)) if value is not None}
+        given = {
+            name: value
+            for name, value in (("keys", self.keys), ("bytes", self.bytes))
+            if value is not None
+        }
         whole(**given)
         numbers(per_s=self.per_s)
         if not given:
-            raise ContractViolation("Quota(): give keys, bytes or both; without them, leave the quota out")
+            raise ContractViolation(
+                "Quota(): give keys, bytes or both; without them, leave the quota out"
+            )
         if min(given.values()) < 1 or not 0 < self.per_s < inf:
             raise ContractViolation(f"{self}: a quota allows something, in some time")
 
@@ -47,7 +57,10 @@ class _Bucket:
         self.level, self.at = capacity, now
 
     def fill(self, now: float) -> None:
-        self.level, self.at = min(self.capacity, self.level + (now - self.at) * self.per_second), now
+        self.level, self.at = (
+            min(self.capacity, self.level + (now - self.at) * self.per_second),
+            now,
+        )
 
     def lacks_s(self, amount: float) -> float:
         """How long until there is so much; a full bucket is enough for anything."""
@@ -64,11 +77,14 @@ class Meter:
     def __len__(self) -> int:
         return len(self._tenants)
 
-    def take(self, tenant: str, *, keys: int, bytes: int) -> float:  # noqa: A002  # as the quota has it
+    # as the quota has it
+    def take(self, tenant: str, *, keys: int, bytes: int) -> float:  # noqa: A002
         """0: it is taken. Otherwise nothing is, and there is enough in so many seconds."""
         buckets = self._buckets(tenant)
         wait_s = max(
-            bucket.lacks_s(amount) for bucket, amount in zip(buckets, (keys, bytes), strict=True) if bucket is not None
+            bucket.lacks_s(amount)
+            for bucket, amount in zip(buckets, (keys, bytes), strict=True)
+            if bucket is not None
         )
         if wait_s == 0:
             self.add(tenant, keys=-keys, bytes=-bytes)
@@ -83,7 +99,10 @@ class Meter:
     def _buckets(self, tenant: str) -> tuple[_Bucket | None, _Bucket | None]:
         now, quota, known = self._clock(), self._quota, self._tenants.get(tenant)
         if known is None:
-            keys, size = (None if most is None else _Bucket(most, quota.per_s, now) for most in (quota.keys, quota.bytes))
+            keys, size = (
+                None if most is None else _Bucket(most, quota.per_s, now)
+                for most in (quota.keys, quota.bytes)
+            )
             known = self._tenants[tenant] = keys, size
             if len(self._tenants) > TENANTS_MAX:
                 self._tenants.popitem(last=False)
@@ -95,7 +114,9 @@ class Meter:
 
 
 class Spending:
-    """What one request with a new key takes: a key and the bytes of its body, both given back if it does not come to a claim."""
+    """What one request with a new key takes: a key and the bytes of its body, both given back if
+    it does not come to a claim.
+    """
 
     __slots__ = ("_announced", "_counted", "_meter", "_tenant")
 
@@ -103,7 +124,9 @@ class Spending:
         self._meter, self._tenant, self._announced, self._counted = meter, tenant, announced, False
 
     def count_body(self, size: int) -> float:
-        """The body is here. 0: all of it is taken; otherwise it is too much, and there is enough in so many seconds."""
+        """The body is here. 0: all of it is taken; otherwise it is too much, and there is enough
+        in so many seconds.
+        """
         wait_s = self._meter.take(self._tenant, keys=0, bytes=max(0, size - self._announced))
         self._counted = wait_s == 0
         return wait_s

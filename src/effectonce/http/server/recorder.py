@@ -1,15 +1,21 @@
 """One request as an effect, and the app as its tool.
 
-Theory of operation. The app runs in a task of its own; what it sends is taped. With the last message of the response the outcome is known,
-and the engine writes it down; only then does the end of the response leave, and only then does the app go on, to its background tasks.
+Theory of operation. The app runs in a task of its own; what it sends is taped. With the last
+message of the response the outcome is known, and the engine writes it down; only then does the
+end of the response leave, and only then does the app go on, to its background tasks.
 
- 1. No client ever holds a complete response that is not in the record (or in the spool, if it could not be stored in time). What is
-    streamed may begin to leave before that, and never ends: a broken stream is repeated, and the repeat gets the truth. A client of
-    HTTP/1.0 cannot tell a broken stream from one that ended, so to such a client nothing leaves early that is kept.
- 2. In a transaction nothing leaves before COMMIT: the response may be about something that is rolled back.
- 3. A client that is gone changes nothing. The app does not notice, the response is recorded to its end, and a repeated request gets it.
- 4. Whatever becomes of the record, the first client gets the app's own response, except where it would not be true: rolled back, or
-    overtaken by another owner. If the record is left open, because something may have been done, a header of the response says so.
+ 1. No client ever holds a complete response that is not in the record (or in the spool, if it
+    could not be stored in time). What is streamed may begin to leave before that, and never
+    ends: a broken stream is repeated, and the repeat gets the truth. A client of HTTP/1.0 cannot
+    tell a broken stream from one that ended, so to such a client nothing leaves early that is
+    kept.
+ 2. In a transaction nothing leaves before COMMIT: the response may be about something that is
+    rolled back.
+ 3. A client that is gone changes nothing. The app does not notice, the response is recorded to
+    its end, and a repeated request gets it.
+ 4. Whatever becomes of the record, the first client gets the app's own response, except where it
+    would not be true: rolled back, or overtaken by another owner. If the record is left open,
+    because something may have been done, a header of the response says so.
 """
 
 from __future__ import annotations
@@ -19,7 +25,13 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from effectonce._core.classification.verdicts import TRIED_HEADER, UNSURE, Bucket, Certainty, Verdict
+from effectonce._core.classification.verdicts import (
+    TRIED_HEADER,
+    UNSURE,
+    Bucket,
+    Certainty,
+    Verdict,
+)
 from effectonce.effect import running
 from effectonce.errors import NotSent
 from effectonce.http.server.problems import BrokenOff
@@ -27,23 +39,35 @@ from effectonce.http.server.profiles import Profile
 from effectonce.http.server.responses import App, Message, Response, Scope, Send, stored
 from effectonce.http.server.spooled_body import Spooled
 
-SEEN = "effectonce.seen"  # in a scope that is an effect already: a middleware inside another one would wait for itself
-CERTAINTY = "effectonce.certainty"  # in the start of a response that is no outcome, from an app of ours: it knows more than a status says
+# in a scope that is an effect already: a middleware inside another one would wait for itself
+SEEN = "effectonce.seen"
+# in the start of a response that is no outcome, from an app of ours: it knows more than a status
+# says
+CERTAINTY = "effectonce.certainty"
 UNSURE_HERE = (TRIED_HEADER.encode(), UNSURE.encode())
-INTERNAL = Response(500, ((b"content-type", b"text/plain; charset=utf-8"),), b"Internal Server Error")
+INTERNAL = Response(
+    500, ((b"content-type", b"text/plain; charset=utf-8"),), b"Internal Server Error"
+)
 
 
-class Unstored(Exception):  # it never leaves this package: the response itself is what the client gets
-    """The app answered with a status that is no outcome: nothing was done, or it is unknown whether anything was."""
+# it never leaves this package: the response itself is what the client gets
+class Unstored(Exception):
+    """The app answered with a status that is no outcome: nothing was done, or it is unknown
+    whether anything was.
+    """
 
     def __init__(self, status: int, certainty: Certainty) -> None:
         super().__init__(f"the app answered {status}")
         bucket = Bucket.SCHEMA if certainty is Certainty.NOT_SENT else Bucket.SERVER_ERROR
-        self.effectonce_verdict = Verdict(bucket, certainty, f"the app answered {status}", retry=False)
+        self.effectonce_verdict = Verdict(
+            bucket, certainty, f"the app answered {status}", retry=False
+        )
 
 
 class Undone(Exception):  # raised into the app, where it awaits the end of its response
-    """What the app did was rolled back, or belongs to another owner: its response was not delivered."""
+    """What the app did was rolled back, or belongs to another owner: its response was not
+    delivered.
+    """
 
 
 class Keeping(Struct, frozen=True):
@@ -57,7 +81,8 @@ class Keeping(Struct, frozen=True):
 class ResponseRecorder:
     """One request, from the moment that the app may see it."""
 
-    # As long as the app has not seen it: a request that is answered from its record pays for none of this.
+    # As long as the app has not seen it: a request that is answered from its record pays for
+    # none of this.
     began = False
     left = False  # some of the response has left
     _task: asyncio.Task[None] | None = None  # None: there is nothing to end
@@ -73,7 +98,15 @@ class ResponseRecorder:
     _certainty: Certainty | None = None  # None: the status tells
 
     def __init__(
-        self, app: App, scope: Scope, body: Spooled, send: Send, profile: Profile, keeping: Keeping, *, in_transaction: bool
+        self,
+        app: App,
+        scope: Scope,
+        body: Spooled,
+        send: Send,
+        profile: Profile,
+        keeping: Keeping,
+        *,
+        in_transaction: bool,
     ) -> None:
         self._app, self._scope, self._body, self._client = app, scope, body, send
         self._profile, self._keeping, self._in_transaction = profile, keeping, in_transaction
@@ -81,7 +114,9 @@ class ResponseRecorder:
     # ------------------------------------------------------------ the tool
 
     async def run(self) -> dict[str, Any]:
-        """Run the app until its response is complete. What is returned is stored; what is raised is judged by the engine."""
+        """Run the app until its response is complete. What is returned is stored; what is raised
+        is judged by the engine.
+        """
         if self._task is not None:
             await self._begin_again(self._task)
         task = self._begin(asyncio.get_running_loop())
@@ -116,13 +151,18 @@ class ResponseRecorder:
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
         self._ended, self._delivered = loop.create_future(), loop.create_future()
-        self._tape, self._held = Spooled(self._keeping.response_max), Spooled(self._keeping.memory_max)
+        self._tape, self._held = (
+            Spooled(self._keeping.response_max),
+            Spooled(self._keeping.memory_max),
+        )
         self._task, self.began = loop.create_task(self._call()), True
         self._task.add_done_callback(self._over)
         return self._task
 
     async def _begin_again(self, before: asyncio.Task[None]) -> None:
-        """What the app did before was rolled back, and nothing of it has left: nothing of it counts."""
+        """What the app did before was rolled back, and nothing of it has left: nothing of it
+        counts.
+        """
         self.withhold()
         await asyncio.wait([before])
         self._held.close()
@@ -135,18 +175,26 @@ class ResponseRecorder:
         await self._app(self._scope, self._receive, self._send)
 
     def _over(self, _: asyncio.Task[None]) -> None:
-        """The app has ended, even if it never began: a task can be cancelled before its first step."""
+        """The app has ended, even if it never began: a task can be cancelled before its first
+        step.
+        """
         if not self._ended.done():
             self._ended.set_result(None)
 
     async def _not_answered(self, task: asyncio.Task[None]) -> dict[str, Any]:
-        """The app has ended and its response has not. Its own error, if it raised one, still goes to the server: see `rest`."""
+        """The app has ended and its response has not. Its own error, if it raised one, still
+        goes to the server: see `rest`.
+        """
         error = task.exception() if not task.cancelled() else asyncio.CancelledError()
         says_more = isinstance(error, asyncio.CancelledError | NotSent | BrokenOff)
         if says_more or self._in_transaction or not self._profile.stores_5xx:
             raise error or RuntimeError("the app returned without completing its response")
         if not self.left:
-            self._start = {"type": "http.response.start", "status": INTERNAL.status, "headers": list(INTERNAL.headers)}
+            self._start = {
+                "type": "http.response.start",
+                "status": INTERNAL.status,
+                "headers": list(INTERNAL.headers),
+            }
             self._held, self._complete = Spooled(self._keeping.memory_max), True
             await self._held.add(INTERNAL.body)
         return stored(INTERNAL.status, INTERNAL.headers, INTERNAL.body, self._keeping.headers)
@@ -157,7 +205,9 @@ class ResponseRecorder:
         """The body that was read before; after it, nothing until the response is out."""
         if not self._read_all:
             body = self._body
-            piece, self._read_all = (body.whole(), True) if body.in_memory else await body.piece(self._read)
+            piece, self._read_all = (
+                (body.whole(), True) if body.in_memory else await body.piece(self._read)
+            )
             self._read += len(piece)
             return {"type": "http.request", "body": piece, "more_body": not self._read_all}
         await asyncio.wait([self._delivered])
@@ -170,7 +220,8 @@ class ResponseRecorder:
             if not self._complete:
                 await self._take(message.get("body", b""), more=message.get("more_body", False))
         elif message["type"] == "http.response.start":
-            # A copy of its own: a middleware outside may write into the list that it gets, and that is not what the app sent.
+            # A copy of its own: a middleware outside may write into the list that it gets, and
+            # that is not what the app sent.
             headers, length = [], None
             for name, value in message.get("headers", ()):
                 headers.append((name, value))
@@ -199,7 +250,9 @@ class ResponseRecorder:
             await self._let_go(more=True)
 
     def _may_begin(self) -> bool:
-        """May it begin to leave? Only if the client will see that it has not ended, or if it may have no end."""
+        """May it begin to leave? Only if the client will see that it has not ended, or if it may
+        have no end.
+        """
         if self._length_left is not None:
             return self._length_left > 0
         return self._scope.get("http_version") != "1.0" or self._tape is None
@@ -216,7 +269,9 @@ class ResponseRecorder:
         while not last:
             piece, last = (held.whole(), True) if held.in_memory else await held.piece(sent)
             sent += len(piece)
-            await self._tell({"type": "http.response.body", "body": piece, "more_body": more or not last})
+            await self._tell(
+                {"type": "http.response.body", "body": piece, "more_body": more or not last}
+            )
         held.close()
 
     async def _tell(self, message: Message) -> None:
@@ -227,26 +282,34 @@ class ResponseRecorder:
                 self._gone = True
 
     async def deliver(self) -> None:
-        """The outcome is written down: the rest of the response may leave, and the app may go on."""
+        """The outcome is written down: the rest of the response may leave, and the app may go
+        on.
+        """
         if self._complete:
             await self._let_go(more=False)
         if not self._delivered.done():
             self._delivered.set_result(None)
 
     def doubt(self) -> None:
-        """It is not known that nothing was done, whatever the status says: neither by this run, nor by one before it."""
+        """It is not known that nothing was done, whatever the status says: neither by this run,
+        nor by one before it.
+        """
         if self._start is not None and not self.left:
             self._start["headers"].append(UNSURE_HERE)
 
     def withhold(self) -> None:
         """The response is not true any more: the app gets an error where it awaits its end."""
         if self._complete and not self._delivered.done():
-            self._delivered.set_exception(Undone("its response was not delivered: what it says did not become the outcome"))
+            self._delivered.set_exception(
+                Undone("its response was not delivered: what it says did not become the outcome")
+            )
 
     def raised(self, error: BaseException) -> bool:
         """Is this the app's own error? Then `rest` raises it, where the server expects it."""
         task = self._task
-        return task is not None and task.done() and not task.cancelled() and task.exception() is error
+        return (
+            task is not None and task.done() and not task.cancelled() and task.exception() is error
+        )
 
     async def rest(self) -> None:
         """Whatever the app does after its response: background tasks, and its errors."""
@@ -254,10 +317,13 @@ class ResponseRecorder:
             try:
                 await self._task
             except Undone:
-                return  # raised where the app awaited the end of its response, and nothing more comes of it
+                # raised where the app awaited the end of its response, and nothing more comes of it
+                return
 
     async def _stop(self, task: asyncio.Task[None]) -> None:
-        """Cancel the app and wait for its end, however often we are cancelled: in a thread it goes on, perhaps in our transaction."""
+        """Cancel the app and wait for its end, however often we are cancelled: in a thread it
+        goes on, perhaps in our transaction.
+        """
         cancelled: asyncio.CancelledError | None = None
         task.cancel()
         while not task.done():
@@ -284,23 +350,29 @@ class ResponseRecorder:
 
 
 def _hide(scope: Scope) -> dict[str, Any]:
-    """Make it as the app may see it: what it says is stored as it is, so it is not compressed for one client, and not sent past us.
+    """Make it as the app may see it: what it says is stored as it is, so it is not compressed
+    for one client, and not sent past us.
 
-    It is the same object, because layers outside read what a router finds; and it ends as it was, as this returns it: a layer that
-    hands it on again, to us or to another app, hands on a request that no app has seen.
+    It is the same object, because layers outside read what a router finds; and it ends as it
+    was, as this returns it: a layer that hands it on again, to us or to another app, hands on a
+    request that no app has seen.
     """
     shown = {name: scope[name] for name in ("headers", "extensions") if name in scope}
     scope[SEEN] = True
     scope["headers"] = [pair for pair in scope["headers"] if pair[0] != b"accept-encoding"]
     if scope.get("extensions"):
         scope["extensions"] = {
-            name: value for name, value in scope["extensions"].items() if not name.startswith("http.response.")
+            name: value
+            for name, value in scope["extensions"].items()
+            if not name.startswith("http.response.")
         }
     return shown
 
 
 def _leave_transaction() -> None:
-    """Here, where the app goes on: its transaction is over, and the connection may be in use for another call by now."""
+    """Here, where the app goes on: its transaction is over, and the connection may be in use for
+    another call by now.
+    """
     effect = running.get()
     if effect is not None and effect.lent is not None:
         running.set(structs.replace(effect, lent=None))

@@ -40,7 +40,9 @@ KEPT = frozenset(
         "vary",
     }
 )
-NEVER_KEPT = frozenset({"set-cookie", "set-cookie2", "authorization", "www-authenticate", "proxy-authenticate"})
+NEVER_KEPT = frozenset(
+    {"set-cookie", "set-cookie2", "authorization", "www-authenticate", "proxy-authenticate"}
+)
 REPLAYED = (b"idempotent-replayed", b"true")
 BODILESS = frozenset({204, 205, 304})
 
@@ -64,7 +66,9 @@ class Response(Struct, frozen=True):
 
 
 class StoredResponse(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A response in the record, as a person can read it: text as text, anything else in base64, or why it is not there."""
+    """A response in the record, as a person can read it: text as text, anything else in base64,
+    or why it is not there.
+    """
 
     status: int
     headers: list[tuple[str, str]] = []
@@ -77,18 +81,25 @@ _STORED = msgspec.json.Decoder(StoredResponse)
 
 
 def kept_headers(extra: Iterable[str]) -> frozenset[bytes]:
-    """The headers that are stored: the usual ones and *extra*, never a secret of one client's session."""
+    """The headers that are stored: the usual ones and *extra*, never a secret of one client's
+    session.
+    """
     kept = KEPT | {name.lower() for name in extra}
     refused = sorted(kept & NEVER_KEPT)
     if refused:
         raise ContractViolation(
-            f"{', '.join(refused)} cannot be stored: it would be given to every client that repeats the request"
+            f"{', '.join(refused)} cannot be stored: it would be given to every client that repeats"
+            " the request"
         )
     return frozenset(name.encode() for name in kept)
 
 
-def stored(status: int, headers: Headers, body: bytes | None, kept: frozenset[bytes]) -> dict[str, Any]:
-    """What goes into the record for `StoredResponse` to read, in the types of JSON. None: the body is more than we keep."""
+def stored(
+    status: int, headers: Headers, body: bytes | None, kept: frozenset[bytes]
+) -> dict[str, Any]:
+    """What goes into the record for `StoredResponse` to read, in the types of JSON. None: the
+    body is more than we keep.
+    """
     some = []
     for name, value in headers:
         lower = name.lower()
@@ -111,12 +122,19 @@ def replay(recorded: Recorded) -> Response | Trouble:
         response = _read(recorded.outcome)
         if response is None:
             return Trouble.FAILED
-        body = base64.b64decode(response.base64, validate=True) if response.base64 else response.body.encode()
+        body = (
+            base64.b64decode(response.base64, validate=True)
+            if response.base64
+            else response.body.encode()
+        )
     except (NotReadable, msgspec.DecodeError, ValueError):
         return Trouble.RESULT_GONE
     if response.gone or not 200 <= response.status <= 599:
         return Trouble.RESULT_GONE
-    headers = [(name.encode("latin-1", "replace"), value.encode("latin-1", "replace")) for name, value in response.headers]
+    headers = [
+        (name.encode("latin-1", "replace"), value.encode("latin-1", "replace"))
+        for name, value in response.headers
+    ]
     return Response(response.status, (*headers, REPLAYED), body)
 
 
@@ -133,20 +151,38 @@ def _read(outcome: bytes) -> StoredResponse | None:
 TEXTS: dict[Trouble, tuple[str, str]] = {
     Trouble.KEY_MISSING: (
         "Idempotency-Key is missing",
-        "This operation needs an Idempotency-Key, so that it can be repeated safely. Draw a new one, such as a UUID, for each operation.",
+        (
+            "This operation needs an Idempotency-Key, so that it can be repeated safely. Draw a new"
+            " one, such as a UUID, for each operation."
+        ),
     ),
-    Trouble.KEY_MALFORMED: ("Idempotency-Key cannot be used", "Nothing was done. Correct the key and send the request again."),
-    Trouble.NOT_AUTHENTICATED: ("Not authenticated", "It is not known whose request this is. Nothing was done."),
+    Trouble.KEY_MALFORMED: (
+        "Idempotency-Key cannot be used",
+        "Nothing was done. Correct the key and send the request again.",
+    ),
+    Trouble.NOT_AUTHENTICATED: (
+        "Not authenticated",
+        "It is not known whose request this is. Nothing was done.",
+    ),
     Trouble.NOT_ALLOWED: ("Not allowed", "Nothing was done."),
     Trouble.BODY_TOO_LARGE: ("The request is too large", "Nothing was done."),
-    Trouble.BODY_TOO_SLOW: ("The request did not come in time", "The body was not complete in time. Nothing was done."),
+    Trouble.BODY_TOO_SLOW: (
+        "The request did not come in time",
+        "The body was not complete in time. Nothing was done.",
+    ),
     Trouble.OVER_QUOTA: (
         "Over quota",
-        "More new keys, or more bytes, came than are allowed in this time. Nothing was done. Repeat the request later, with the same key.",
+        (
+            "More new keys, or more bytes, came than are allowed in this time. Nothing was done."
+            " Repeat the request later, with the same key."
+        ),
     ),
     Trouble.CONFLICT: (
         "Idempotency-Key is already used",
-        "The same key came before with another request. Nothing was done. Repeat the original request, or use a new key for a new one.",
+        (
+            "The same key came before with another request. Nothing was done. Repeat the original"
+            " request, or use a new key for a new one."
+        ),
     ),
     Trouble.IN_FLIGHT: (
         "A request is outstanding for this Idempotency-Key",
@@ -154,11 +190,17 @@ TEXTS: dict[Trouble, tuple[str, str]] = {
     ),
     Trouble.IN_DOUBT: (
         "The outcome is unknown",
-        "The same request came before and may have been done. It is not done again under this key, and a new one could do it twice.",
+        (
+            "The same request came before and may have been done. It is not done again under this"
+            " key, and a new one could do it twice."
+        ),
     ),
     Trouble.EXPIRED: (
         "Idempotency-Key has expired",
-        "The same key was used before, and its result is not kept any more. Nothing was done now. Look first, then use a new key.",
+        (
+            "The same key was used before, and its result is not kept any more. Nothing was done"
+            " now. Look first, then use a new key."
+        ),
     ),
     Trouble.RESULT_GONE: (
         "The result cannot be shown again",
@@ -166,11 +208,17 @@ TEXTS: dict[Trouble, tuple[str, str]] = {
     ),
     Trouble.FAILED: (
         "The request was not done",
-        "It was found that the earlier request under this key was not done. It is not done under this key any more: use a new one.",
+        (
+            "It was found that the earlier request under this key was not done. It is not done"
+            " under this key any more: use a new one."
+        ),
     ),
     Trouble.STORE_UNAVAILABLE: (
         "Temporarily unavailable",
-        "It cannot be made sure just now that the request is done once. Repeat it with the same key.",
+        (
+            "It cannot be made sure just now that the request is done once. Repeat it with the same"
+            " key."
+        ),
     ),
 }
 _AGAIN = frozenset({Trouble.IN_FLIGHT, Trouble.OVER_QUOTA, Trouble.STORE_UNAVAILABLE})
@@ -192,9 +240,11 @@ def refusal(
     perhaps_done: bool = False,
     retry_after_s: float = 0.0,
 ) -> Response:
-    """Our own answer, in the words of the profile. It says what happened, what is known and what to do, and nothing that is stored.
+    """Our own answer, in the words of the profile. It says what happened, what is known and what
+    to do, and nothing that is stored.
 
-    A 503 that says when to come back is taken for a promise that nothing was done. What is *perhaps_done* does not say it.
+    A 503 that says when to come back is taken for a promise that nothing was done. What is
+    *perhaps_done* does not say it.
     """
     detail = f"{detail} {TEXTS[trouble][1]}".strip()
     status = profile.status[trouble]
@@ -204,21 +254,29 @@ def refusal(
         headers.append((b"retry-after", b"%d" % max(profile.retry_after_s, ceil(retry_after_s))))
     if docs:
         headers.append((b"link", f'<{docs}>; rel="describedby"'.encode("ascii", "replace")))
-    content = _problem(trouble, status, detail, docs) if profile.style is Style.PROBLEM else _stripe(trouble, status, detail)
+    content = (
+        _problem(trouble, status, detail, docs)
+        if profile.style is Style.PROBLEM
+        else _stripe(trouble, status, detail)
+    )
     if operation is not None:
         content["operation"] = operation
     return Response(status, tuple(headers), orjson.dumps(content))
 
 
 def last(answer: Response, scope: Scope) -> Response:
-    """The connection ends with this answer, and the rest of the request is not read. HTTP/2 ends a stream, and has no such header."""
+    """The connection ends with this answer, and the rest of the request is not read. HTTP/2 ends
+    a stream, and has no such header.
+    """
     if not str(scope.get("http_version", "1.1")).startswith("1."):
         return answer
     return structs.replace(answer, headers=(*answer.headers, (b"connection", b"close")))
 
 
 def _problem(trouble: Trouble, status: int, detail: str, docs: str) -> dict[str, Any]:
-    """RFC 9457: without a page that explains the type, it has none, and its title is that of the status."""
+    """RFC 9457: without a page that explains the type, it has none, and its title is that of the
+    status.
+    """
     if docs:
         about, title = f"{docs}#{trouble.lower().replace('_', '-')}", TEXTS[trouble][0]
     else:

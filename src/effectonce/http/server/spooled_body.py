@@ -1,4 +1,6 @@
-"""Bytes that arrive in pieces: in memory while they are few, in a temporary file from then on. So memory is bounded whatever is sent."""
+"""Bytes that arrive in pieces: in memory while they are few, in a temporary file from then on.
+So memory is bounded whatever is sent.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,14 @@ from effectonce.http.server.problems import BodyTooLarge, Gone, TooSlow
 from effectonce.http.server.responses import Message, Receive
 
 PIECE = 65_536
-BODY_PIECE_S, BODY_S = 20.0, 120.0  # for a piece of a body, and for all of it, if nothing else is given
+# for a piece of a body, and for all of it, if nothing else is given
+BODY_PIECE_S, BODY_S = 20.0, 120.0
 
 
 class BodyLimits(Struct, frozen=True):
-    """How much a body may be, and for how long it is waited for: for each piece, and for all of it."""
+    """How much a body may be, and for how long it is waited for: for each piece, and for all of
+    it.
+    """
 
     bytes_max: int
     piece_s: float
@@ -53,7 +58,8 @@ class Spooled:
         if self.takes(piece):
             return
         if self._file is None:
-            self._file, self.in_memory = tempfile.TemporaryFile(), False  # noqa: SIM115  # closed by `close`
+            # closed by `close`
+            self._file, self.in_memory = tempfile.TemporaryFile(), False  # noqa: SIM115
             await asyncio.to_thread(self._file.write, self._memory)
             self._memory = b""
         self.size += len(piece)
@@ -92,7 +98,8 @@ class Spooled:
 async def read_body(receive: Receive, body: Spooled, limits: BodyLimits) -> None:
     """The whole body: not one byte more than is allowed, and no longer than it may take.
 
-    Most bodies have come with their headers. So each piece is asked for before a timer is set: one that is there needs none.
+    Most bodies have come with their headers. So each piece is asked for before a timer is set:
+    one that is there needs none.
     """
     ends_at, more = 0.0, True  # 0: nothing has been waited for
     while more:

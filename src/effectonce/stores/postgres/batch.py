@@ -50,7 +50,8 @@ class First(RoundTrip[Any], frozen=True):
     birth: Birth[batches.PackedArrays]
 
 
-# Another writer was faster: a unique index, a serialisation failure or a deadlock decided so, and nothing was written.
+# Another writer was faster: a unique index, a serialisation failure or a deadlock decided so,
+# and nothing was written.
 RACED = frozenset({"23505", "40001", "40P01"})
 _LOSES: dict[type, Any] = {
     First: LOOK_AGAIN,
@@ -91,23 +92,37 @@ class PendingQuery:
         try:
             self.reply = reply_of(self.exchange, results)
         except _rows.UNREADABLE as error:
-            self.error = UnreadableReply(f"it holds a record that this release cannot read ({error!r})")
+            self.error = UnreadableReply(
+                f"it holds a record that this release cannot read ({error!r})"
+            )
         self.end()
 
     def refuse(self, error: Exception) -> None:
         """It was not done, or that is not known."""
-        if isinstance(error, ServerError) and error.sqlstate in RACED and type(self.exchange) in _LOSES:
+        if (
+            isinstance(error, ServerError)
+            and error.sqlstate in RACED
+            and type(self.exchange) in _LOSES
+        ):
             self.reply = _LOSES[type(self.exchange)]
         else:
             self.error = error
         self.end()
 
     def may_look_again(self, error: ServerError) -> bool:
-        """Was it something to ask again that a stricter isolation level than ours did not allow just now? It changed nothing."""
-        return error.sqlstate in RACED and type(self.exchange) not in _LOSES and time.monotonic() < self.give_up_at
+        """Was it something to ask again that a stricter isolation level than ours did not allow
+        just now? It changed nothing.
+        """
+        return (
+            error.sqlstate in RACED
+            and type(self.exchange) not in _LOSES
+            and time.monotonic() < self.give_up_at
+        )
 
     def end(self) -> None:
-        """Let its caller go on, unless the caller has already stopped waiting because its time was over."""
+        """Let its caller go on, unless the caller has already stopped waiting because its time
+        was over.
+        """
         if self.done:
             return
         self.done = True
@@ -118,7 +133,9 @@ class PendingQuery:
                 return
 
     def place(self) -> tuple[int, str, str]:
-        """Where it stands in a transaction: in the same order everywhere, so that two of them rarely wait for each other."""
+        """Where it stands in a transaction: in the same order everywhere, so that two of them
+        rarely wait for each other.
+        """
         match self.exchange:
             case First(claim):
                 return 0, claim.request.latch, claim.request.key
@@ -147,7 +164,8 @@ def result(job: PendingQuery) -> Any:
 
 
 def queries_of(exchange: Any, now: bytes | None) -> list[sql.BoundStatement]:
-    kind = type(exchange)  # of the two that an ordinary call needs: a pattern costs more than the query
+    # of the two that an ordinary call needs: a pattern costs more than the query
+    kind = type(exchange)
     if kind is First:
         return [sql.bear_first(exchange.op, exchange.birth.packed.parameters, now)]
     if kind is Finish:
@@ -215,18 +233,29 @@ def reply_of(exchange: Any, results: list[PGresult]) -> Any:
             return None if written else LOOK_AGAIN if stands.revision == write.revision else stands
         case ListedCells():
             get = result.get_value
-            return tuple((sql.unpack_text(get(row, 0)), get(row, 1)) for row in range(result.ntuples))
+            return tuple(
+                (sql.unpack_text(get(row, 0)), get(row, 1)) for row in range(result.ntuples)
+            )
         case Forget():
             return result.command_tuples
         case Pipeline(exchanges):
-            return tuple([reply_of(each, [one]) for each, one in zip(exchanges, results, strict=True)])
+            return tuple(
+                [reply_of(each, [one]) for each, one in zip(exchanges, results, strict=True)]
+            )
         case _:
             get = result.get_value
-            return {_rows.STATES[get(n, 0).decode()]: sql.unpack_int(get(n, 1)) for n in range(result.ntuples)}
+            return {
+                _rows.STATES[get(n, 0).decode()]: sql.unpack_int(get(n, 1))
+                for n in range(result.ntuples)
+            }
 
 
 def _born_or_recorded(result: Any, fingerprint: str) -> Any:
-    return None if result.get_value(0, 0) == b"\x01" else recorded(result, 0, fingerprint) or LOOK_AGAIN
+    return (
+        None
+        if result.get_value(0, 0) == b"\x01"
+        else recorded(result, 0, fingerprint) or LOOK_AGAIN
+    )
 
 
 def recorded(result: Any, row: int, fingerprint: str) -> Recorded | None:
@@ -237,13 +266,23 @@ def recorded(result: Any, row: int, fingerprint: str) -> Recorded | None:
         now = sql.unpack_float(get(row, 1))
         remaining_s = sql.unpack_float(get(row, 6)) - now
         if remaining_s > 0:
-            return Recorded(state, get(row, 4), now - sql.unpack_float(get(row, 5)), remaining_s, sql.unpack_text(get(row, 7)))
+            return Recorded(
+                state,
+                get(row, 4),
+                now - sql.unpack_float(get(row, 5)),
+                remaining_s,
+                sql.unpack_text(get(row, 7)),
+            )
     return None
 
 
 def _cell(result: Any) -> Cell:
     now, value, revision = (result.get_value(0, n) for n in range(3))
-    return Cell(sql.unpack_float(now)) if revision is None else Cell(sql.unpack_float(now), value, sql.unpack_int(revision))
+    return (
+        Cell(sql.unpack_float(now))
+        if revision is None
+        else Cell(sql.unpack_float(now), value, sql.unpack_int(revision))
+    )
 
 
 def _due(result: Any) -> DueNow:
@@ -266,4 +305,6 @@ def _seen(result: Any) -> SeenRecord:
             found[role], its = sql.record(result, row, 2)
             revision = its if role == b"record" else revision
     now = sql.unpack_float(result.get_value(0, 0))
-    return SeenRecord(now, found.get(b"record"), revision, found.get(b"rival"), found.get(b"predecessor"))
+    return SeenRecord(
+        now, found.get(b"record"), revision, found.get(b"rival"), found.get(b"predecessor")
+    )

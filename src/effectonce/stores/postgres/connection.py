@@ -1,9 +1,12 @@
-"""One connection to PostgreSQL: queries go out, results come in, and waiting in between is left to the caller.
+"""One connection to PostgreSQL: queries go out, results come in, and waiting in between is left
+to the caller.
 
-`send` and `receive` never block, so that threads and event loops share them. One query travels as it is; several travel in libpq's pipeline
-mode with a single Sync at the end: one round trip, and outside a transaction one commit, all or nothing.
+`send` and `receive` never block, so that threads and event loops share them. One query travels
+as it is; several travel in libpq's pipeline mode with a single Sync at the end: one round trip,
+and outside a transaction one commit, all or nothing.
 
-A connection that did not answer in time is never used again: its late answer would be taken for the answer to the next question.
+A connection that did not answer in time is never used again: its late answer would be taken for
+the answer to the next question.
 """
 
 from __future__ import annotations
@@ -38,7 +41,11 @@ class ServerError(Exception):
     def __init__(self, result: PGresult) -> None:
         field = result.error_field
         self.sqlstate = (field(pq.DiagnosticField.SQLSTATE) or b"").decode()
-        super().__init__((field(pq.DiagnosticField.MESSAGE_PRIMARY) or result.error_message).decode(errors="replace").strip())
+        super().__init__(
+            (field(pq.DiagnosticField.MESSAGE_PRIMARY) or result.error_message)
+            .decode(errors="replace")
+            .strip()
+        )
 
 
 class PostgresConnection:
@@ -50,7 +57,8 @@ class PostgresConnection:
         self.fd = pgconn.socket
         self.flushed = True
         self._prepared: set[bytes] = set()
-        self._preparing: Sequence[bytes | None] = ()  # for each result that is still to come: the name that it prepares
+        # for each result that is still to come: the name that it prepares
+        self._preparing: Sequence[bytes | None] = ()
         self._results: list[PGresult] = []
         self._pipeline = False
         self._answered_at = -FRESH_S
@@ -92,10 +100,14 @@ class PostgresConnection:
         if named:
             self.pgconn.send_query_prepared(statement.name, parameters, statement.formats, 1)
         else:
-            self.pgconn.send_query_params(statement.sql, parameters, statement.types, statement.formats, 1)
+            self.pgconn.send_query_params(
+                statement.sql, parameters, statement.types, statement.formats, 1
+            )
 
     def receive(self) -> list[PGresult] | None:
-        """The results of everything that was asked; None: not yet. Raises what the server refused."""
+        """The results of everything that was asked; None: not yet. Raises what the server
+        refused.
+        """
         pgconn = self.pgconn
         try:
             if not self.flushed:
@@ -122,9 +134,12 @@ class PostgresConnection:
         if len(results) == 1 and results[0].status in _FINE:
             return results
         failed = next((ServerError(result) for result in results if result.status == _FAILED), None)
-        if self.pgconn.status != pq.ConnStatus.OK or (failed is not None and failed.sqlstate.startswith(_GOING)):
+        if self.pgconn.status != pq.ConnStatus.OK or (
+            failed is not None and failed.sqlstate.startswith(_GOING)
+        ):
             raise ConnectionLost(str(failed or "the connection was closed"))
-        for name, result in zip(self._preparing, results, strict=False):  # the simple protocol has more results than questions
+        # the simple protocol has more results than questions
+        for name, result in zip(self._preparing, results, strict=False):
             if name is not None and result.status == pq.ExecStatus.COMMAND_OK:
                 self._prepared.add(name)
         if failed is not None:
@@ -136,7 +151,9 @@ class PostgresConnection:
         """Block until the results are there."""
         while True:
             left_s = give_up_at - time.monotonic()
-            if left_s <= 0 or not (self._poller.poll(left_s * 1000) if self.flushed else self._ready(left_s * 1000)):
+            if left_s <= 0 or not (
+                self._poller.poll(left_s * 1000) if self.flushed else self._ready(left_s * 1000)
+            ):
                 raise ConnectionLost("no answer in time")
             results = self.receive()
             if results is not None:
@@ -149,7 +166,9 @@ class PostgresConnection:
         self._poller.modify(self.fd, select.POLLIN)
         return bool(ready)
 
-    def ask(self, queries: Sequence[BoundStatement], give_up_at: float, *, named: bool = False) -> list[PGresult]:
+    def ask(
+        self, queries: Sequence[BoundStatement], give_up_at: float, *, named: bool = False
+    ) -> list[PGresult]:
         self.send(queries, named=named)
         return self.wait(give_up_at)
 
@@ -158,7 +177,9 @@ class PostgresConnection:
         return self.wait(give_up_at)
 
     def stale(self) -> bool:
-        """Did the server send anything without a request? It closes the connection, then. Not asked of one that has just answered."""
+        """Did the server send anything without a request? It closes the connection, then. Not
+        asked of one that has just answered.
+        """
         return time.monotonic() - self._answered_at > FRESH_S and bool(self._poller.poll(0))
 
     def close(self) -> None:
@@ -166,13 +187,18 @@ class PostgresConnection:
         self.pgconn.finish()
 
     def leave(self) -> None:
-        """In a forked child: give back our end of the socket without a word. The connection is the parent's."""
-        with contextlib.suppress(OperationalError):  # closed before the fork, or lost: then its number may be another file's
+        """In a forked child: give back our end of the socket without a word. The connection is
+        the parent's.
+        """
+        # closed before the fork, or lost: then its number may be another file's
+        with contextlib.suppress(OperationalError):
             os.close(self.pgconn.socket)
 
 
 def connect(conninfo: str, give_up_at: float) -> PostgresConnection:
-    """Connect within the time that is left. Names are looked up on the way, which blocks: not on an event loop."""
+    """Connect within the time that is left. Names are looked up on the way, which blocks: not on
+    an event loop.
+    """
     pgconn = pq.PGconn.connect_start(conninfo.encode())
     try:
         while (status := pgconn.connect_poll()) != pq.PollingStatus.OK:
@@ -191,5 +217,12 @@ def connect(conninfo: str, give_up_at: float) -> PostgresConnection:
 
 def libpq_message(source: Any) -> str:
     """What libpq says about it, in one line."""
-    text = str(source) if isinstance(source, Exception) else source.error_message.decode(errors="replace")
-    return "; ".join(line.strip() for line in text.splitlines() if line.strip()).rstrip(".?") or "the connection was closed"
+    text = (
+        str(source)
+        if isinstance(source, Exception)
+        else source.error_message.decode(errors="replace")
+    )
+    return (
+        "; ".join(line.strip() for line in text.splitlines() if line.strip()).rstrip(".?")
+        or "the connection was closed"
+    )

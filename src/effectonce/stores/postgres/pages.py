@@ -1,8 +1,11 @@
-"""What pages ask of PostgreSQL: each answer looks at a bounded number of rows, through an index; only a whole reference may take all keys.
+"""What pages ask of PostgreSQL: each answer looks at a bounded number of rows, through an index;
+only a whole reference may take all keys.
 
-Theory of operation. Rare states share one index by age, what is sent and what is completed have one each (`migrations/postgres_0005.sql`). A
-plan for any state could use none of them, so each state is named where its rows are read. `ORDER BY` and `LIMIT` stand there, also where
-only the number of rows matters: without an order, PostgreSQL may read the whole table for a state that few rows have.
+Theory of operation. Rare states share one index by age, what is sent and what is completed have
+one each (`migrations/postgres_0005.sql`). A plan for any state could use none of them, so each
+state is named where its rows are read. `ORDER BY` and `LIMIT` stand there, also where only the
+number of rows matters: without an order, PostgreSQL may read the whole table for a state that
+few rows have.
 """
 
 from __future__ import annotations
@@ -15,7 +18,16 @@ from effectonce._core.pages import Beside, Count, Counts, Paging, Recently, Refe
 from effectonce._core.record import Record, State
 from effectonce.stores import _rows
 from effectonce.stores.postgres import statements as sql
-from effectonce.stores.postgres.statements import FLOAT, INT, TEXT, BoundStatement, pack_float, pack_int, pack_text, statement
+from effectonce.stores.postgres.statements import (
+    FLOAT,
+    INT,
+    TEXT,
+    BoundStatement,
+    pack_float,
+    pack_int,
+    pack_text,
+    statement,
+)
 
 _STATES = tuple(state for state in State if state is not State.ABSENT)
 _COLUMNS = ", ".join(f"e.{name}" for name in ("revision", *_rows.COLUMNS))
@@ -29,8 +41,8 @@ def _of_each(rows: str, states: tuple[State, ...] = _STATES) -> str:
 
 COUNT = statement(
     _of_each(
-        "SELECT STATE::text, count(*) FROM"
-        " (SELECT created_at FROM effectonce.effects WHERE state = STATE ORDER BY created_at LIMIT $1) AS found_there"
+        "SELECT STATE::text, count(*) FROM (SELECT created_at FROM effectonce.effects WHERE state ="
+        " STATE ORDER BY created_at LIMIT $1) AS found_there"
     ),
     INT,
 )
@@ -41,7 +53,8 @@ _NEXT = """
    WHERE state = STATE AND ($1::text IS NULL OR $1 = STATE) AND created_at <= $6 AND (created_at, key) < ($6, $7)
    ORDER BY created_at DESC, key DESC LIMIT $8
 """
-# The next rows of each state, of these the newest, and of these what fits; and the last one, for where to go on.
+# The next rows of each state, of these the newest, and of these what fits; and the last one, for
+# where to go on.
 RECENT = statement(
     f"""
 WITH looked AS MATERIALIZED (
@@ -57,13 +70,17 @@ SELECT {_COLUMNS}, (fits AND number <= $9)::int::int8, place
 """,
     *(TEXT, TEXT, TEXT, TEXT, FLOAT, FLOAT, TEXT, INT, INT),
 )
-_NEWEST = "SELECT key, tenant FROM effectonce.effects WHERE state = STATE ORDER BY created_at DESC LIMIT $4"
+_NEWEST = (
+    "SELECT key, tenant FROM effectonce.effects WHERE state = STATE ORDER BY created_at DESC"
+    " LIMIT $4"
+)
 _OF_FOUND = f"""
 SELECT {_COLUMNS} FROM found CROSS JOIN LATERAL (SELECT * FROM effectonce.effects WHERE key = found.key OFFSET 0) AS e
  WHERE $2::text IS NULL OR e.tenant = $2
  ORDER BY e.created_at DESC, e.key DESC LIMIT $3
 """
-# First among rare states and the newest. If it is not there, PostgreSQL goes on to all keys, and otherwise it does not.
+# First among rare states and the newest. If it is not there, PostgreSQL goes on to all keys, and
+# otherwise it does not.
 REFER = statement(
     f"""
 WITH quickly AS MATERIALIZED (
@@ -94,7 +111,8 @@ WITH found AS MATERIALIZED (
     *(TEXT, TEXT, INT, TEXT, TEXT),
 )
 BESIDE = statement(
-    f"SELECT {_COLUMNS} FROM effectonce.effects AS e WHERE e.key >= $1 AND e.key < $2 ORDER BY e.key LIMIT $3",
+    f"SELECT {_COLUMNS} FROM effectonce.effects AS e WHERE e.key >= $1 AND e.key < $2 ORDER BY"
+    " e.key LIMIT $3",
     *(TEXT, TEXT, INT),
 )
 
@@ -111,10 +129,25 @@ def query(op: Paging) -> BoundStatement:
                 return BoundStatement(REFER_BESIDE, (*wanted, *map(pack_text, op.bounds)))
             return BoundStatement(REFER, (*wanted, pack_int(looked_at)))
         case _:
-            created_at, key = (inf, "") if op.after is None else (op.after.created_at, op.after.request.key)
-            filters = (_text(op.state), _text(op.tool), _text(op.tenant), _text(op.scope), pack_float(op.since))
+            created_at, key = (
+                (inf, "") if op.after is None else (op.after.created_at, op.after.request.key)
+            )
+            filters = (
+                _text(op.state),
+                _text(op.tool),
+                _text(op.tenant),
+                _text(op.scope),
+                pack_float(op.since),
+            )
             return BoundStatement(
-                RECENT, (*filters, pack_float(created_at), pack_text(key), pack_int(op.looks), pack_int(op.limit))
+                RECENT,
+                (
+                    *filters,
+                    pack_float(created_at),
+                    pack_text(key),
+                    pack_int(op.looks),
+                    pack_int(op.limit),
+                ),
             )
 
 
@@ -127,11 +160,17 @@ def reply(op: Paging, result: Any) -> Counts | Recently | tuple[Record, ...]:
     if isinstance(op, Count):
         numbers = {_rows.STATES[get(row, 0).decode()]: sql.unpack_int(get(row, 1)) for row in rows}
         more = frozenset(state for state, number in numbers.items() if number > op.limit)
-        return Counts({state: min(number, op.limit) for state, number in numbers.items() if number}, more)
+        return Counts(
+            {state: min(number, op.limit) for state, number in numbers.items() if number}, more
+        )
     records = [sql.record(result, row, 0)[0] for row in rows]
     if isinstance(op, Refer | Beside):
         return tuple(records)
-    found = tuple(record for row, record in zip(rows, records, strict=True) if sql.unpack_int(get(row, _WIDTH)))
+    found = tuple(
+        record
+        for row, record in zip(rows, records, strict=True)
+        if sql.unpack_int(get(row, _WIDTH))
+    )
     looked_at = sql.unpack_int(get(rows[-1], _WIDTH + 1)) if records else 0
     ended = looked_at < op.looks and len(found) < op.limit
     return Recently(found, None if ended else found[-1] if len(found) == op.limit else records[-1])

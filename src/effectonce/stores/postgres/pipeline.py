@@ -1,7 +1,7 @@
 """How the jobs of many callers share one transaction, and as few statements as possible.
 
-`talk` holds all of this conversation and no waiting: it yields when it has sent something and is resumed with the results, so that threads
-and event loops share it, like the engine's flows.
+`talk` holds all of this conversation and no waiting: it yields when it has sent something and is
+resumed with the results, so that threads and event loops share it, like the engine's flows.
 """
 
 from __future__ import annotations
@@ -31,11 +31,25 @@ from effectonce.stores.postgres.batch import LOOK_AGAIN, First, PendingQuery, re
 from effectonce.stores.postgres.connection import PostgresConnection, ServerError
 
 BATCH_MAX = 256
-# Behind a pooler the next transaction may meet a session that has never heard of our statements, or has them already.
+# Behind a pooler the next transaction may meet a session that has never heard of our statements,
+# or has them already.
 UNPREPARED = frozenset({"26000", "42P05", "0A000"})
 LOCKED = "55P03"
 # Short, about one row: these go together.
-_SHARES = frozenset({First, InsertNew, InsertFinished, CompareAndSwap, Finish, Read, ReadOutcome, SeeCell, SwapCell, Pipeline})
+_SHARES = frozenset(
+    {
+        First,
+        InsertNew,
+        InsertFinished,
+        CompareAndSwap,
+        Finish,
+        Read,
+        ReadOutcome,
+        SeeCell,
+        SwapCell,
+        Pipeline,
+    }
+)
 _TOGETHER = sql.BoundStatement(sql.TOGETHER, ())
 _place = methodcaller("place")
 Talk: TypeAlias = Generator[float, list[PGresult], None]
@@ -83,7 +97,9 @@ def _reply(exchange: RoundTrip[Any], result: Any, row: int) -> Any:
 
 
 def shared(group: Iterable[PendingQuery]) -> list[PendingQuery | Shared]:
-    """The jobs of one transaction in as few statements as possible, and in an order that avoids deadlocks."""
+    """The jobs of one transaction in as few statements as possible, and in an order that avoids
+    deadlocks.
+    """
     births: dict[str, PendingQuery] = {}
     ends: dict[str, PendingQuery] = {}
     looks: list[PendingQuery] = []
@@ -102,13 +118,19 @@ def shared(group: Iterable[PendingQuery]) -> list[PendingQuery | Shared]:
             first = None
         if first is not job:
             asking.append(job)
-    for jobs, pack in ((list(births.values()), _bear), (list(ends.values()), _finish), (looks, _look)):
+    for jobs, pack in (
+        (list(births.values()), _bear),
+        (list(ends.values()), _finish),
+        (looks, _look),
+    ):
         asking += [Shared(jobs, pack(jobs))] if len(jobs) > 1 else jobs
     return sorted(asking, key=_place) if len(asking) > 1 else asking
 
 
 def _bear(jobs: list[Any]) -> sql.BoundStatement:
-    return batches.bear_many([j.exchange.op for j in jobs], [j.exchange.birth.packed for j in jobs], jobs[0].now)
+    return batches.bear_many(
+        [j.exchange.op for j in jobs], [j.exchange.birth.packed for j in jobs], jobs[0].now
+    )
 
 
 def _finish(jobs: list[Any]) -> sql.BoundStatement:
@@ -120,11 +142,14 @@ def _look(jobs: list[Any]) -> sql.BoundStatement:
 
 
 def talk(wire: PostgresConnection, jobs: list[PendingQuery], habits: Habits) -> Talk:
-    """Do these jobs, as many as possible in one transaction. Yields until when the results must be there.
+    """Do these jobs, as many as possible in one transaction. Yields until when the results must
+    be there.
 
     A job that waits for a locked row waits last, when it holds up no other job any more.
     """
-    groups = deque([(jobs, True)] if len(jobs) == 1 else [(group, len(group) == 1) for group in _groups(jobs)])
+    groups = deque(
+        [(jobs, True)] if len(jobs) == 1 else [(group, len(group) == 1) for group in _groups(jobs)]
+    )
     while groups:
         group, patient = groups.popleft()
         group = [job for job in group if not job.done]  # its time may be over
@@ -147,7 +172,8 @@ def talk(wire: PostgresConnection, jobs: list[PendingQuery], habits: Habits) -> 
             if named and error.sqlstate in UNPREPARED:
                 habits.named = False
                 groups.appendleft((group, patient))
-            elif len(group) > 1:  # nothing of it was written, and it is not known which job was at fault
+            elif len(group) > 1:
+                # nothing of it was written, and it is not known which job was at fault
                 groups.extendleft(([job], False) for job in reversed(group))
             elif not patient and error.sqlstate == LOCKED:
                 groups.append((group, True))
@@ -164,7 +190,9 @@ def talk(wire: PostgresConnection, jobs: list[PendingQuery], habits: Habits) -> 
 
 
 def _groups(jobs: Iterable[PendingQuery]) -> list[list[PendingQuery]]:
-    """Those that may share a transaction, in an order that avoids deadlocks; and each of the others alone."""
+    """Those that may share a transaction, in an order that avoids deadlocks; and each of the
+    others alone.
+    """
     together: list[PendingQuery] = []
     alone: list[list[PendingQuery]] = []
     for job in jobs:

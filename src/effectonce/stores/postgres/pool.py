@@ -1,8 +1,11 @@
-"""Who carries jobs to the server and back: threads take turns at a few connections, an event loop keeps a few of its own.
+"""Who carries jobs to the server and back: threads take turns at a few connections, an event
+loop keeps a few of its own.
 
-Both work the same way. A job that finds a connection idle goes out at once, alone. One that does not waits, and the connection that is free
-first takes along all jobs that wait, in one transaction: the busier it is, the more calls share a round trip and a commit. The tasks that
-an answer wakes ask again one after the other: they are waited for, so that the first of them does not go alone.
+Both work the same way. A job that finds a connection idle goes out at once, alone. One that does
+not waits, and the connection that is free first takes along all jobs that wait, in one
+transaction: the busier it is, the more calls share a round trip and a commit. The tasks that an
+answer wakes ask again one after the other: they are waited for, so that the first of them does
+not go alone.
 """
 
 from __future__ import annotations
@@ -54,13 +57,15 @@ class ThreadPool:
         self._open, self._habits, self._limit = open_wire, habits, limit
         self._lock = threading.RLock()  # it knows who holds it
         self._idle: list[PostgresConnection] = []
-        self._leaders: set[int] = set()  # threads. One that comes again was interrupted before it could say that it had ended
+        # threads. One that comes again was interrupted before it could say that it had ended
+        self._leaders: set[int] = set()
         self._waiting: deque[_Turn] = deque()
 
     def do(self, jobs: list[PendingQuery]) -> None:
         """Return when these jobs are done."""
         me = threading.get_ident()
-        if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001  # there is no public way to ask
+        # there is no public way to ask
+        if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
             raise in_a_signal_handler("this store")
         with self._lock:
             if len(self._leaders) < self._limit or me in self._leaders:
@@ -104,7 +109,9 @@ class ThreadPool:
             self._hand_over(turn.wire)
 
     def _await(self, turn: _Turn) -> None:
-        """Another thread took our job along just when we stopped waiting: it has the same deadline, so it is not long."""
+        """Another thread took our job along just when we stopped waiting: it has the same
+        deadline, so it is not long.
+        """
         while not all(job.done for job in turn.jobs):
             turn.gate.acquire(timeout=0.01)
 
@@ -137,7 +144,9 @@ class ThreadPool:
                 wire = None
             self._hand_over(wire)
             if not well:
-                fail(jobs, failure or ConnectionLost("the caller that asked for all was interrupted"))
+                fail(
+                    jobs, failure or ConnectionLost("the caller that asked for all was interrupted")
+                )
 
     def _hand_over(self, wire: PostgresConnection | None) -> None:
         with self._lock:
@@ -222,7 +231,9 @@ class LoopConnection:
     def _expect(self) -> None:
         if self._watch is None:
             first = min([job.give_up_at for job in self._jobs if not job.done])
-            self._watch = self._loop.call_later(max(0.0, first - time.monotonic()), self._look_at_the_clock)
+            self._watch = self._loop.call_later(
+                max(0.0, first - time.monotonic()), self._look_at_the_clock
+            )
         assert self.wire is not None
         if not self.wire.flushed:
             self._loop.add_writer(self.wire.fd, self._readable)
@@ -257,11 +268,14 @@ class LoopConnection:
         assert self.wire is not None
         try:
             self.wire.pgconn.consume_input()
-        except Exception as error:  # noqa: BLE001  # whatever is wrong with an idle connection, no caller waits for it
+        except Exception as error:  # noqa: BLE001
+            # whatever is wrong with an idle connection, no caller waits for it
             self._break(ConnectionLost(str(error)))
 
     def _look_at_the_clock(self) -> None:
-        """One timer for all: it looks once per deadline, not once per call. Those who have more time go on waiting."""
+        """One timer for all: it looks once per deadline, not once per call. Those who have more
+        time go on waiting.
+        """
         self._watch = None
         if not self.busy or self._talk is None:
             return
@@ -290,7 +304,9 @@ class LoopConnection:
             wire.close()
 
     def _connect(self) -> None:
-        self._connecting = self._loop.create_task(self._open(min(job.give_up_at for job in self._jobs)))
+        self._connecting = self._loop.create_task(
+            self._open(min(job.give_up_at for job in self._jobs))
+        )
         self._connecting.add_done_callback(self._connected)
 
     async def _open(self, give_up_at: float) -> PostgresConnection:
@@ -301,7 +317,9 @@ class LoopConnection:
             raise ConnectionLost("no connection in time") from None
 
     def _connected(self, connecting: asyncio.Task[PostgresConnection]) -> None:
-        """Send what waits, or say why not. A shutdown may cancel every task of this loop, this one before it began."""
+        """Send what waits, or say why not. A shutdown may cancel every task of this loop, this
+        one before it began.
+        """
         error = (
             ConnectionLost("the task that connected for all was cancelled")
             if connecting.cancelled()
@@ -320,14 +338,18 @@ class LoopConnection:
 class LoopPool:
     """The connections of one event loop, and the jobs that wait for one."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, open_wire: Open, habits: Habits, limit: int) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, open_wire: Open, habits: Habits, limit: int
+    ) -> None:
         self.loop, self.open, self.habits = loop, open_wire, habits
         self.waiting: deque[PendingQuery] = deque()
         self._crowded = self._waking = False
         self._lanes = [LoopConnection(self) for _ in range(limit)]
 
     async def do(self, jobs: list[PendingQuery]) -> None:
-        """Return when these jobs are done. A caller that is cancelled meanwhile leaves them to themselves."""
+        """Return when these jobs are done. A caller that is cancelled meanwhile leaves them to
+        themselves.
+        """
         done, left = self.loop.create_future(), len(jobs)
 
         def notify(_: None) -> None:
@@ -351,7 +373,9 @@ class LoopPool:
         return done
 
     def _wake(self) -> None:
-        """Let an idle connection begin: at once, or, if several shared the last round trip, when all who can ask now have asked."""
+        """Let an idle connection begin: at once, or, if several shared the last round trip, when
+        all who can ask now have asked.
+        """
         if not self._crowded:
             self._begin()
         elif not self._waking:
@@ -373,7 +397,10 @@ class LoopPool:
         now = time.monotonic()
         if min([job.give_up_at for job in jobs]) > now:
             return jobs
-        fail((job for job in jobs if job.give_up_at <= now), ConnectionLost("all connections were busy all the time"))
+        fail(
+            (job for job in jobs if job.give_up_at <= now),
+            ConnectionLost("all connections were busy all the time"),
+        )
         return [job for job in jobs if not job.done]
 
     def close(self) -> None:

@@ -1,8 +1,10 @@
-"""Is this a server that keeps what it acknowledges, with our table in the form that this release knows? Asked once per connection.
+"""Is this a server that keeps what it acknowledges, with our table in the form that this release
+knows? Asked once per connection.
 
-Migrations are numbered files; each is applied once, all that are missing in one transaction, under a lock that other processes queue on.
-They only add, and at most take an index away, so that an older release goes on working beside a newer one until it connects anew and is
-asked to upgrade.
+Migrations are numbered files; each is applied once, all that are missing in one transaction,
+under a lock that other processes queue on. They only add, and at most take an index away, so
+that an older release goes on working beside a newer one until it connects anew and is asked to
+upgrade.
 """
 
 from __future__ import annotations
@@ -14,25 +16,24 @@ from effectonce.stores.base import Finding, size_finding
 from effectonce.stores.postgres.connection import PostgresConnection, ServerError
 from effectonce.stores.postgres.statements import BoundStatement, statement, unpack_text
 
-MIGRATIONS = tuple(path.read_text() for path in sorted(Path(__file__).with_name("migrations").glob("postgres_*.sql")))
+MIGRATIONS = tuple(
+    path.read_text()
+    for path in sorted(Path(__file__).with_name("migrations").glob("postgres_*.sql"))
+)
 SCHEMA_VERSION = len(MIGRATIONS)
 MIGRATION_S = 600.0  # a big table takes its time, and giving up half way would only begin again
 LOCK = 0x0EFFEC7_0ACE  # the same in every release
 
-LOOK = statement(
-    """
+LOOK = statement("""
 SELECT pg_is_in_recovery()::text, current_setting('transaction_read_only'), current_setting('fsync'),
        current_setting('full_page_writes'), current_setting('server_encoding'),
        (to_regclass('effectonce.migrations') IS NOT NULL)::text
-"""
-)
-FACTS = statement(
-    """
+""")
+FACTS = statement("""
 SELECT current_setting('server_version'), current_setting('fsync'), current_setting('full_page_writes'),
        current_setting('synchronous_commit'), (SELECT count(*) FROM pg_stat_replication)::text, current_user::text,
        (pg_total_relation_size('effectonce.effects') + pg_total_relation_size('effectonce.cells'))::text
-"""
-)
+""")
 VERSION = statement("SELECT coalesce(max(version), 0)::text FROM effectonce.migrations")
 BEGIN = f"""
 BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
@@ -40,7 +41,8 @@ SELECT pg_advisory_xact_lock({LOCK});
 CREATE SCHEMA IF NOT EXISTS effectonce;
 CREATE TABLE IF NOT EXISTS effectonce.migrations (version int PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now());
 """
-# At once: to take it bit by bit, from a writer that has read and is about to write, would be a deadlock.
+# At once: to take it bit by bit, from a writer that has read and is about to write, would be a
+# deadlock.
 ALONE = "LOCK TABLE effectonce.effects IN ACCESS EXCLUSIVE MODE"
 
 
@@ -55,16 +57,20 @@ class Unfit(Exception):
 def prepare(wire: PostgresConnection, give_up_at: float, *, accept_fsync_off: bool) -> None:
     """Refuse a server that could lose a record; bring an older schema up to date."""
     look = wire.ask([BoundStatement(LOOK, ())], give_up_at)[0]
-    standby, read_only, fsync, full_pages, encoding, migrated = (unpack_text(look.get_value(0, n) or b"") for n in range(6))
+    standby, read_only, fsync, full_pages, encoding, migrated = (
+        unpack_text(look.get_value(0, n) or b"") for n in range(6)
+    )
     if standby == "true":
         raise Unfit("this server is a standby and takes no writes", "Give the URL of the primary.")
     if read_only == "on":
-        raise Unfit("this database is read-only (default_transaction_read_only)", "Let this role write.")
+        raise Unfit(
+            "this database is read-only (default_transaction_read_only)", "Let this role write."
+        )
     for name, setting in (("fsync", fsync), ("full_page_writes", full_pages)):
         if setting != "on" and not accept_fsync_off:
             raise Unfit(
-                f"this server runs with {name} = {setting}: a crash of its machine could lose what it has acknowledged, and an effect "
-                f"would run twice",
+                f"this server runs with {name} = {setting}: a crash of its machine could lose what"
+                " it has acknowledged, and an effect would run twice",
                 f"Set {name} = on in postgresql.conf and reload it.",
             )
     if encoding != "UTF8":
@@ -74,7 +80,8 @@ def prepare(wire: PostgresConnection, give_up_at: float, *, accept_fsync_off: bo
         migrate(wire, give_up_at)
     elif version > SCHEMA_VERSION:
         raise Unfit(
-            f"its schema was written by a newer release (schema {version}, this one knows {SCHEMA_VERSION})",
+            f"its schema was written by a newer release (schema {version}, this one knows"
+            f" {SCHEMA_VERSION})",
             "Upgrade effectonce here.",
         )
 
@@ -82,7 +89,9 @@ def prepare(wire: PostgresConnection, give_up_at: float, *, accept_fsync_off: bo
 def facts(wire: PostgresConnection, give_up_at: float) -> tuple[Finding, ...]:
     """What an operator of this server wants to see."""
     row = wire.ask([BoundStatement(FACTS, ())], give_up_at)[0]
-    version, fsync, pages, commit, standbys, role, size = (unpack_text(row.get_value(0, n) or b"") for n in range(7))
+    version, fsync, pages, commit, standbys, role, size = (
+        unpack_text(row.get_value(0, n) or b"") for n in range(7)
+    )
     safe = fsync == pages == "on"
     lags = (
         ""
@@ -107,7 +116,9 @@ def _version(wire: PostgresConnection, give_up_at: float) -> int:
 
 
 def migrate(wire: PostgresConnection, give_up_at: float) -> None:
-    """Apply what is missing. The second process finds nothing left to do, and waits for that no longer than its caller does."""
+    """Apply what is missing. The second process finds nothing left to do, and waits for that no
+    longer than its caller does.
+    """
     try:
         wire.ask_simple(BEGIN, give_up_at)
         give_up_at = time.monotonic() + MIGRATION_S
@@ -121,5 +132,6 @@ def migrate(wire: PostgresConnection, give_up_at: float) -> None:
     except ServerError as error:
         raise Unfit(
             f"its schema could not be brought up to date ({error})",
-            "Open the store once as a role that may create schema effectonce; afterwards any role that may write there will do.",
+            "Open the store once as a role that may create schema effectonce; afterwards any role"
+            " that may write there will do.",
         ) from error

@@ -1,12 +1,16 @@
-"""Statements about many records at once: the two writes of an ordinary call, and the read of its replay. Pure.
+"""Statements about many records at once: the two writes of an ordinary call, and the read of its
+replay. Pure.
 
-Theory of operation. A column of texts is one parameter, joined here and taken apart by the server; a column of anything else is one
-array. So there is one statement, and one plan, for any number of rows. Its answer names the rows that it did nothing for: usually none.
+Theory of operation. A column of texts is one parameter, joined here and taken apart by the
+server; a column of anything else is one array. So there is one statement, and one plan, for any
+number of rows. Its answer names the rows that it did nothing for: usually none.
 
-Rule 1: no two rows of one statement have the same key. Which of them was written would not be known.
-Rule 2: rows are written in the order of their latch and key, in whatever order they were asked for: two batches rarely wait for each other.
-Rule 3: `TOGETHER` is sent before these statements, in their transaction. It asks for a durable commit, once for all rows; and it rules out
-plans that read the whole table, which may be best for a small one and are kept when it has grown: each row is looked up by its key.
+Rule 1: no two rows of one statement have the same key. Which of them was written would not be
+known. Rule 2: rows are written in the order of their latch and key, in whatever order they were
+asked for: two batches rarely wait for each other. Rule 3: `TOGETHER` is sent before these
+statements, in their transaction. It asks for a durable commit, once for all rows; and it rules
+out plans that read the whole table, which may be best for a small one and are kept when it has
+grown: each row is looked up by its key.
 """
 
 from __future__ import annotations
@@ -23,13 +27,26 @@ from effectonce.stores import _rows
 from effectonce.stores.postgres import statements as sql
 from effectonce.stores.postgres.statements import BYTES, FLOAT, INT, TEXT, BoundStatement, statement
 
-ROW_MAX_B = 16_384  # a larger value is written by a statement of its own: the server copies the rows of these statements
+# a larger value is written by a statement of its own: the server copies the rows of these
+# statements
+ROW_MAX_B = 16_384
 _SEPARATOR = "\x1b,"  # `pack_text` leaves no escape that a comma follows
 _ARRAYS = {FLOAT: 1022, INT: 1016, BYTES: 1001}  # the type numbers of arrays of these
 
 # ---------------------------------------------------------------- statements
 
-_TEXTS = ("key", "fingerprint", "terms", "tenant", "scope", "step", "latch", "tool", "state", "token")
+_TEXTS = (
+    "key",
+    "fingerprint",
+    "terms",
+    "tenant",
+    "scope",
+    "step",
+    "latch",
+    "tool",
+    "state",
+    "token",
+)
 _FLOATS = ("created_at", "lease_until", "first_dispatch_at", "sent_until", "due_at", "window_s")
 _INTS = ("epoch", "sends")
 _COLUMNS = (*_TEXTS, "arguments", "after", "dtoken", *_FLOATS, *_INTS)
@@ -40,20 +57,27 @@ def _column(number: int) -> str:
 
 
 def _values() -> Iterable[str]:
-    """What each of `_COLUMNS` becomes. It was born at time zero: every time but the window begins now."""
+    """What each of `_COLUMNS` becomes. It was born at time zero: every time but the window
+    begins now.
+    """
     yield from (f"asked.{name}" for name in (*_TEXTS, "arguments"))
     yield from ("''", "asked.token")
     for number, name in enumerate(_FLOATS, 1):
         value = f"$13[{len(_FLOATS)} * (place - 1) + {number}]"
         yield value if name == "window_s" else f"{sql.NOW} + {value}"
-    yield from (f"$14[{len(_INTS)} * (place - 1) + {number}]" for number in range(1, len(_INTS) + 1))
+    yield from (
+        f"$14[{len(_INTS)} * (place - 1) + {number}]" for number in range(1, len(_INTS) + 1)
+    )
 
 
 _KNOWN = ("fingerprint", "state", "outcome", "decided_at", "dedup_until", "settled_by")
 # LIMIT keeps the planner from making a join of it, whose best plan may be to read the whole table.
-_LOOKED_UP = f"LATERAL (SELECT {', '.join(_KNOWN)} FROM effectonce.effects WHERE key = given.key LIMIT 1)"
-# As `BEAR`: look first, and let the indexes decide between those that see nothing at the same time. A row that is neither born nor seen
-# has to look again; so has the second of two rows that share a latch.
+_LOOKED_UP = (
+    f"LATERAL (SELECT {', '.join(_KNOWN)} FROM effectonce.effects WHERE key = given.key LIMIT 1)"
+)
+# As `BEAR`: look first, and let the indexes decide between those that see nothing at the same
+# time. A row that is neither born nor seen has to look again; so has the second of two rows that
+# share a latch.
 BEAR_MANY = statement(
     f"""
 WITH asked AS MATERIALIZED (
@@ -75,8 +99,9 @@ SELECT place, {sql.NOW}, {", ".join(f"seen_{name}" for name in _KNOWN)} FROM ask
     *(FLOAT, *[TEXT] * len(_TEXTS), _ARRAYS[BYTES], _ARRAYS[FLOAT], _ARRAYS[INT]),
 )
 
-# As `FINISH`. The rows that were not completed are to be looked at more closely. A key that equals any of one is not what a merge join is
-# made of, and a state that comes with the rows lets no index stand for it: so no plan begins with the records.
+# As `FINISH`. The rows that were not completed are to be looked at more closely. A key that
+# equals any of one is not what a merge join is made of, and a state that comes with the rows
+# lets no index stand for it: so no plan begins with the records.
 FINISH_MANY = statement(
     f"""
 WITH asked AS MATERIALIZED (
@@ -107,7 +132,9 @@ SELECT place::int, {sql.NOW}, seen.* FROM unnest({_column(2)}) WITH ORDINALITY A
 
 
 class PackedArrays(Struct, frozen=True):
-    """What every call of a tool is born with: as the rows of many have it, and as the parameters of one."""
+    """What every call of a tool is born with: as the rows of many have it, and as the parameters
+    of one.
+    """
 
     terms: str
     tool: str
@@ -119,7 +146,8 @@ class PackedArrays(Struct, frozen=True):
 
 _LENGTH = Packer(">i").pack
 _FLOAT_ELEMENT, _INT_ELEMENT = Packer(">id").pack, Packer(">iq").pack
-_ARRAY = Packer(">iiIii").pack  # one dimension, without nulls, of this type, so many, the first is number 1
+# one dimension, without nulls, of this type, so many, the first is number 1
+_ARRAY = Packer(">iiIii").pack
 
 
 def pack_birth(record: Record) -> PackedArrays:
@@ -154,10 +182,14 @@ def _array(of: int, count: int, elements: Iterable[bytes]) -> bytes:
 
 
 def _byte_strings(values: Sequence[bytes]) -> bytes:
-    return _array(BYTES, len(values), [part for value in values for part in (_LENGTH(len(value)), value)])
+    return _array(
+        BYTES, len(values), [part for value in values for part in (_LENGTH(len(value)), value)]
+    )
 
 
-def bear_many(claims: Sequence[Claim], packed: Sequence[PackedArrays], now: bytes | None) -> BoundStatement:
+def bear_many(
+    claims: Sequence[Claim], packed: Sequence[PackedArrays], now: bytes | None
+) -> BoundStatement:
     requests = [op.request for op in claims]
     return BoundStatement(
         BEAR_MANY,

@@ -1,12 +1,17 @@
-"""Every statement of the PostgreSQL store, and how values travel in it. Pure: nothing here talks to a server.
+"""Every statement of the PostgreSQL store, and how values travel in it. Pure: nothing here talks
+to a server.
 
-All parameters and results are binary, so a number is packed once and never parsed. Text cannot hold U+0000 there: it is escaped.
+All parameters and results are binary, so a number is packed once and never parsed. Text cannot
+hold U+0000 there: it is escaped.
 
-Rule 1: $1 is the time if a test has a clock of its own, else null. The server's clock is `statement_timestamp()`: one value for a whole
-statement, and unlike `now()` it moves on within a tool's transaction.
-Rule 2: a statement that writes asks for a durable commit itself (`_DURABLE`). A setting of the session would be lost behind a pooler, and
-the defaults of a role or a database are not ours to set.
-Rule 3: a statement's name is made from its text. Behind a pooler another release may have prepared its own statements in our session.
+Rule 1: $1 is the time if a test has a clock of its own, else null. The server's clock is
+`statement_timestamp()`: one value for a whole statement, and unlike `now()` it moves on within a
+tool's transaction.
+Rule 2: a statement that writes asks for a durable commit itself (`_DURABLE`). A setting of the
+session would be lost behind a pooler, and the defaults of a role or a database are not ours to
+set.
+Rule 3: a statement's name is made from its text. Behind a pooler another release may have
+prepared its own statements in our session.
 """
 
 from __future__ import annotations
@@ -38,7 +43,12 @@ class Statement(NamedTuple):
 
 
 def statement(sql: str, *types: int) -> Statement:
-    return Statement(b"effectonce_" + sha256(sql.encode()).hexdigest()[:20].encode(), sql.encode(), types, (1,) * len(types))
+    return Statement(
+        b"effectonce_" + sha256(sql.encode()).hexdigest()[:20].encode(),
+        sql.encode(),
+        types,
+        (1,) * len(types),
+    )
 
 
 class BoundStatement(Struct, frozen=True):
@@ -71,7 +81,9 @@ _AT_BIRTH = (*_rows.BIRTH, *_rows.LIFE[:8], "due_at")  # the rest has defaults
 NOW = "coalesce($1, date_part('epoch', statement_timestamp()))"
 _DURABLE = """set_config('synchronous_commit',
                    CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true) <> ''"""
-_OUTCOME_PENDING = "latch <> '' AND (state IN ('dispatched', 'in_doubt') OR (state = 'claimed' AND sends > 0))"
+_OUTCOME_PENDING = (
+    "latch <> '' AND (state IN ('dispatched', 'in_doubt') OR (state = 'claimed' AND sends > 0))"
+)
 
 
 def _places(names: Sequence[str], first: int) -> dict[str, str]:
@@ -88,12 +100,15 @@ _BORN = _places(_AT_BIRTH, 2)
 _BORN_AT = _BORN | {
     "created_at": f"{NOW} + {_BORN['created_at']}",
     "lease_until": f"{NOW} + {_BORN['lease_until']}",
-    "first_dispatch_at": f"CASE WHEN {_BORN['sends']} > 0 THEN {NOW} + {_BORN['first_dispatch_at']} ELSE 0 END",
+    "first_dispatch_at": (
+        f"CASE WHEN {_BORN['sends']} > 0 THEN {NOW} + {_BORN['first_dispatch_at']} ELSE 0 END"
+    ),
     "sent_until": f"CASE WHEN {_BORN['sends']} > 0 THEN {NOW} + {_BORN['sent_until']} ELSE 0 END",
     "due_at": f"{NOW} + {_BORN['due_at']}",
 }
-# Look first: a replay then never opens the indexes for writing. The indexes decide between two calls that see nothing at the
-# same time: one is born; the other gets (false, no row) and has to look again, because this statement cannot see what came after it began.
+# Look first: a replay then never opens the indexes for writing. The indexes decide between two
+# calls that see nothing at the same time: one is born; the other gets (false, no row) and has to
+# look again, because this statement cannot see what came after it began.
 _BEAR = f"""
 WITH seen AS MATERIALIZED (
   SELECT fingerprint, state, outcome, decided_at, dedup_until, settled_by FROM effectonce.effects WHERE key = $2
@@ -106,10 +121,16 @@ WITH seen AS MATERIALIZED (
 )
 SELECT EXISTS (SELECT FROM born), {NOW}, seen.* FROM (VALUES (1)) AS one LEFT JOIN seen ON true
 """
-# What is not sent yet is not in the index of pending outcomes, so it asks; if its step is taken a moment later, its dispatch finds out.
-_UNLATCHED = f"NOT EXISTS (SELECT FROM effectonce.effects WHERE {_OUTCOME_PENDING} AND latch = {_BORN['latch']})"
+# What is not sent yet is not in the index of pending outcomes, so it asks; if its step is taken
+# a moment later, its dispatch finds out.
+_UNLATCHED = (
+    f"NOT EXISTS (SELECT FROM effectonce.effects WHERE {_OUTCOME_PENDING} AND latch ="
+    f" {_BORN['latch']})"
+)
 BEAR = statement(_BEAR, FLOAT, *_types(_AT_BIRTH))
-BEAR_UNSENT = statement(_BEAR.replace(_DURABLE, f"{_DURABLE} AND {_UNLATCHED}"), FLOAT, *_types(_AT_BIRTH))
+BEAR_UNSENT = statement(
+    _BEAR.replace(_DURABLE, f"{_DURABLE} AND {_UNLATCHED}"), FLOAT, *_types(_AT_BIRTH)
+)
 
 LOOK = statement(
     f"""
@@ -121,7 +142,11 @@ SELECT false, {NOW}, fingerprint, state, outcome, decided_at, dedup_until, settl
 # A record that has its outcome already, in place of both statements about it.
 _AT_ONCE = (*_AT_BIRTH, "outcome", "decided_at", "dedup_until", "settled_by")
 _ENDED = _places(_AT_ONCE, 2)
-_ENDED_AT = _ENDED | {name: f"{NOW} + {_ENDED[name]}" for name in _AT_ONCE if _TYPES[name] == FLOAT and name != "window_s"}
+_ENDED_AT = _ENDED | {
+    name: f"{NOW} + {_ENDED[name]}"
+    for name in _AT_ONCE
+    if _TYPES[name] == FLOAT and name != "window_s"
+}
 ENTER = statement(
     f"""
 INSERT INTO effectonce.effects ({", ".join(_AT_ONCE)})
@@ -174,17 +199,23 @@ UPDATE effectonce.effects
 """,
     *(*_types(_WRITTEN), INT),
 )
-# T5b ends in a state that leaves the index of pending outcomes, so it passes through one that is in it: a claim of another call of the
-# step at the same time waits for this transaction, or this one fails. The leap keeps the second write from meeting another one.
+# T5b ends in a state that leaves the index of pending outcomes, so it passes through one that is
+# in it: a claim of another call of the step at the same time waits for this transaction, or this
+# one fails. The leap keeps the second write from meeting another one.
 LEAP = 10**12
 LIFT = statement(
-    f"UPDATE effectonce.effects SET state = 'dispatched', revision = revision + {LEAP} WHERE key = $1 AND revision = $2",
+    f"UPDATE effectonce.effects SET state = 'dispatched', revision = revision + {LEAP} WHERE key ="
+    " $1 AND revision = $2",
     TEXT,
     INT,
 )
-DELETE = statement(f"DELETE FROM effectonce.effects WHERE key = $1 AND revision = $2 AND {_DURABLE}", TEXT, INT)
+DELETE = statement(
+    f"DELETE FROM effectonce.effects WHERE key = $1 AND revision = $2 AND {_DURABLE}", TEXT, INT
+)
 
-_DUE = f"SELECT {_READ}, due_at FROM effectonce.effects WHERE due_at < 'infinity' AND due_at <= {NOW}"
+_DUE = (
+    f"SELECT {_READ}, due_at FROM effectonce.effects WHERE due_at < 'infinity' AND due_at <= {NOW}"
+)
 # Those that are on their way have an index of their own, and are few.
 DUE = statement(
     f"""
@@ -196,7 +227,8 @@ SELECT {NOW}, e.* FROM (VALUES (1)) AS one LEFT JOIN LATERAL (
 """,
     *(FLOAT, INT),
 )
-# A plan for any state cannot use the index of one of them, and one for any tenant none that has tenants.
+# A plan for any state cannot use the index of one of them, and one for any tenant none that has
+# tenants.
 LISTED, LISTED_OF = (
     {
         state: statement(
@@ -233,8 +265,9 @@ SELECT {NOW}, value, revision FROM (VALUES (1)) AS one LEFT JOIN effectonce.cell
 """,
     *(FLOAT, TEXT),
 )
-# Of two that saw the same revision the second waits for the first one's lock, and then finds another revision: it gets (false, and what it
-# saw before), and has to look again, because this statement cannot see what came after it began.
+# Of two that saw the same revision the second waits for the first one's lock, and then finds
+# another revision: it gets (false, and what it saw before), and has to look again, because this
+# statement cannot see what came after it began.
 WRITE_CELL = statement(
     f"""
 WITH stands AS MATERIALIZED (
@@ -254,8 +287,11 @@ _LISTED_CELLS = f"""
 SELECT name, value FROM effectonce.cells WHERE name > $2 AND name < $3 AND forget_at > {NOW} ORDER BY name LIMIT $4
 """
 LISTED_CELLS = statement(_LISTED_CELLS, FLOAT, TEXT, TEXT, INT)
-LISTED_CELLS_BACKWARDS = statement(_LISTED_CELLS.replace("name LIMIT", "name DESC LIMIT"), FLOAT, TEXT, TEXT, INT)
-# A cell that another process is writing again just now is not past its time any more, or is left for the next sweep.
+LISTED_CELLS_BACKWARDS = statement(
+    _LISTED_CELLS.replace("name LIMIT", "name DESC LIMIT"), FLOAT, TEXT, TEXT, INT
+)
+# A cell that another process is writing again just now is not past its time any more, or is left
+# for the next sweep.
 FORGET = statement(
     f"""
 DELETE FROM effectonce.cells WHERE name IN (
@@ -266,18 +302,17 @@ DELETE FROM effectonce.cells WHERE name IN (
 
 # ---------------------------------------------------------------- transactions
 
-# Sent once for calls that share a transaction. None of them may hold up the others for long: they are asked again one by one.
-# Rows of many calls are looked up one by one, and their plan is made once (see `shared_statements.py`).
-TOGETHER = statement(
-    f"""
+# Sent once for calls that share a transaction. None of them may hold up the others for long:
+# they are asked again one by one. Rows of many calls are looked up one by one, and their plan is
+# made once (see `shared_statements.py`).
+TOGETHER = statement(f"""
 SELECT set_config('lock_timeout', '100', true), set_config('plan_cache_mode', 'force_generic_plan', true),
        set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
        set_config('enable_mergejoin', 'off', true), set_config('enable_bitmapscan', 'off', true)
  WHERE {_DURABLE}
-"""
-)
-# A setting that ends with its transaction tells whether it is still the one that was lent, and the trigger of migration 3 whether it was we
-# who asked for COMMIT.
+""")
+# A setting that ends with its transaction tells whether it is still the one that was lent, and
+# the trigger of migration 3 whether it was we who asked for COMMIT.
 BEGIN = f"""
 BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
 INSERT INTO effectonce.lent SELECT txid_current() WHERE set_config('effectonce.lent', '1', true) <> '' AND {_DURABLE}
@@ -334,12 +369,22 @@ def bear(record: Record, now: bytes | None) -> BoundStatement:
 
 
 def pack_birth(record: Record) -> tuple[bytes, ...]:
-    """What is the same in the first claims of all calls of a tool: `bear_first` says where each of these stands."""
+    """What is the same in the first claims of all calls of a tool: `bear_first` says where each
+    of these stands.
+    """
     whole = dict(zip(_AT_BIRTH, _birth(record), strict=True))
     return tuple(whole[name] for name in _OF_A_TOOL)
 
 
-_OF_A_TOOL = (*_AT_BIRTH[2:3], *_AT_BIRTH[8:14], "lease_until", "sends", "first_dispatch_at", "sent_until", "due_at")
+_OF_A_TOOL = (
+    *_AT_BIRTH[2:3],
+    *_AT_BIRTH[8:14],
+    "lease_until",
+    "sends",
+    "first_dispatch_at",
+    "sent_until",
+    "due_at",
+)
 
 
 def bear_first(op: Claim, packed: tuple[bytes, ...], now: bytes | None) -> BoundStatement:
@@ -349,13 +394,48 @@ def bear_first(op: Claim, packed: tuple[bytes, ...], now: bytes | None) -> Bound
     joined = "".join(texts)
     pack = pack_text if "\x1b" in joined or "\0" in joined else str.encode
     key, fingerprint, tenant, scope, step, latch, token = map(pack, texts)
-    terms, after, created_at, tool, window_s, state, epoch, lease_until, sends, first_sent_at, sent_until, due = packed
-    before = (now, key, fingerprint, terms, tenant, scope, step, r.arguments, latch, after, created_at, tool, window_s)
-    return BoundStatement(BEAR, (*before, state, epoch, token, lease_until, sends, token, first_sent_at, sent_until, due))
+    (
+        terms,
+        after,
+        created_at,
+        tool,
+        window_s,
+        state,
+        epoch,
+        lease_until,
+        sends,
+        first_sent_at,
+        sent_until,
+        due,
+    ) = packed
+    before = (
+        now,
+        key,
+        fingerprint,
+        terms,
+        tenant,
+        scope,
+        step,
+        r.arguments,
+        latch,
+        after,
+        created_at,
+        tool,
+        window_s,
+    )
+    return BoundStatement(
+        BEAR,
+        (*before, state, epoch, token, lease_until, sends, token, first_sent_at, sent_until, due),
+    )
 
 
 def enter(record: Record, now: bytes | None) -> BoundStatement:
-    end = (record.outcome, pack_float(record.decided_at), pack_float(record.dedup_until), pack_text(record.settled_by))
+    end = (
+        record.outcome,
+        pack_float(record.decided_at),
+        pack_float(record.dedup_until),
+        pack_text(record.settled_by),
+    )
     return BoundStatement(ENTER, (now, *_birth(record), *end))
 
 
@@ -391,11 +471,17 @@ _terms_seen: dict[int, tuple[Terms, tuple[bytes, bytes, bytes]]] = {}
 
 
 def _pack_terms(terms: Terms) -> tuple[bytes, bytes, bytes]:
-    """Every call of a tool has the same terms. Remembered by identity: to hash them costs more than to pack them."""
+    """Every call of a tool has the same terms. Remembered by identity: to hash them costs more
+    than to pack them.
+    """
     known = _terms_seen.get(id(terms))
     if known is not None and known[0] is terms:
         return known[1]
-    packed = (pack_text(_rows.write_terms(terms)), pack_text(terms.tool), pack_float(terms.window_s))
+    packed = (
+        pack_text(_rows.write_terms(terms)),
+        pack_text(terms.tool),
+        pack_float(terms.window_s),
+    )
     if len(_terms_seen) >= TERMS_MAX:
         _terms_seen.clear()
     _terms_seen[id(terms)] = (terms, packed)  # held, so that nothing else gets its identity
@@ -423,7 +509,12 @@ def swap(key: str, revision: int, after: Record | None) -> list[BoundStatement]:
     packed = [pack(value) for pack, value in zip(_PACKERS, values, strict=True)]
     if revision == 0:
         return [BoundStatement(INSERT, packed)]
-    if after.state is State.COMPLETED and after.sends == 0 and after.request.latch and not after.request.terms.steps:
+    if (
+        after.state is State.COMPLETED
+        and after.sends == 0
+        and after.request.latch
+        and not after.request.terms.steps
+    ):
         lift = BoundStatement(LIFT, (pack_text(key), pack_int(revision)))
         return [lift, BoundStatement(UPDATE, [*packed, pack_int(revision + LEAP)])]
     return [BoundStatement(UPDATE, [*packed, pack_int(revision)])]
@@ -438,7 +529,10 @@ def cell(name: str, now: bytes | None) -> BoundStatement:
 
 
 def write_cell(op: WriteCell, now: bytes | None) -> BoundStatement:
-    return BoundStatement(WRITE_CELL, (now, pack_text(op.name), pack_int(op.revision), op.value, pack_float(op.keep_s)))
+    return BoundStatement(
+        WRITE_CELL,
+        (now, pack_text(op.name), pack_int(op.revision), op.value, pack_float(op.keep_s)),
+    )
 
 
 def listed_cells(op: ListCells, now: bytes | None) -> BoundStatement:
@@ -454,11 +548,16 @@ def forget(limit: int, now: bytes | None) -> BoundStatement:
 def listed(op: Browse) -> BoundStatement:
     listed, tenant = (LISTED, None) if op.tenant is None else (LISTED_OF, pack_text(op.tenant))
     created_at, key = op.after
-    return BoundStatement(listed[op.state], (tenant, pack_float(created_at), pack_text(key), pack_int(op.limit)))
+    return BoundStatement(
+        listed[op.state], (tenant, pack_float(created_at), pack_text(key), pack_int(op.limit))
+    )
 
 
 def searched(op: Search) -> BoundStatement:
-    wanted = (None if value is None else pack_text(value) for value in (op.tool, op.state, op.tenant, op.scope))
+    wanted = (
+        None if value is None else pack_text(value)
+        for value in (op.tool, op.state, op.tenant, op.scope)
+    )
     created_at, key = op.before
     page = (pack_float(op.since), pack_float(created_at), pack_text(key), pack_int(op.limit))
     return BoundStatement(SEARCHED, (pack_text(op.reference), *wanted, *page))
@@ -468,5 +567,7 @@ def record(result: Any, row: int, first: int) -> tuple[Record, int]:
     """The record whose revision stands in column *first*, and that revision."""
     get = result.get_value
     columns = (get(row, column) for column in range(first + 1, first + 1 + _WIDTH))
-    read = _rows.read(tuple(unpack(value) for unpack, value in zip(_UNPACKERS, columns, strict=True)))
+    read = _rows.read(
+        tuple(unpack(value) for unpack, value in zip(_UNPACKERS, columns, strict=True))
+    )
     return read, unpack_int(get(row, first))

@@ -1,12 +1,17 @@
-"""PostgreSQL: durable, for many machines, and a tool's own rows can commit together with its record.
+"""PostgreSQL: durable, for many machines, and a tool's own rows can commit together with its
+record.
 
-Theory of operation. Every op is answered by exchanges (see `_roundtrip`), and every exchange is one round trip and one transaction of the
-server. The server decides races, by a primary key, by a unique index of pending outcomes, and by the revision of a row; it never decides
-about the protocol. Several exchanges that wait at the same time share a round trip and a commit (see `pool.py`).
+Theory of operation. Every op is answered by exchanges (see `_roundtrip`), and every exchange is
+one round trip and one transaction of the server. The server decides races, by a primary key, by
+a unique index of pending outcomes, and by the revision of a row; it never decides about the
+protocol. Several exchanges that wait at the same time share a round trip and a commit (see
+`pool.py`).
 
-Nothing is remembered in a session: a transaction pooler may lend us another one each time. Commits are durable whatever the defaults of the
-server, the role or the database are; a server that could lose what it acknowledged is refused. Connections are made when they are first
-needed, in the process and on the loop that needs them, and one that did not answer in time is thrown away.
+Nothing is remembered in a session: a transaction pooler may lend us another one each time.
+Commits are durable whatever the defaults of the server, the role or the database are; a server
+that could lose what it acknowledged is refused. Connections are made when they are first needed,
+in the process and on the loop that needs them, and one that did not answer in time is thrown
+away.
 """
 
 from __future__ import annotations
@@ -21,7 +26,19 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-from effectonce._core.ops import Applied, Browse, Claim, Complete, Dispatch, Find, ListCells, Op, ReadCell, Search, Tally
+from effectonce._core.ops import (
+    Applied,
+    Browse,
+    Claim,
+    Complete,
+    Dispatch,
+    Find,
+    ListCells,
+    Op,
+    ReadCell,
+    Search,
+    Tally,
+)
 from effectonce._drivers import adrive, drive
 from effectonce.errors import ContractViolation, StoreUnavailable
 from effectonce.stores._roundtrip import (
@@ -41,28 +58,56 @@ from effectonce.stores._roundtrip import (
     is_first,
 )
 from effectonce.stores._urls import ENCODE, safe_message, shown
-from effectonce.stores.base import DUE_SHOWN, LARGE_B, Capabilities, Finding, TooLarge, clock_finding, due_finding, size_b
+from effectonce.stores.base import (
+    DUE_SHOWN,
+    LARGE_B,
+    Capabilities,
+    Finding,
+    TooLarge,
+    clock_finding,
+    due_finding,
+    size_b,
+)
 
 try:
     from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 except ImportError as missing:
-    raise ImportError("the PostgreSQL store needs psycopg 3. Install it: pip install 'effectonce[postgres]'") from missing
+    raise ImportError(
+        "the PostgreSQL store needs psycopg 3. Install it: pip install 'effectonce[postgres]'"
+    ) from missing
 
 from effectonce.stores._births import Births
 from effectonce.stores.postgres import shared_statements as batches
 from effectonce.stores.postgres import statements as sql
-from effectonce.stores.postgres.batch import LOOK_AGAIN, ONE_BY_ONE, First, PendingQuery, UnreadableReply, result
-from effectonce.stores.postgres.connection import ConnectionLost, PostgresConnection, ServerError, connect
+from effectonce.stores.postgres.batch import (
+    LOOK_AGAIN,
+    ONE_BY_ONE,
+    First,
+    PendingQuery,
+    UnreadableReply,
+    result,
+)
+from effectonce.stores.postgres.connection import (
+    ConnectionLost,
+    PostgresConnection,
+    ServerError,
+    connect,
+)
 from effectonce.stores.postgres.pipeline import Habits
 from effectonce.stores.postgres.pool import LoopPool, ThreadPool
 from effectonce.stores.postgres.schema import Unfit, facts, prepare
-from effectonce.stores.postgres.transaction import LentAsyncConnection, PostgresTransaction, TransactionPool
+from effectonce.stores.postgres.transaction import (
+    LentAsyncConnection,
+    PostgresTransaction,
+    TransactionPool,
+)
 
 R = TypeVar("R")
 FAILURES = (ConnectionLost, ServerError, Unfit, UnreadableReply)
 _BEFORE_A_SEND = (Claim, Dispatch)
-# Beyond a limit of the server (54000, or its allocator's own words), out of memory, or its statement_timeout.
+# Beyond a limit of the server (54000, or its allocator's own words), out of memory, or its
+# statement_timeout.
 _FOR_ITS_SIZE = frozenset({"54000", "XX000", "53200", "57014"})
 _READS = (Find, Browse, Search, Tally, ReadCell, ListCells)
 
@@ -83,16 +128,21 @@ class PostgresStore:
     ) -> None:
         """Open nothing yet.
 
-        At most *connections* are used by all threads together, as many again by each event loop, and *transactions* by tools that run
-        inside one. Two are enough for most: while they are busy, waiting calls share the next round trip, which beats a connection each.
-        `prepared=False` is for poolers that refuse prepared statements outright; others are noticed. With `accept_fsync_off=True` a server
-        that may lose records is accepted, and the store no longer calls itself durable. Only tests pass a *clock*.
+        At most *connections* are used by all threads together, as many again by each event loop,
+        and *transactions* by tools that run inside one. Two are enough for most: while they are
+        busy, waiting calls share the next round trip, which beats a connection each.
+        `prepared=False` is for poolers that refuse prepared statements outright; others are
+        noticed. With `accept_fsync_off=True` a server that may lose records is accepted, and the
+        store no longer calls itself durable. Only tests pass a *clock*.
         """
         try:
-            self._conninfo = make_conninfo(url, client_encoding="utf8", fallback_application_name="effectonce")
+            self._conninfo = make_conninfo(
+                url, client_encoding="utf8", fallback_application_name="effectonce"
+            )
         except ProgrammingError as error:
             raise ContractViolation(
-                f"{shown(url)!r} is not the URL of a PostgreSQL database: {safe_message(error, url)}"
+                f"{shown(url)!r} is not the URL of a PostgreSQL database:"
+                f" {safe_message(error, url)}"
             ) from None  # the cause quotes the URL
         self.where = _where(url)
         self.capabilities = Capabilities(durable=not accept_fsync_off, transactions=True)
@@ -110,7 +160,9 @@ class PostgresStore:
         self._crew = ThreadPool(self._open, self._habits, connections)
         self._lanes: dict[asyncio.AbstractEventLoop, LoopPool] = {}
         self._lanes_lock = threading.Lock()
-        self._lending = TransactionPool(self._open, self.where, self._now, self._timeout_s, transactions)
+        self._lending = TransactionPool(
+            self._open, self.where, self._now, self._timeout_s, transactions
+        )
 
     def _open(self, give_up_at: float) -> PostgresConnection:
         wire = connect(self._conninfo, give_up_at)
@@ -136,18 +188,30 @@ class PostgresStore:
             job = PendingQuery(exchange, self._now(), give_up_at)
             self._crew.do([job])
             reply = _reply_from(exchange, result(job))
-            return drive(_rest(op, job), lambda more: self._perform(more, give_up_at)) if reply is None else reply
+            return (
+                drive(_rest(op, job), lambda more: self._perform(more, give_up_at))
+                if reply is None
+                else reply
+            )
         except FAILURES as error:
             raise self._unanswered(error, op) from error
 
     def _ordinary(self, op: Any) -> RoundTrip[Any] | None:
-        """The first exchange of an ordinary call's ops, which is all that most of them need. None: it is another op."""
+        """The first exchange of an ordinary call's ops, which is all that most of them need.
+        None: it is another op.
+        """
         kind = type(op)  # `isinstance` costs more where it says no
         if kind is Complete:
             return Finish(op)
         if kind is not Claim or op.request.after:
             return None
-        return First(op, self._births.of(op)) if is_first(op) else ReadOutcome(op.request) if op.again else None
+        return (
+            First(op, self._births.of(op))
+            if is_first(op)
+            else ReadOutcome(op.request)
+            if op.again
+            else None
+        )
 
     def _perform(self, exchange: RoundTrip[Any], give_up_at: float) -> Any:
         if isinstance(exchange, SwapAll):
@@ -167,12 +231,16 @@ class PostgresStore:
         try:
             exchange = self._ordinary(op)
             if exchange is None:
-                return await adrive(answer(op), lambda more: self._aperform(more, give_up_at, lanes))
+                return await adrive(
+                    answer(op), lambda more: self._aperform(more, give_up_at, lanes)
+                )
             job = PendingQuery(exchange, self._now(), give_up_at)
             await lanes.do_one(job)
             reply = _reply_from(exchange, result(job))
             return (
-                await adrive(_rest(op, job), lambda more: self._aperform(more, give_up_at, lanes)) if reply is None else reply
+                await adrive(_rest(op, job), lambda more: self._aperform(more, give_up_at, lanes))
+                if reply is None
+                else reply
             )
         except FAILURES as error:
             raise self._unanswered(error, op) from error
@@ -187,7 +255,11 @@ class PostgresStore:
         await lanes.do([job])
         reply = result(job)
         rest = _unfinished(exchange, reply)
-        return reply if rest is None else await adrive(rest, lambda more: self._aperform(more, give_up_at, lanes))
+        return (
+            reply
+            if rest is None
+            else await adrive(rest, lambda more: self._aperform(more, give_up_at, lanes))
+        )
 
     def _lanes_of(self, loop: asyncio.AbstractEventLoop) -> LoopPool:
         lanes = self._lanes.get(loop)
@@ -195,11 +267,15 @@ class PostgresStore:
             with self._lanes_lock:
                 for old in [old for old in self._lanes if old.is_closed()]:
                     self._lanes.pop(old).close()
-                lanes = self._lanes[loop] = LoopPool(loop, self._open, self._habits, self._limits[0])
+                lanes = self._lanes[loop] = LoopPool(
+                    loop, self._open, self._habits, self._limits[0]
+                )
         return lanes
 
     def examine(self) -> tuple[Finding, ...]:
-        """What the server promises, how far its clock is from ours, and what is due. A server that no record may be trusted to is refused."""
+        """What the server promises, how far its clock is from ours, and what is due. A server
+        that no record may be trusted to is refused.
+        """
         try:
             wire = self._open(time.monotonic() + self._timeout_s)
             try:
@@ -210,7 +286,11 @@ class PostgresStore:
             due = self._perform(Due(DUE_SHOWN), time.monotonic() + self._timeout_s)
         except FAILURES as error:
             raise self._unavailable(error, "Nothing was changed.") from error
-        return (*about, clock_finding(due.now - (before_s + time.time()) / 2), due_finding(due.count, due.unreadable))
+        return (
+            *about,
+            clock_finding(due.now - (before_s + time.time()) / 2),
+            due_finding(due.count, due.unreadable),
+        )
 
     def close(self) -> None:
         """Close every connection that is not in use. A later call opens new ones."""
@@ -314,7 +394,9 @@ def _alone(exchanges: Iterable[RoundTrip[Any]]) -> Answering[tuple[Any, ...]]:
     return tuple(replies)
 
 
-def _more_closely(exchanges: Iterable[RoundTrip[Any]], replies: Iterable[Any]) -> Answering[tuple[Any, ...]]:
+def _more_closely(
+    exchanges: Iterable[RoundTrip[Any]], replies: Iterable[Any]
+) -> Answering[tuple[Any, ...]]:
     answered = []
     for exchange, reply in zip(exchanges, replies, strict=True):
         rest = _unfinished(exchange, reply)
@@ -332,7 +414,9 @@ def _known(op: Op[Any]) -> str:
 
 
 def _where(url: str) -> str:
-    """The database as an error may name it: without a password. A part of one that was taken for a host or a port is refused."""
+    """The database as an error may name it: without a password. A part of one that was taken for
+    a host or a port is refused.
+    """
     parts = conninfo_to_dict(url)
     host, port, name = (str(parts.get(part, "")) for part in ("host", "port", "dbname"))
     path = url.partition("://")[2].partition("/")[2].partition("?")[0]
@@ -348,7 +432,9 @@ _INHERITED: list[Any] = []
 
 
 def _after_fork() -> None:
-    """Give the child its own connections. Its parent's are left without a word: one would end them for the parent as well."""
+    """Give the child its own connections. Its parent's are left without a word: one would end
+    them for the parent as well.
+    """
     for store in _STORES:
         for wire in store._wires:  # noqa: SLF001  # the same module's
             wire.leave()

@@ -1,9 +1,12 @@
-"""A connection that is lent to a tool: its writes and its record in one COMMIT, which is not the tool's to give.
+"""A connection that is lent to a tool: its writes and its record in one COMMIT, which is not the
+tool's to give.
 
-psycopg's own `commit()`, `rollback()` and `close()` are refused on the spot. A COMMIT inside the tool's SQL cannot be seen coming, so the
-server refuses it: a deferred trigger (migration 3) lets a lent transaction commit only when we ask for it. A ROLLBACK cannot be refused. The
-transaction carries a mark that ends with it (a setting made with `SET LOCAL`): if the mark is gone when the record is to be written, the
-transaction that was lent is over. Until then psycopg begins only transactions that write nothing.
+psycopg's own `commit()`, `rollback()` and `close()` are refused on the spot. A COMMIT inside the
+tool's SQL cannot be seen coming, so the server refuses it: a deferred trigger (migration 3) lets
+a lent transaction commit only when we ask for it. A ROLLBACK cannot be refused. The transaction
+carries a mark that ends with it (a setting made with `SET LOCAL`): if the mark is gone when the
+record is to be written, the transaction that was lent is over. Until then psycopg begins only
+transactions that write nothing.
 """
 
 from __future__ import annotations
@@ -37,8 +40,9 @@ UNCONFIRMED = "The answer to COMMIT was lost; the record tells whether it was ca
 
 def _refuse(*_: Any, **__: Any) -> NoReturn:
     raise ContractViolation(
-        "this transaction is not the tool's to end: its record is written in the same COMMIT, after the tool returns. "
-        "Raise an error to roll back; use connection.transaction() for a part that may fail."
+        "this transaction is not the tool's to end: its record is written in the same COMMIT, after"
+        " the tool returns. Raise an error to roll back; use connection.transaction() for a part"
+        " that may fail."
     )
 
 
@@ -47,7 +51,8 @@ def lend(connection: Any) -> Any:
     # Not `cancel`: by it psycopg ends the query of a tool that is cancelled or interrupted.
     for name in ("commit", "rollback", "close"):
         setattr(connection, name, _refuse)
-    connection.prepare_threshold = None  # behind a pooler, what was prepared is gone after the transaction
+    # behind a pooler, what was prepared is gone after the transaction
+    connection.prepare_threshold = None
     return connection
 
 
@@ -64,16 +69,18 @@ def _check_status(wire: PostgresConnection) -> None:
     """Is there a transaction in which a record can be written?"""
     if wire.pgconn.pipeline_status != pq.PipelineStatus.OFF:
         raise ContractViolation(
-            "the tool left a pipeline open on the connection that was lent to it, so its record cannot be written. Nothing of it stays. "
-            "Use the pipeline as a block: with connection.pipeline()."
+            "the tool left a pipeline open on the connection that was lent to it, so its record"
+            " cannot be written. Nothing of it stays. Use the pipeline as a block: with"
+            " connection.pipeline()."
         )
     match wire.pgconn.transaction_status:
         case pq.TransactionStatus.INTRANS:
             return
         case pq.TransactionStatus.INERROR:
             raise ContractViolation(
-                "the tool caught a database error and went on, but the server has given its transaction up. Nothing of it stays. "
-                "Let the error out, or put the part that may fail into connection.transaction()."
+                "the tool caught a database error and went on, but the server has given its"
+                " transaction up. Nothing of it stays. Let the error out, or put the part that may"
+                " fail into connection.transaction()."
             )
         case _:
             _over()
@@ -81,8 +88,9 @@ def _check_status(wire: PostgresConnection) -> None:
 
 def _over() -> NoReturn:
     raise ContractViolation(
-        "the tool ended the transaction that was lent to it (ROLLBACK in its SQL, or a COMMIT that was refused). Nothing of that transaction "
-        "stays. Take it out of the tool: its record is written in the same COMMIT, after the tool returns. Raise an error to roll back."
+        "the tool ended the transaction that was lent to it (ROLLBACK in its SQL, or a COMMIT that"
+        " was refused). Nothing of that transaction stays. Take it out of the tool: its record is"
+        " written in the same COMMIT, after the tool returns. Raise an error to roll back."
     )
 
 
@@ -99,7 +107,9 @@ def _check_committed(results: list[PGresult]) -> None:
 class OpenTransaction:
     """What sync and async know about one open transaction."""
 
-    def __init__(self, wire: PostgresConnection, connection: Any, where: str, now: Now, timeout_s: float) -> None:
+    def __init__(
+        self, wire: PostgresConnection, connection: Any, where: str, now: Now, timeout_s: float
+    ) -> None:
         self.wire, self.connection = wire, connection
         self._where, self._now, self._timeout_s = where, now, timeout_s
 
@@ -117,28 +127,43 @@ class OpenTransaction:
         return StoreUnavailable(f"{self._where}: {error}. {known}")
 
     def refused(self, error: Exception) -> Refused:
-        """Was another caller faster? Then this transaction is over, and so is its say. Otherwise it could not be asked."""
+        """Was another caller faster? Then this transaction is over, and so is its say. Otherwise
+        it could not be asked.
+        """
         if isinstance(error, ServerError) and error.sqlstate in RACED:
             return Refused(None)
         raise self.unavailable(error, GONE) from error
 
     def uncommitted(self, error: Exception) -> StoreUnavailable:
-        """A server that refuses COMMIT has rolled back; one that does not answer may have done either."""
+        """A server that refuses COMMIT has rolled back; one that does not answer may have done
+        either.
+        """
         if isinstance(error, ServerError):
             return RolledBack(f"{self._where}: {error}. {GONE}")
         return self.unavailable(error, UNCONFIRMED)
 
 
 class TransactionPool:
-    """Connections for tools that run inside a transaction: a bounded number for threads, as many for each event loop."""
+    """Connections for tools that run inside a transaction: a bounded number for threads, as many
+    for each event loop.
+    """
 
     def __init__(self, open_wire: Open, where: str, now: Now, timeout_s: float, limit: int) -> None:
-        self._open, self._where, self._now, self._timeout_s, self._limit = open_wire, where, now, timeout_s, limit
+        self._open, self._where, self._now, self._timeout_s, self._limit = (
+            open_wire,
+            where,
+            now,
+            timeout_s,
+            limit,
+        )
         self._idle: list[PostgresConnection] = []
-        self._places: SimpleQueue[None] = SimpleQueue()  # as a semaphore that a signal handler may ask, too
+        # as a semaphore that a signal handler may ask, too
+        self._places: SimpleQueue[None] = SimpleQueue()
         for _ in range(limit):
             self._places.put(None)
-        self._loop_places: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = weakref.WeakKeyDictionary()
+        self._loop_places: weakref.WeakKeyDictionary[
+            asyncio.AbstractEventLoop, asyncio.Semaphore
+        ] = weakref.WeakKeyDictionary()
 
     def begin(self) -> OpenTransaction:
         give_up_at = time.monotonic() + self._timeout_s
@@ -160,7 +185,9 @@ class TransactionPool:
         return self._loan(wire, connection)
 
     def end(self, loan: OpenTransaction) -> None:
-        """Roll back what is not committed. A session that a tool has used is reset before another caller gets it."""
+        """Roll back what is not committed. A session that a tool has used is reset before
+        another caller gets it.
+        """
         try:
             for command in _ending(loan.wire):
                 loan.wire.ask_simple(command, loan.give_up_at())
@@ -216,7 +243,9 @@ class TransactionPool:
         return OpenTransaction(wire, connection, self._where, self._now, self._timeout_s)
 
     def _crowded(self) -> ConnectionLost:
-        return ConnectionLost(f"all {self._limit} connections for transactions were busy for {self._timeout_s:g} s")
+        return ConnectionLost(
+            f"all {self._limit} connections for transactions were busy for {self._timeout_s:g} s"
+        )
 
     def _take(self) -> PostgresConnection | None:
         while self._idle:

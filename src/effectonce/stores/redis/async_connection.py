@@ -1,4 +1,6 @@
-"""One connection for all tasks of an event loop: what they ask in one tick leaves in one write, and replies come back in order."""
+"""One connection for all tasks of an event loop: what they ask in one tick leaves in one write,
+and replies come back in order.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,20 @@ from collections import deque
 from typing import Any
 
 from effectonce.errors import StoreUnavailable
-from effectonce.stores.redis.connection import ABOUT_YOU, ABOUT_YOU_REPLIES, MORE, ProtocolError, RedisConnection, lost
+from effectonce.stores.redis.connection import (
+    ABOUT_YOU,
+    ABOUT_YOU_REPLIES,
+    MORE,
+    ProtocolError,
+    RedisConnection,
+    lost,
+)
 
 _CHUNK = (
     1 << 15
-)  # more than a record of TLS: nothing stays behind, decrypted. Not much more: hiredis moves what is left at each reply
+    # more than a record of TLS: nothing stays behind, decrypted. Not much more: hiredis moves
+    # what is left at each reply
+)
 _LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -21,7 +32,11 @@ class Lane:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, connection: RedisConnection) -> None:
         self._loop, self.connection = loop, connection
-        self._socket, self._reader, self.target = connection.socket, connection.reader, connection.target
+        self._socket, self._reader, self.target = (
+            connection.socket,
+            connection.reader,
+            connection.target,
+        )
         self._socket.setblocking(False)
         self._asked: deque[tuple[asyncio.Future[list[Any]], int, float]] = deque()
         self._got: list[Any] = []  # replies of the oldest batch so far
@@ -36,7 +51,9 @@ class Lane:
         loop, timeout_s = self._loop, self.connection.timeout_s
         future: asyncio.Future[list[Any]] = loop.create_future()
         if self.closed:  # between finding this lane and asking it: no answer would ever come
-            future.set_exception(StoreUnavailable(f"{self.target} hung up before it was asked. Nothing was written."))
+            future.set_exception(
+                StoreUnavailable(f"{self.target} hung up before it was asked. Nothing was written.")
+            )
             return future
         try:
             self.connection.check_size(payload)
@@ -71,8 +88,11 @@ class Lane:
         self.connection.close()
         waiting, self._asked = self._asked, deque()
         for future, _, _ in waiting:
-            if not future.done() and not self._loop.is_closed():  # otherwise no caller is left that could be notified
-                future.set_exception(error or lost(self.target, ConnectionError("the store was closed"), 0))
+            # otherwise no caller is left that could be notified
+            if not future.done() and not self._loop.is_closed():
+                future.set_exception(
+                    error or lost(self.target, ConnectionError("the store was closed"), 0)
+                )
 
     # ------------------------------------------------------------ what the loop calls
 
@@ -90,7 +110,8 @@ class Lane:
             self.close(lost(self.target, error, 0))
             return
         if sent < len(data):
-            self._out.insert(0, memoryview(data)[sent:])  # a copy of what is left, each time, would take longer than the socket
+            # a copy of what is left, each time, would take longer than the socket
+            self._out.insert(0, memoryview(data)[sent:])
             self._watching = True
             self._loop.add_writer(self._socket, self._write_on)
 
@@ -109,7 +130,9 @@ class Lane:
             self.close(lost(self.target, error, 0))
             return
         if not data:
-            self.close(lost(self.target, ConnectionError("it closed the connection before it answered"), 0))
+            self.close(
+                lost(self.target, ConnectionError("it closed the connection before it answered"), 0)
+            )
             return
         self._reader.feed(data)
         try:
@@ -132,7 +155,9 @@ class Lane:
                 got = self._got = []
 
     def _check_time(self) -> None:
-        """One timer for all: batches are answered in order, so the oldest is the first to be late."""
+        """One timer for all: batches are answered in order, so the oldest is the first to be
+        late.
+        """
         self._timer = None
         if not self._asked:
             return

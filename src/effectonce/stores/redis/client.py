@@ -1,8 +1,11 @@
-"""Exchanges as Redis commands, and their replies back. One generator for sync and async: it yields batches and is sent their replies.
+"""Exchanges as Redis commands, and their replies back. One generator for sync and async: it
+yields batches and is sent their replies.
 
-Everything of one conversation or stream lies in one bucket, which is one slot of a cluster: a record, its latch, its predecessor and the
-indexes that they stand in. So each exchange about one record is one script on one node. A script that a server does not know did nothing
-and is sent again as text; a slot that has moved did nothing either, and is followed. Nothing else is ever sent twice.
+Everything of one conversation or stream lies in one bucket, which is one slot of a cluster: a
+record, its latch, its predecessor and the indexes that they stand in. So each exchange about one
+record is one script on one node. A script that a server does not know did nothing and is sent
+again as text; a slot that has moved did nothing either, and is followed. Nothing else is ever
+sent twice.
 """
 
 from __future__ import annotations
@@ -61,8 +64,10 @@ _ADVICE = {  # nothing was written when a server answers with one of these
     "ASK": "The slot is on its way to another node; while it moves nothing can be decided.",
     "TRYAGAIN": "The slot is on its way to another node; while it moves nothing can be decided.",
     "NOAUTH": "Give the URL a user and a password.",
-    "NOPERM": "Its user needs evalsha, eval, get, set, del, mget, msetnx, zadd, zrem, zcard, zcount, zrange*, zrevrange*, "
-    "zscore, time, info, wait.",
+    "NOPERM": (
+        "Its user needs evalsha, eval, get, set, del, mget, msetnx, zadd, zrem, zcard, zcount,"
+        " zrange*, zrevrange*, zscore, time, info, wait."
+    ),
     "BUSY": "A script of another client does not end.",
 }
 
@@ -82,23 +87,36 @@ class RedisClient:
     ) -> None:
         self._target, self._clock, self._replicas, self._hang_up = target, clock, replicas, hang_up
         self._wait_ms = str(int(timeout_s * 500))  # half of the time: the other half is for the way
-        self._buckets = {tag: IndexBucket.of(prefix, tag) for tag in (*(f"{n:02x}" for n in range(256)), _ELSEWHERE)}
+        self._buckets = {
+            tag: IndexBucket.of(prefix, tag)
+            for tag in (*(f"{n:02x}" for n in range(256)), _ELSEWHERE)
+        }
         self._elsewhere = self._buckets[_ELSEWHERE]
         self._lists = Lists(tuple(self._buckets.values()), self._bucket, self._ask)
         self._nodes: dict[int, Address] = {}  # by slot; in a cluster, once it is known
         self._sweep_from = 0  # the bucket where the next sweep begins to look
-        self.simple = not (target.cluster or replicas)  # one node and nothing to wait for: a script is all there is to send
+        # one node and nothing to wait for: a script is all there is to send
+        self.simple = not (target.cluster or replicas)
         self.seeds: list[Address] = [target.address]
 
     # ------------------------------------------------------------ exchanges
 
     def single(self, exchange: RoundTrip[Any]) -> tuple[Command, Callable[[Any], Any]] | None:
-        """The one script that performs this exchange, and how its reply reads. None: it takes more than one."""
+        """The one script that performs this exchange, and how its reply reads. None: it takes
+        more than one.
+        """
         match exchange:
             case InsertNew(record):
                 request = record.request
-                arguments = (self._now(), request.key, request.latch, *records.born(record, due_at(record)))
-                return Command(self._bucket(request.key, request.latch), BEAR, arguments), partial(_born, request)
+                arguments = (
+                    self._now(),
+                    request.key,
+                    request.latch,
+                    *records.born(record, due_at(record)),
+                )
+                return Command(self._bucket(request.key, request.latch), BEAR, arguments), partial(
+                    _born, request
+                )
             case InsertFinished(record):
                 entered = (self._now(), record.request.key, *records.born(record, due_at(record)))
                 return Command(self._bucket(record.request.key), ENTER, entered), bool
@@ -106,12 +124,17 @@ class RedisClient:
                 fenced = (self._now(), op.key, op.token, str(op.epoch), op.outcome, op.by)
                 return Command(self._bucket(op.key), FINISH, fenced), bool
             case Read(key, latch, after):
-                command = Command(self._bucket(key, latch, after), SEE, (self._now(), key, latch, after))
+                command = Command(
+                    self._bucket(key, latch, after), SEE, (self._now(), key, latch, after)
+                )
                 return command, partial(_seen, key, after)
             case CompareAndSwap():
                 return self._swap(exchange), bool
             case SeeCell(name):
-                return Command(self._bucket_of_cell(name), SEE_CELL, (self._now(), name)), records.read_cell
+                return (
+                    Command(self._bucket_of_cell(name), SEE_CELL, (self._now(), name)),
+                    records.read_cell,
+                )
             case SwapCell(write):
                 return self._swap_cell(write), _written
             case _:
@@ -125,15 +148,26 @@ class RedisClient:
 
     def finish(self, op: Complete) -> bytes:
         """`Finish`, as it goes over the wire."""
-        words = (self._now(), op.key.encode(), op.token.encode(), b"%d" % op.epoch, op.outcome, op.by.encode())
+        words = (
+            self._now(),
+            op.key.encode(),
+            op.token.encode(),
+            b"%d" % op.epoch,
+            op.outcome,
+            op.by.encode(),
+        )
         return pack_script(FINISH.sha, self._bucket(op.key).prefix, words)
 
     def look(self, request: Request) -> bytes:
         """A known outcome takes no script: the time, and the record."""
-        return _TIME + pack((b"GET", self._bucket(request.key).prefix + b"r:" + request.key.encode()))
+        return _TIME + pack(
+            (b"GET", self._bucket(request.key).prefix + b"r:" + request.key.encode())
+        )
 
     def known(self, request: Request, replies: Sequence[Any]) -> Recorded | None:
-        """What these say about the request. Whatever went wrong is reported by the exchange that follows."""
+        """What these say about the request. Whatever went wrong is reported by the exchange that
+        follows.
+        """
         time, written = replies
         if not isinstance(written, bytes) or not isinstance(time, list):
             return None
@@ -170,7 +204,10 @@ class RedisClient:
         return read(reply)
 
     def _volley(self, exchanges: Sequence[RoundTrip[Any]]) -> Conversing:
-        singles = [cast(tuple[Command, Callable[[Any], Any]], self.single(exchange)) for exchange in exchanges]
+        singles = [
+            cast(tuple[Command, Callable[[Any], Any]], self.single(exchange))
+            for exchange in exchanges
+        ]
         replies = yield from self._ask([command for command, _ in singles], written=True)
         return tuple([read(reply) for (_, read), reply in zip(singles, replies, strict=True)])
 
@@ -182,34 +219,67 @@ class RedisClient:
     def _swap(self, swap: CompareAndSwap) -> Command:
         key, after = swap.key, swap.after
         if after is None:
-            return Command(self._bucket(key), SWAP, (key, str(swap.revision), b"", records.double(0.0)))
-        written = records.write(after, swap.revision + 1 if swap.revision else records.first_revision())
+            return Command(
+                self._bucket(key), SWAP, (key, str(swap.revision), b"", records.double(0.0))
+            )
+        written = records.write(
+            after, swap.revision + 1 if swap.revision else records.first_revision()
+        )
         due = records.double(due_at(after))
-        return Command(self._bucket(key, after.request.latch), SWAP, (key, str(swap.revision), written, due))
+        return Command(
+            self._bucket(key, after.request.latch), SWAP, (key, str(swap.revision), written, due)
+        )
 
     def _swap_cell(self, op: WriteCell) -> Command:
         seen, keep = str(op.revision), records.double(op.keep_s)
-        written = (self._now(), op.name, seen, records.revision_after(op.revision), op.value, keep, "1" if op.listed else "")
+        written = (
+            self._now(),
+            op.name,
+            seen,
+            records.revision_after(op.revision),
+            op.value,
+            keep,
+            "1" if op.listed else "",
+        )
         return Command(self._bucket_of_cell(op.name), SWAP_CELL, written)
 
     def _listed_cells(self, op: ListCells) -> Conversing:
-        """Pages of names until enough of them are of cells that are still in time: an index learns of the end of a cell later."""
+        """Pages of names until enough of them are of cells that are still in time: an index
+        learns of the end of a cell later.
+        """
         first, last, found, page = *op.bounds, list[tuple[str, bytes]](), max(op.limit, 100)
         while True:
-            names = yield from self._page_of_cells(first.encode(), last.encode(), page, backwards=op.backwards)
-            replies = yield from self._ask([Command(b, SEE_CELL, (self._now(), n)) for n, b in names])
+            names = yield from self._page_of_cells(
+                first.encode(), last.encode(), page, backwards=op.backwards
+            )
+            replies = yield from self._ask(
+                [Command(b, SEE_CELL, (self._now(), n)) for n, b in names]
+            )
             cells = zip(names, map(records.read_cell, replies), strict=True)
             found += [(name.decode(), cell.value) for (name, _), cell in cells if cell.revision]
             if len(names) < page or len(found) >= op.limit:
                 return tuple(found[: op.limit])
-            first, last = (first, names[-1][0].decode()) if op.backwards else (names[-1][0].decode(), last)
+            first, last = (
+                (first, names[-1][0].decode()) if op.backwards else (names[-1][0].decode(), last)
+            )
 
-    def _page_of_cells(self, first: bytes, last: bytes, page: int, *, backwards: bool) -> Conversing:
-        """From each bucket as many as could be asked for: it is not known in which of them the next ones are."""
-        between = ("ZREVRANGEBYLEX", b"(" + last, b"(" + first) if backwards else ("ZRANGEBYLEX", b"(" + first, b"(" + last)
+    def _page_of_cells(
+        self, first: bytes, last: bytes, page: int, *, backwards: bool
+    ) -> Conversing:
+        """From each bucket as many as could be asked for: it is not known in which of them the
+        next ones are.
+        """
+        between = (
+            ("ZREVRANGEBYLEX", b"(" + last, b"(" + first)
+            if backwards
+            else ("ZRANGEBYLEX", b"(" + first, b"(" + last)
+        )
         command, *ends = between
         buckets = list(self._buckets.values())
-        asked = [Command(b, None, (command, b.prefix + b"i", *ends, "LIMIT", "0", str(page))) for b in buckets]
+        asked = [
+            Command(b, None, (command, b.prefix + b"i", *ends, "LIMIT", "0", str(page)))
+            for b in buckets
+        ]
         pages = yield from self._ask(asked)
         names = ((name, b) for b, some in zip(buckets, pages, strict=True) for name in some)
         return (nlargest if backwards else nsmallest)(page, names, _first)
@@ -220,28 +290,45 @@ class RedisClient:
         return 0
 
     def _due(self, limit: int) -> Conversing:
-        """Bucket after bucket from where the last sweep ended, more of them each time, until there is enough: often the first one has it."""
+        """Bucket after bucket from where the last sweep ended, more of them each time, until
+        there is enough: often the first one has it.
+        """
         buckets, now = list(self._buckets.values()), self._now()
         times, due = list[float](), list[tuple[bytes, IndexBucket]]()
         begin, asked, width = self._sweep_from, 0, 1
         while True:
-            some = [buckets[(begin + n) % len(buckets)] for n in range(asked, min(asked + width, len(buckets)))]
-            replies = yield from self._ask([Command(bucket, DUE, (now, str(limit - len(due)))) for bucket in some])
+            some = [
+                buckets[(begin + n) % len(buckets)]
+                for n in range(asked, min(asked + width, len(buckets)))
+            ]
+            replies = yield from self._ask(
+                [Command(bucket, DUE, (now, str(limit - len(due)))) for bucket in some]
+            )
             times += [records.number(reply[0]) for reply in replies]
-            due += [(m, b) for b, reply in zip(some, replies, strict=True) for members in reply[1:] for m in members]
+            due += [
+                (m, b)
+                for b, reply in zip(some, replies, strict=True)
+                for members in reply[1:]
+                for m in members
+            ]
             asked, width = asked + len(some), width * 2
             if asked == len(buckets) or len(due) >= limit:
                 break
         taken = due[:limit]
         found, unreadable = records.read_due((yield from self._lists.written(taken)))
-        if taken:  # there may be more in that bucket; but members without a record must not hold up all others
-            self._sweep_from = (buckets.index(taken[-1][1]) + (len(found) < len(taken))) % len(buckets)
+        # there may be more in that bucket; but members without a record must not hold up all others
+        if taken:
+            self._sweep_from = (buckets.index(taken[-1][1]) + (len(found) < len(taken))) % len(
+                buckets
+            )
         return DueNow(min(times), tuple(found), tuple(unreadable))
 
     # ------------------------------------------------------------ batches
 
     def _ask(self, commands: Sequence[Command], *, written: bool = False) -> Conversing:
-        """Send each command to its node, together with the others for that node; the replies in the order of the commands."""
+        """Send each command to its node, together with the others for that node; the replies in
+        the order of the commands.
+        """
         if self._target.cluster and not self._nodes:
             yield from self._discover()
         by_node: dict[Address, list[int]] = {}
@@ -259,7 +346,9 @@ class RedisClient:
                 replies[n] = reply
         return replies
 
-    def _again(self, refused: Sequence[tuple[Command, Any]], *, written: bool = False) -> Conversing:
+    def _again(
+        self, refused: Sequence[tuple[Command, Any]], *, written: bool = False
+    ) -> Conversing:
         """What was refused did nothing. What can be asked in another way is."""
         replies = []
         for command, reply in refused:
@@ -268,9 +357,14 @@ class RedisClient:
                 if not isinstance(reply, ReplyError):
                     break
                 known = self._remedy(command, reply) and known
-                (reply,) = yield from self._send(self._address(command.bucket), [command], known=known, written=written)  # noqa: PLW2901
+                (reply,) = yield from self._send(  # noqa: PLW2901
+                    self._address(command.bucket), [command], known=known, written=written
+                )  # noqa: PLW2901, RUF100
             else:
-                raise StoreUnavailable(f"{self._target} sent us from node to node {REDIRECTS} times. Nothing was written.")
+                raise StoreUnavailable(
+                    f"{self._target} sent us from node to node {REDIRECTS} times. Nothing was"
+                    " written."
+                )
             replies.append(reply)
         return replies
 
@@ -285,12 +379,20 @@ class RedisClient:
             return True
         raise self._unavailable(command.bucket, str(refusal))
 
-    def _send(self, address: Address, commands: Sequence[Command], *, known: bool = True, written: bool = False) -> Conversing:
+    def _send(
+        self,
+        address: Address,
+        commands: Sequence[Command],
+        *,
+        known: bool = True,
+        written: bool = False,
+    ) -> Conversing:
         payload = b"".join(command.pack(known=known) for command in commands)
         if not (written and self._replicas and commands):
             got = yield Batch(address, payload, len(commands))
         else:
-            # Without a write of its own, WAIT would not wait for what a lost acknowledgement was about.
+            # Without a write of its own, WAIT would not wait for what a lost acknowledgement was
+            # about.
             mark = pack(("SET", commands[0].bucket.prefix + b"mark", ""))
             wait = pack(("WAIT", str(self._replicas), self._wait_ms))
             got = yield Batch(address, payload + mark + wait, len(commands) + 2)
@@ -308,8 +410,8 @@ class RedisClient:
                 raise self._unavailable(bucket, str(reply))
         if confirmed < self._replicas:
             raise StoreUnavailable(
-                f"{self._target} wrote it, but only {confirmed} of {self._replicas} replicas confirmed that within {self._wait_ms} ms. "
-                f"Repeating it is safe."
+                f"{self._target} wrote it, but only {confirmed} of {self._replicas} replicas"
+                f" confirmed that within {self._wait_ms} ms. Repeating it is safe."
             )
 
     # ------------------------------------------------------------ where things lie
@@ -323,7 +425,8 @@ class RedisClient:
         for other in beside:
             if other and self._bucket_of(other) is not bucket:
                 raise ContractViolation(
-                    f"{other} and {key} must lie together, but do not begin with the same home. Nothing was written."
+                    f"{other} and {key} must lie together, but do not begin with the same home."
+                    " Nothing was written."
                 )
         return bucket
 
@@ -332,14 +435,21 @@ class RedisClient:
         return self._buckets[f"{crc_hqx(name.encode(), 0) % 256:02x}"]
 
     def _bucket_of(self, key: str) -> IndexBucket:
-        return self._buckets.get(key[:2], self._elsewhere) if len(key) == KEY_LENGTH else self._elsewhere
+        return (
+            self._buckets.get(key[:2], self._elsewhere)
+            if len(key) == KEY_LENGTH
+            else self._elsewhere
+        )
 
     def _address(self, bucket: IndexBucket) -> Address:
         if not self._target.cluster:
             return self._target.address
         address = self._nodes.get(bucket.slot)
         if address is None:
-            raise StoreUnavailable(f"{self._target}: no node of the cluster has slot {bucket.slot}. Nothing was written.")
+            raise StoreUnavailable(
+                f"{self._target}: no node of the cluster has slot {bucket.slot}. Nothing was"
+                " written."
+            )
         return address
 
     def discover(self) -> Conversing:
@@ -355,10 +465,16 @@ class RedisClient:
             if isinstance(got, StoreUnavailable):
                 trouble = got
             elif isinstance(got[0], ReplyError):
-                raise StoreUnavailable(f"{self._target} is no cluster: {got[0]}. Nothing was written. Use redis:// for it.")
+                raise StoreUnavailable(
+                    f"{self._target} is no cluster: {got[0]}. Nothing was written. Use redis://"
+                    " for it."
+                )
             else:
                 self._nodes = {
-                    slot: a for first, last, node, *_ in got[0] for a in [_where(node, seed)] for slot in range(first, last + 1)
+                    slot: a
+                    for first, last, node, *_ in got[0]
+                    for a in [_where(node, seed)]
+                    for slot in range(first, last + 1)
                 }
                 self.seeds = list(dict.fromkeys((*self._nodes.values(), *self.seeds)))
                 return
@@ -368,8 +484,13 @@ class RedisClient:
         code = refusal.partition(" ")[0]
         at = self._target.at(self._address(bucket))
         if code == "READONLY":
-            self._hang_up(at.address)  # the next connection may find the new primary there, or learns what it found
-        known = f"Nothing was written. {_ADVICE[code]}" if code in _ADVICE else "Whether anything was written is not known."
+            # the next connection may find the new primary there, or learns what it found
+            self._hang_up(at.address)
+        known = (
+            f"Nothing was written. {_ADVICE[code]}"
+            if code in _ADVICE
+            else "Whether anything was written is not known."
+        )
         return refused(refusal)(f"{at} answered {refusal.rstrip('.')}. {known}")
 
 
@@ -380,7 +501,11 @@ def _where(node: Sequence[Any], seed: Address) -> Address:
 def _born(request: Request, reply: Any) -> Recorded | SeenRecord | None:
     if reply == 1:
         return None
-    known = None if reply[1] is None else records.recorded(reply[1], request.fingerprint, records.number(reply[0]))
+    known = (
+        None
+        if reply[1] is None
+        else records.recorded(reply[1], request.fingerprint, records.number(reply[0]))
+    )
     return known or _seen(request.key, "", reply)
 
 
@@ -396,5 +521,9 @@ def _seen(key: str, after: str, reply: Sequence[Any]) -> SeenRecord:
         record,
         revision,
         None if rival is None else records.read(holder.decode(), rival)[0],
-        records.read(after, predecessor[0])[0] if predecessor and predecessor[0] is not None else None,
+        (
+            records.read(after, predecessor[0])[0]
+            if predecessor and predecessor[0] is not None
+            else None
+        ),
     )

@@ -1,8 +1,9 @@
 """Connections of our own: a socket, hiredis, and nothing that retries behind our back.
 
-A connection is opened by blocking code, sync and async (a loop lends it a thread), because that happens once. It is checked before it is
-used: a server that may drop records, or is a replica, is refused there. What breaks is thrown away, never repaired: a reply
-that did not come may still come, and would be taken for the answer to another question.
+A connection is opened by blocking code, sync and async (a loop lends it a thread), because that
+happens once. It is checked before it is used: a server that may drop records, or is a replica,
+is refused there. What breaks is thrown away, never repaired: a reply that did not come may still
+come, and would be taken for the answer to another question.
 """
 
 from __future__ import annotations
@@ -30,10 +31,15 @@ try:
     from hiredis import Reader, pack_command
     from hiredis import ReplyError as ReplyError  # noqa: PLC0414
 except ModuleNotFoundError as missing:
-    raise ModuleNotFoundError("Redis and Valkey stores need hiredis: pip install 'effectonce[redis]'") from missing
+    raise ModuleNotFoundError(
+        "Redis and Valkey stores need hiredis: pip install 'effectonce[redis]'"
+    ) from missing
 
-IDLE_S = 1.0  # a connection that rested longer is looked at before it is used: the server may have hung up
-FACTS_S = 30.0  # what a server reports about itself is asked again after this: CONFIG SET changes it under an open connection
+# a connection that rested longer is looked at before it is used: the server may have hung up
+IDLE_S = 1.0
+# what a server reports about itself is asked again after this: CONFIG SET changes it under an
+# open connection
+FACTS_S = 30.0
 _CHUNK = 1 << 16
 _OLDEST = (6, 2)
 MORE = object()
@@ -61,10 +67,19 @@ def _beginning(sha: bytes, prefix: bytes) -> bytes:
 
 
 def pack_script(sha: bytes, prefix: bytes, words: Six) -> bytes:
-    """`pack` for a script of an ordinary call, for a quarter of the instructions: nearly half of it is the same in all calls."""
+    """`pack` for a script of an ordinary call, for a quarter of the instructions: nearly half of
+    it is the same in all calls.
+    """
     a, b, c, d, e, f = words
     try:
-        sizes = _SIZES[len(a)], _SIZES[len(b)], _SIZES[len(c)], _SIZES[len(d)], _SIZES[len(e)], _SIZES[len(f)]
+        sizes = (
+            _SIZES[len(a)],
+            _SIZES[len(b)],
+            _SIZES[len(c)],
+            _SIZES[len(d)],
+            _SIZES[len(e)],
+            _SIZES[len(f)],
+        )
     except IndexError:  # a long word
         return _script(sha, prefix, words)
     x, y, z, u, v, w = sizes
@@ -115,20 +130,35 @@ class ServerFacts(Struct, frozen=True):
             return f"is a {self.role}, which takes no writes. Connect to its primary"
         if self.policy != "noeviction":
             return (
-                f"has maxmemory-policy {self.policy}: it would drop records when its memory is full, and an effect could run twice. "
-                f"CONFIG SET maxmemory-policy noeviction, there and in its configuration file"
+                f"has maxmemory-policy {self.policy}: it would drop records when its memory is"
+                " full, and an effect could run twice. CONFIG SET maxmemory-policy noeviction,"
+                " there and in its configuration file"
             )
         return ""
 
     def findings(self, node: str, waits_for: int) -> tuple[Finding, ...]:
-        """What a node promises. That it can forget is no fault, as long as no tool relies on it: irreversible tools are refused."""
-        forgets = "" if self.synced else "For irreversible tools: appendonly yes and appendfsync always."
-        lags = f"For irreversible tools: RedisStore(url, replicas={self.replicas})." if self.replicas > waits_for else ""
-        synced = "every write is on the disk before it is acknowledged" if self.synced else "the last writes can be lost"
+        """What a node promises. That it can forget is no fault, as long as no tool relies on it:
+        irreversible tools are refused.
+        """
+        forgets = (
+            "" if self.synced else "For irreversible tools: appendonly yes and appendfsync always."
+        )
+        lags = (
+            f"For irreversible tools: RedisStore(url, replicas={self.replicas})."
+            if self.replicas > waits_for
+            else ""
+        )
+        synced = (
+            "every write is on the disk before it is acknowledged"
+            if self.synced
+            else "the last writes can be lost"
+        )
         return (
             Finding("server", f"{node}, version {self.version}, {self.policy}"),
             Finding("durability", synced, forgets),
-            Finding("replicas", f"{self.replicas} connected, each write waits for {waits_for}", lags),
+            Finding(
+                "replicas", f"{self.replicas} connected, each write waits for {waits_for}", lags
+            ),
             size_finding(self.memory_b, "of memory, with whatever else it holds"),
         )
 
@@ -146,7 +176,9 @@ class RedisConnection:
         try:
             self.socket = _connect(target, timeout_s)
         except OSError as error:
-            raise StoreUnavailable(f"{target} cannot be reached: {error}. Nothing was written.") from error
+            raise StoreUnavailable(
+                f"{target} cannot be reached: {error}. Nothing was written."
+            ) from error
         try:
             self._introduce()
         except BaseException:
@@ -155,10 +187,16 @@ class RedisConnection:
 
     def _introduce(self) -> None:
         target = self.target
-        login = [("AUTH", *([target.username] if target.username else []), target.password)] if target.password else []
+        login = (
+            [("AUTH", *([target.username] if target.username else []), target.password)]
+            if target.password
+            else []
+        )
         choose = [("SELECT", str(target.db))] if target.db else []
         commands = [pack(command) for command in (*login, *choose)]
-        self.hear(self.exchange(b"".join((*commands, ABOUT_YOU)), len(commands) + ABOUT_YOU_REPLIES))
+        self.hear(
+            self.exchange(b"".join((*commands, ABOUT_YOU)), len(commands) + ABOUT_YOU_REPLIES)
+        )
 
     def ask_again(self) -> None:
         """Does it still promise what it did?"""
@@ -170,17 +208,21 @@ class RedisConnection:
         refusals = [str(reply) for reply in (*done, info) if isinstance(reply, ReplyError)]
         if refusals:
             raise refused(refusals[0])(
-                f"{target} refused us: {refusals[0]}. Nothing was written. Check user, password and database."
+                f"{target} refused us: {refusals[0]}. Nothing was written. Check user, password and"
+                " database."
             )
         reported = info.decode(errors="replace")  # it also quotes paths, in whatever encoding
         if "loading:1\r\n" in reported:
             # Until it has read its append-only file, it says that it has none.
-            raise StoreUnavailable(f"{target} is reading its data and will answer soon. Nothing was written.")
+            raise StoreUnavailable(
+                f"{target} is reading its data and will answer soon. Nothing was written."
+            )
         try:
             facts = _facts(reported, fsync, bulk_max)
         except KeyError as missing:
             raise StoreUnavailable(
-                f"{target} does not say what its {missing} is, so no record may be kept there. Nothing was written."
+                f"{target} does not say what its {missing} is, so no record may be kept there."
+                " Nothing was written."
             ) from missing
         if facts.complaint():
             raise StoreUnavailable(f"{target} {facts.complaint()}. Nothing was written.")
@@ -214,12 +256,14 @@ class RedisConnection:
         limit_b = self.facts.bulk_max_b
         if len(payload) > limit_b and largest_b(payload) > limit_b:
             raise TooLarge(
-                f"{self.target} takes no value of {largest_b(payload) / 1e6:,.0f} MB: its proto-max-bulk-len is {limit_b / 1e6:,.0f} MB. "
-                f"Nothing of it was written."
+                f"{self.target} takes no value of {largest_b(payload) / 1e6:,.0f} MB: its"
+                f" proto-max-bulk-len is {limit_b / 1e6:,.0f} MB. Nothing of it was written."
             )
 
     def stale(self, now: float) -> bool:
-        """Did the server hang up while the connection was idle? Nothing is due, so whatever can be read is an end."""
+        """Did the server hang up while the connection was idle? Nothing is due, so whatever can
+        be read is an end.
+        """
         return now - self.used_at > IDLE_S and bool(_readable(self.socket))
 
     def outdated(self, now: float) -> bool:
@@ -267,7 +311,8 @@ def _readable(sock: socket.socket) -> list[Any]:
 
 def _facts(info: str, fsync: Any, bulk_max: Any) -> ServerFacts:
     reported = dict(line.split(":", 1) for line in info.split("\r\n") if ":" in line)
-    # Where CONFIG is forbidden it is not known how often it syncs, and what is not known is not promised.
+    # Where CONFIG is forbidden it is not known how often it syncs, and what is not known is not
+    # promised.
     always = isinstance(fsync, list) and fsync[1:] == [b"always"]
     return ServerFacts(
         reported["redis_version"],
@@ -281,36 +326,57 @@ def _facts(info: str, fsync: Any, bulk_max: Any) -> ServerFacts:
 
 
 def refused(reply: str) -> type[StoreUnavailable]:
-    """The error for a refusal: whom a server does not let in today it does not let in a moment later."""
-    return StoreUnusable if reply.partition(" ")[0] in ("NOAUTH", "WRONGPASS", "NOPERM") else StoreUnavailable
+    """The error for a refusal: whom a server does not let in today it does not let in a moment
+    later.
+    """
+    return (
+        StoreUnusable
+        if reply.partition(" ")[0] in ("NOAUTH", "WRONGPASS", "NOPERM")
+        else StoreUnavailable
+    )
 
 
 def lost(target: Target, error: Exception, timeout_s: float) -> StoreUnavailable:
     """What is known when a reply does not come: nothing."""
     slow = isinstance(error, BlockingIOError | TimeoutError)
-    gone = f"does not speak Redis: {error}" if isinstance(error, ProtocolError) else f"is gone: {error}"
+    gone = (
+        f"does not speak Redis: {error}"
+        if isinstance(error, ProtocolError)
+        else f"is gone: {error}"
+    )
     what = f"did not answer within {timeout_s:g} s" if slow else gone
-    return StoreUnavailable(f"{target} {what}. Whether the write was applied is not known; repeating it is safe.")
+    return StoreUnavailable(
+        f"{target} {what}. Whether the write was applied is not known; repeating it is safe."
+    )
 
 
 # ---------------------------------------------------------------- threads
 
 
 class Pool:
-    """Connections of one process to one node, the last used first. As many as it may have, then callers wait for each other."""
+    """Connections of one process to one node, the last used first. As many as it may have, then
+    callers wait for each other.
+    """
 
     def __init__(
-        self, connect: Callable[[], RedisConnection], accept: Callable[[RedisConnection], None], timeout_s: float, size: int
+        self,
+        connect: Callable[[], RedisConnection],
+        accept: Callable[[RedisConnection], None],
+        timeout_s: float,
+        size: int,
     ) -> None:
         self._connect, self._accept, self._timeout_s = connect, accept, timeout_s
         self._idle: deque[RedisConnection] = deque()
-        # Not a number that is counted down and up: a signal may strike in between. A connection that no thread holds any more makes room.
+        # Not a number that is counted down and up: a signal may strike in between. A connection
+        # that no thread holds any more makes room.
         self._alive: weakref.WeakSet[RedisConnection] = weakref.WeakSet()
         self._size, self._opening, self._waiting = size, 0, 0
         self._changed = threading.Condition()
 
     def exchange(self, payload: bytes, replies: int) -> list[Any]:
-        """Borrow a connection for one batch. One that failed is not given back, and neither are those that rest beside it."""
+        """Borrow a connection for one batch. One that failed is not given back, and neither are
+        those that rest beside it.
+        """
         connection = self.take()
         got = None
         try:
@@ -380,8 +446,8 @@ class Pool:
                     left_s = until - time.monotonic()
                     if left_s <= 0:
                         raise StoreUnavailable(
-                            f"all connections were in use for {self._timeout_s:g} s. Nothing was written. "
-                            f"Allow more of them with connections=."
+                            f"all connections were in use for {self._timeout_s:g} s. Nothing was"
+                            " written. Allow more of them with connections=."
                         )
                     self._changed.wait(left_s)
                 self._opening += 1

@@ -1,9 +1,12 @@
-"""Many records of a Redis store at once: pages, lists and counts. One generator for sync and async, as in `_redis_commands.py`.
+"""Many records of a Redis store at once: pages, lists and counts. One generator for sync and
+async, as in `_redis_commands.py`.
 
-Theory of operation. A bucket has its records by state and by when their sweep is due; those of one such moment, and those in doubt, oldest
-first. A member of either index says when its record was born, and its key. Another order by age would cost every call, so pages go
-through the one that there is: state by state, what is remembered longest first. The first of all buckets are merged from a few of each, and
-more are asked for only where the last ones that came are still among the first.
+Theory of operation. A bucket has its records by state and by when their sweep is due; those of
+one such moment, and those in doubt, oldest first. A member of either index says when its record
+was born, and its key. Another order by age would cost every call, so pages go through the one
+that there is: state by state, what is remembered longest first. The first of all buckets are
+merged from a few of each, and more are asked for only where the last ones that came are still
+among the first.
 """
 
 from __future__ import annotations
@@ -30,7 +33,14 @@ Place: TypeAlias = tuple[float, bytes]  # a score, and the member that has it
 TOGETHER = 32  # buckets that are searched in one round trip
 SCANNED = "1000"  # members that one script looks at
 _SLOTS = 16384
-_ORDER = (State.DISPATCHED, State.CLAIMED, State.COMPLETED, State.FAILED, State.IN_DOUBT, State.TOMBSTONE)
+_ORDER = (
+    State.DISPATCHED,
+    State.CLAIMED,
+    State.COMPLETED,
+    State.FAILED,
+    State.IN_DOUBT,
+    State.TOMBSTONE,
+)
 _first = itemgetter(0)
 
 
@@ -80,11 +90,15 @@ class Lists:
         self._buckets, self._bucket_of, self._ask = buckets, bucket_of, ask
 
     def listed(self, op: Browse) -> Conversing:
-        """Pages of members, oldest first, until enough of their records are what was asked for: a state may change in between."""
+        """Pages of members, oldest first, until enough of their records are what was asked for:
+        a state may change in between.
+        """
         after, found, page = records.member(*op.after), list[Record](), max(op.limit, 100)
         while True:
             members = yield from (
-                self._page(after, page) if op.state is State.IN_DOUBT else self._sorted_page(op.state, after, page)
+                self._page(after, page)
+                if op.state is State.IN_DOUBT
+                else self._sorted_page(op.state, after, page)
             )
             for record, _ in (yield from self.records(members)):
                 if record.state is op.state and op.tenant in (None, record.request.tenant):
@@ -98,25 +112,39 @@ class Lists:
         return self._members(_DOUBTS, (0.0, after), page)
 
     def _sorted_page(self, state: State, after: bytes, page: int) -> Conversing:
-        """Those that no sweep will look at are in order. The others are in the order of their sweep, and all their keys are looked at."""
+        """Those that no sweep will look at are in order. The others are in the order of their
+        sweep, and all their keys are looked at.
+        """
         lowest, never = records.scores(state)
         found = yield from self._members(_births(never), (0.0, after), page)
         for n in range(0, len(self._buckets), TOGETHER):
             some = self._buckets[n : n + TOGETHER]
-            due = [Command(b, None, ("ZRANGEBYSCORE", b.prefix + b"s", lowest, f"({never}")) for b in some]
+            due = [
+                Command(b, None, ("ZRANGEBYSCORE", b.prefix + b"s", lowest, f"({never}"))
+                for b in some
+            ]
             for bucket, members in zip(some, (yield from self._ask(due)), strict=True):
-                found = nsmallest(page, (*found, *((m, bucket) for m in members if m > after)), _first)
+                found = nsmallest(
+                    page, (*found, *((m, bucket) for m in members if m > after)), _first
+                )
         return found
 
     def _members(self, order: Order, after: Place | None, page: int) -> Conversing:
-        return [(member, bucket) for (_, member), bucket in (yield from self._merged(order, after, page))]
+        return [
+            (member, bucket)
+            for (_, member), bucket in (yield from self._merged(order, after, page))
+        ]
 
     def _merged(self, order: Order, after: Place | None, page: int) -> Conversing:
-        """The first of all buckets, each time twice as many from those that may have more of them."""
+        """The first of all buckets, each time twice as many from those that may have more of
+        them.
+        """
         each, found = page // len(self._buckets) + 1, list[tuple[Place, IndexBucket]]()
         asked: dict[IndexBucket, Place | None] = dict.fromkeys(self._buckets, after)
         while asked:
-            replies = yield from self._ask([order.after(bucket, place, each) for bucket, place in asked.items()])
+            replies = yield from self._ask(
+                [order.after(bucket, place, each) for bucket, place in asked.items()]
+            )
             ends: dict[IndexBucket, Place] = {}
             for bucket, reply in zip(asked, replies, strict=True):
                 places = order.read(reply)
@@ -129,35 +157,67 @@ class Lists:
         return found
 
     def searched(self, op: Search) -> Conversing:
-        """A member says how old a record is and what its key is; for the rest, the newest are read until there are enough."""
+        """A member says how old a record is and what its key is; for the rest, the newest are
+        read until there are enough.
+        """
         fitting = sorted((yield from self._fitting(op)), key=_first, reverse=True)
         found, page = list[Record](), max(op.limit, 100)
         for at in range(0, len(fitting), page):
-            found += [record for record, _ in (yield from self.records(fitting[at : at + page])) if op.fits(record)]
+            found += [
+                record
+                for record, _ in (yield from self.records(fitting[at : at + page]))
+                if op.fits(record)
+            ]
             if len(found) >= op.limit:
                 break
         return tuple(found[: op.limit])
 
     def _fitting(self, op: Search) -> Conversing:
-        """Members that fit, some buckets at a time: all at once could be more than a reply should hold."""
+        """Members that fit, some buckets at a time: all at once could be more than a reply
+        should hold.
+        """
         since, before = records.member(op.since, ""), records.member(*op.before)
         doubts = ("ZRANGE", b"d", "0", "-1")
-        decided = ("ZRANGE", b"s", "0", "-1") if op.state is None else ("ZRANGEBYSCORE", b"s", *records.scores(op.state))
-        asked = [doubts] if op.state is State.IN_DOUBT else [decided] if op.state is not None else [doubts, decided]
-        commands = [Command(b, None, (name, b.prefix + at, *rest)) for b in self._buckets for name, at, *rest in asked]
+        decided = (
+            ("ZRANGE", b"s", "0", "-1")
+            if op.state is None
+            else ("ZRANGEBYSCORE", b"s", *records.scores(op.state))
+        )
+        asked = (
+            [doubts]
+            if op.state is State.IN_DOUBT
+            else [decided]
+            if op.state is not None
+            else [doubts, decided]
+        )
+        commands = [
+            Command(b, None, (name, b.prefix + at, *rest))
+            for b in self._buckets
+            for name, at, *rest in asked
+        ]
         found: list[tuple[bytes, IndexBucket]] = []
         for n in range(0, len(commands), TOGETHER):
             some = commands[n : n + TOGETHER]
             for command, members in zip(some, (yield from self._ask(some)), strict=True):
-                found += [(m, command.bucket) for m in members if since <= m < before and op.fits_key(m[8:].decode())]
+                found += [
+                    (m, command.bucket)
+                    for m in members
+                    if since <= m < before and op.fits_key(m[8:].decode())
+                ]
         return found
 
     def records(self, members: Sequence[tuple[bytes, IndexBucket]]) -> Conversing:
         return [records.read(key, written) for key, written in (yield from self.written(members))]
 
     def written(self, members: Sequence[tuple[bytes, IndexBucket]]) -> Conversing:
-        found = yield from self._ask([Command(b, None, ("GET", b.prefix + b"r:" + m[8:])) for m, b in members])
-        return [(m[8:].decode(), written) for (m, _), written in zip(members, found, strict=True) if written is not None]
+        found = yield from self._ask(
+            [Command(b, None, ("GET", b.prefix + b"r:" + m[8:])) for m, b in members]
+        )
+        return [
+            (m[8:].decode(), written)
+            for (m, _), written in zip(members, found, strict=True)
+            if written is not None
+        ]
 
     def counted(self) -> Conversing:
         places = [(state, bucket) for bucket in self._buckets for state in records.CODES]
@@ -185,7 +245,9 @@ class Lists:
         return Counts((yield from self.counted()))
 
     def _recent(self, op: Recent) -> Conversing:
-        """State after state, and of each a few at first, until enough fit or enough were looked at."""
+        """State after state, and of each a few at first, until enough fit or enough were looked
+        at.
+        """
         states: tuple[State, ...] = _ORDER if op.state is None else (op.state,)
         if op.after is not None and op.after.state in states:
             states = states[states.index(op.after.state) :]
@@ -214,7 +276,11 @@ class Lists:
         last = None if after is None else records.member(after.created_at, after.request.key)
         if state is State.IN_DOUBT:
             return self._members(_DOUBTS_BACKWARDS, None if last is None else (0.0, last), page)
-        return self._members(_sweeps(state), None if last is None or after is None else (records.score(after), last), page)
+        return self._members(
+            _sweeps(state),
+            None if last is None or after is None else (records.score(after), last),
+            page,
+        )
 
     def _beside(self, op: Beside) -> Conversing:
         """They lie in one bucket: its members tell which they are."""
@@ -224,36 +290,67 @@ class Lists:
     def _referred(self, op: Refer) -> Conversing:
         there = [] if op.beginning else (yield from self._quickly(op))
         if not there and op.is_whole:
-            ours, elsewhere = self._bucket_of(op.beginning.ljust(KEY_LENGTH, "0")), self._bucket_of("")
+            ours, elsewhere = (
+                self._bucket_of(op.beginning.ljust(KEY_LENGTH, "0")),
+                self._bucket_of(""),
+            )
             buckets = (ours, elsewhere) if op.beginning else self._buckets
             there = yield from self._scanned(buckets, op.beginning, op.reference)
-        found = [record for record, _ in (yield from self.records(there)) if op.tenant in (None, record.request.tenant)]
+        found = [
+            record
+            for record, _ in (yield from self.records(there))
+            if op.tenant in (None, record.request.tenant)
+        ]
         return tuple(newest_first(found)[: op.limit])
 
     def _quickly(self, op: Refer) -> Conversing:
-        """The last of each state in each bucket, and of these what fits. The key is in the member."""
+        """The last of each state in each bucket, and of these what fits. The key is in the
+        member.
+        """
         each = op.looked_at // len(self._buckets)
-        asked = [Command(b, None, ("ZREVRANGE", b.prefix + b"d", "0", str(each))) for b in self._buckets]
+        asked = [
+            Command(b, None, ("ZREVRANGE", b.prefix + b"d", "0", str(each))) for b in self._buckets
+        ]
         for state in (state for state in _ORDER if state is not State.IN_DOUBT):
             lowest, highest = records.scores(state)
             asked += [
-                Command(b, None, ("ZREVRANGEBYSCORE", b.prefix + b"s", highest, lowest, "LIMIT", "0", str(each + 1)))
+                Command(
+                    b,
+                    None,
+                    (
+                        "ZREVRANGEBYSCORE",
+                        b.prefix + b"s",
+                        highest,
+                        lowest,
+                        "LIMIT",
+                        "0",
+                        str(each + 1),
+                    ),
+                )
                 for b in self._buckets
             ]
         pages = yield from self._ask(asked)
         return [
-            (m, command.bucket) for command, some in zip(asked, pages, strict=True) for m in some if op.fits_key(m[8:].decode())
+            (m, command.bucket)
+            for command, some in zip(asked, pages, strict=True)
+            for m in some
+            if op.fits_key(m[8:].decode())
         ]
 
     def _scanned(self, buckets: Sequence[IndexBucket], beginning: str, end: str) -> Conversing:
-        """Members whose keys begin and end like this. Redis looks at all keys of a bucket, a part at a time, and answers with these alone."""
+        """Members whose keys begin and end like this. Redis looks at all keys of a bucket, a
+        part at a time, and answers with these alone.
+        """
         left: dict[tuple[IndexBucket, str], tuple[bytes | str, bytes]] = {
             (b, index): ("+inf", b"") for b in buckets for index in "ds"
         }
         found: dict[bytes, IndexBucket] = {}
         while left:
             some = list(left)[:TOGETHER]
-            asked = [Command(b, ALIKE, (index, *left[b, index], SCANNED, beginning, end)) for b, index in some]
+            asked = [
+                Command(b, ALIKE, (index, *left[b, index], SCANNED, beginning, end))
+                for b, index in some
+            ]
             for place, (members, *further) in zip(some, (yield from self._ask(asked)), strict=True):
                 found |= dict.fromkeys(members, place[0])
                 del left[place]
@@ -283,7 +380,9 @@ def _sweeps(state: State) -> Order:
         return Command(bucket, PAGE, ("s", score, member, str(page)))
 
     def read(reply: list[Any]) -> list[Place]:
-        places = ((float(score), member) for member, score in zip(reply[::2], reply[1::2], strict=True))
+        places = (
+            (float(score), member) for member, score in zip(reply[::2], reply[1::2], strict=True)
+        )
         return [place for place in places if place[0] >= float(lowest)]
 
     return Order(after, read, nlargest)
@@ -291,12 +390,16 @@ def _sweeps(state: State) -> Order:
 
 def _doubts(bucket: IndexBucket, place: Place | None, page: int) -> Command:
     first = b"-" if place is None else b"(" + place[1]
-    return Command(bucket, None, ("ZRANGEBYLEX", bucket.prefix + b"d", first, b"+", "LIMIT", "0", str(page)))
+    return Command(
+        bucket, None, ("ZRANGEBYLEX", bucket.prefix + b"d", first, b"+", "LIMIT", "0", str(page))
+    )
 
 
 def _doubts_backwards(bucket: IndexBucket, place: Place | None, page: int) -> Command:
     last = b"+" if place is None else b"(" + place[1]
-    return Command(bucket, None, ("ZREVRANGEBYLEX", bucket.prefix + b"d", last, b"-", "LIMIT", "0", str(page)))
+    return Command(
+        bucket, None, ("ZREVRANGEBYLEX", bucket.prefix + b"d", last, b"-", "LIMIT", "0", str(page))
+    )
 
 
 def _alike(members: list[Any]) -> list[Place]:
@@ -304,7 +407,10 @@ def _alike(members: list[Any]) -> list[Place]:
     return [(0.0, member) for member in members]
 
 
-_DOUBTS, _DOUBTS_BACKWARDS = Order(_doubts, _alike, nsmallest), Order(_doubts_backwards, _alike, nlargest)
+_DOUBTS, _DOUBTS_BACKWARDS = (
+    Order(_doubts, _alike, nsmallest),
+    Order(_doubts_backwards, _alike, nlargest),
+)
 
 
 def _count(state: State, bucket: IndexBucket) -> tuple[bytes | str, ...]:

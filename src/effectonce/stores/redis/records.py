@@ -1,7 +1,8 @@
 """A record as one string and back. Pure.
 
-A fixed head that the scripts read and write (`lua/record.lua` has the same layout), five fields that they need, and the rest as MessagePack.
-Times are IEEE doubles, so that nothing is rounded and infinity is infinity; the key is in the string's name and not in the string.
+A fixed head that the scripts read and write (`lua/record.lua` has the same layout), five fields
+that they need, and the rest as MessagePack. Times are IEEE doubles, so that nothing is rounded
+and infinity is infinity; the key is in the string's name and not in the string.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ _STATES = (State.ABSENT, *CODES)
 _VERSION, _KNOWN = bytes([VERSION]), frozenset(CODES.values())
 _DECIDED = (CODES[State.COMPLETED], CODES[State.FAILED])
 _HEAD = struct.Struct("<BBQddIIddddQIdIIII")
-_CHANGED, _TIMES, _LENGTHS = 34, 66, 86  # where the times of a birth begin and end, and where the lengths of its texts begin
+# where the times of a birth begin and end, and where the lengths of its texts begin
+_CHANGED, _TIMES, _LENGTHS = 34, 66, 86
 _NEVER = (1 << 50) - 1
 _DOUBLE = struct.Struct("<d")
 _FOUR = struct.Struct("<IIII").pack
@@ -73,23 +75,31 @@ def number(eight_bytes: bytes) -> float:
 
 
 def member(created_at: float, key: str) -> bytes:
-    """Where a record stands among those of its state: oldest first, as `lua/record.lua` writes it."""
+    """Where a record stands among those of its state: oldest first, as `lua/record.lua` writes
+    it.
+    """
     return _MEMBER.pack(created_at) + key.encode()
 
 
 def scores(state: State) -> tuple[str, str]:
-    """Between which scores the records of this state lie in the index of their bucket: the state, then 1/1024 s. The last: never."""
+    """Between which scores the records of this state lie in the index of their bucket: the
+    state, then 1/1024 s. The last: never.
+    """
     return str(CODES[state] << 50), str((CODES[state] + 1 << 50) - 1)
 
 
 def score(record: Record) -> int:
-    """Where a record that is not in doubt stands in the index of its bucket, as `lua/record.lua` writes it."""
+    """Where a record that is not in doubt stands in the index of its bucket, as `lua/record.lua`
+    writes it.
+    """
     due = due_at(record)
     return (CODES[record.state] << 50) + (_NEVER if due == inf else min(ceil(due * 1024), _NEVER))
 
 
 def first_revision() -> int:
-    """Not 1: a key that was forgotten and is used again must not look like the revision that a process saw before."""
+    """Not 1: a key that was forgotten and is used again must not look like the revision that a
+    process saw before.
+    """
     return random_bits(48) | 1  # it need not be unguessable, only another one
 
 
@@ -100,7 +110,17 @@ def write(record: Record, revision: int) -> bytes:
     by, outcome = record.settled_by.encode(), record.outcome
     dtoken = None if record.dtoken == record.token else record.dtoken
     rest = _encode(
-        _Rest(_write_terms(r.terms), r.tenant, r.scope, r.step, r.arguments, r.after, dtoken, record.reason, record.evidence)
+        _Rest(
+            _write_terms(r.terms),
+            r.tenant,
+            r.scope,
+            r.step,
+            r.arguments,
+            r.after,
+            dtoken,
+            record.reason,
+            record.evidence,
+        )
     )
     head = _HEAD.pack(
         VERSION,
@@ -126,7 +146,9 @@ def write(record: Record, revision: int) -> bytes:
 
 
 class PackedRecord(Struct, frozen=True):
-    """What every call of a tool is born with, in the parts of its string: what stands before and behind the revision, and so on."""
+    """What every call of a tool is born with, in the parts of its string: what stands before and
+    behind the revision, and so on.
+    """
 
     version: bytes
     decided: bytes
@@ -137,7 +159,13 @@ class PackedRecord(Struct, frozen=True):
 
 def pack_birth(record: Record) -> PackedRecord:
     before, times, rest = born(record, due_at(record))
-    return PackedRecord(before[:2], before[10:], times, rest[: _LENGTHS - _TIMES], _write_terms(record.request.terms))
+    return PackedRecord(
+        before[:2],
+        before[10:],
+        times,
+        rest[: _LENGTHS - _TIMES],
+        _write_terms(record.request.terms),
+    )
 
 
 def born_of(op: Claim, packed: PackedRecord) -> tuple[bytes, bytes, bytes]:
@@ -154,7 +182,9 @@ def born_of(op: Claim, packed: PackedRecord) -> tuple[bytes, bytes, bytes]:
 
 
 def born(record: Record, due: float) -> tuple[bytes, bytes, bytes]:
-    """The string of a record whose times the server adds its clock to: what stands before, they and the sweep, what stands after."""
+    """The string of a record whose times the server adds its clock to: what stands before, they
+    and the sweep, what stands after.
+    """
     written = write(record, first_revision())
     return written[:_CHANGED], written[_CHANGED:_TIMES] + double(due), written[_TIMES:]
 
@@ -165,13 +195,15 @@ def read(key: str, written: bytes) -> tuple[Record, int]:
         return _read(key, written)
     except (struct.error, ValueError, msgspec.MsgspecError) as error:
         raise StoreUnavailable(
-            f"the record of {reference_of(key)} cannot be read by this release ({error}). Nothing was changed. "
-            f"Upgrade effectonce here, unless another program wrote it."
+            f"the record of {reference_of(key)} cannot be read by this release ({error}). Nothing"
+            " was changed. Upgrade effectonce here, unless another program wrote it."
         ) from error
 
 
 def read_due(strings: Iterable[tuple[str, bytes]]) -> tuple[list[tuple[Record, int]], list[str]]:
-    """The records of these, and references of those that cannot be read: a sweep leaves them, and goes on."""
+    """The records of these, and references of those that cannot be read: a sweep leaves them,
+    and goes on.
+    """
     found: list[tuple[Record, int]] = []
     unreadable: list[str] = []
     for key, written in strings:
@@ -187,12 +219,27 @@ def _read(key: str, written: bytes) -> tuple[Record, int]:
         raise ValueError(f"it has {len(written)} bytes")
     if written[:1] != _VERSION or written[1] not in _KNOWN:
         raise StoreUnavailable(
-            f"the record of {reference_of(key)} was written by a newer release (version {written[0]}, state {written[1]}), which this "
-            f"one would have to guess about. Nothing was changed. Upgrade effectonce here."
+            f"the record of {reference_of(key)} was written by a newer release (version"
+            f" {written[0]}, state {written[1]}), which this one would have to guess about. Nothing"
+            " was changed. Upgrade effectonce here."
         )
-    _, state, revision, decided, dedup, by_n, outcome_n, lease, created, first, sent, epoch, sends, _, *lengths = (
-        _HEAD.unpack_from(written)
-    )
+    (
+        _,
+        state,
+        revision,
+        decided,
+        dedup,
+        by_n,
+        outcome_n,
+        lease,
+        created,
+        first,
+        sent,
+        epoch,
+        sends,
+        _,
+        *lengths,
+    ) = _HEAD.unpack_from(written)
     at, parts = _HEAD.size, []
     for length in (*lengths, by_n, outcome_n):
         parts.append(written[at : at + length])
@@ -232,17 +279,47 @@ def _read(key: str, written: bytes) -> tuple[Record, int]:
 
 
 def recorded(written: bytes, fingerprint: str, now: float) -> Recorded | None:
-    """The outcome in this string, if it answers this request: a replay reads no more of it than that."""
+    """The outcome in this string, if it answers this request: a replay reads no more of it than
+    that.
+    """
     if len(written) < _HEAD.size:
         return None
-    version, state, _, decided_at, dedup_until, by_n, outcome_n, _, _, _, _, _, _, _, token_n, print_n, _, _ = (
-        _HEAD.unpack_from(written)
-    )
+    (
+        version,
+        state,
+        _,
+        decided_at,
+        dedup_until,
+        by_n,
+        outcome_n,
+        _,
+        _,
+        _,
+        _,
+        _,
+        _,
+        _,
+        token_n,
+        print_n,
+        _,
+        _,
+    ) = _HEAD.unpack_from(written)
     at = _HEAD.size + token_n
-    if version != VERSION or state not in _DECIDED or dedup_until <= now or written[at : at + print_n] != fingerprint.encode():
+    if (
+        version != VERSION
+        or state not in _DECIDED
+        or dedup_until <= now
+        or written[at : at + print_n] != fingerprint.encode()
+    ):
         return None
     at = len(written) - outcome_n
-    return Recorded(_STATES[state], written[at:], now - decided_at, dedup_until - now, written[at - by_n : at].decode())
+    return Recorded(
+        _STATES[state],
+        written[at:],
+        now - decided_at,
+        dedup_until - now,
+        written[at - by_n : at].decode(),
+    )
 
 
 def revision_after(seen: int) -> bytes:
@@ -253,7 +330,11 @@ def revision_after(seen: int) -> bytes:
 def read_cell(reply: Sequence[bytes | None]) -> Cell:
     """The time, and the string of a cell or nothing."""
     now, written = number(cast(bytes, reply[0])), reply[1]
-    return Cell(now) if written is None else Cell(now, written[_CELL_HEAD:], _REVISION.unpack_from(written)[0])
+    return (
+        Cell(now)
+        if written is None
+        else Cell(now, written[_CELL_HEAD:], _REVISION.unpack_from(written)[0])
+    )
 
 
 @lru_cache(maxsize=1024)  # a process has a few dozen tools

@@ -1,13 +1,16 @@
 """Redis and Valkey: for many machines, as durable as its server is set up to be.
 
-Theory of operation. The protocol is not in Lua. A script sees, or swaps what was seen, and Python decides by the table (`_roundtrip`); the
-two exchanges of every call, bear and finish, are one round trip each. Time is the server's. Threads borrow connections from a pool; the
-tasks of an event loop share one. There is no retry here: a reply that does not come is `StoreUnavailable`, its connection is thrown away,
-and the engine repeats the write with the same token.
+Theory of operation. The protocol is not in Lua. A script sees, or swaps what was seen, and
+Python decides by the table (`_roundtrip`); the two exchanges of every call, bear and finish, are
+one round trip each. Time is the server's. Threads borrow connections from a pool; the tasks of
+an event loop share one. There is no retry here: a reply that does not come is
+`StoreUnavailable`, its connection is thrown away, and the engine repeats the write with the same
+token.
 
-What a server promises is asked, not assumed: `maxmemory-policy` must be `noeviction`, and only `appendonly yes` with `appendfsync always`
-counts as durable. `everysec` outlives its process but not its machine. A primary that has replicas may be succeeded by one that lags behind,
-so it is durable only if every write waits for all of them (`replicas=`).
+What a server promises is asked, not assumed: `maxmemory-policy` must be `noeviction`, and only
+`appendonly yes` with `appendfsync always` counts as durable. `everysec` outlives its process but
+not its machine. A primary that has replicas may be succeeded by one that lags behind, so it is
+durable only if every write waits for all of them (`replicas=`).
 """
 
 from __future__ import annotations
@@ -23,7 +26,16 @@ from effectonce._core.ops import Applied, Claim, Complete, Op
 from effectonce._drivers import adrive, drive
 from effectonce.errors import ContractViolation, StoreUnavailable
 from effectonce.stores._births import Births
-from effectonce.stores._roundtrip import Answering, Due, Read, ReadOutcome, RoundTrip, answer, go_on, is_first
+from effectonce.stores._roundtrip import (
+    Answering,
+    Due,
+    Read,
+    ReadOutcome,
+    RoundTrip,
+    answer,
+    go_on,
+    is_first,
+)
 from effectonce.stores.base import DUE_SHOWN, Capabilities, Finding, clock_finding, due_finding
 from effectonce.stores.redis import records
 from effectonce.stores.redis.async_connection import Lane
@@ -39,8 +51,9 @@ Place: TypeAlias = tuple[asyncio.AbstractEventLoop, Address]
 class RedisStore:
     """One Redis or Valkey server, or a cluster of them.
 
-    *replicas* is how many replicas must have confirmed a write before it counts. *connections* is how many threads may talk at once.
-    *prefix* keeps stores apart that share a server. Only tests pass a *clock*.
+    *replicas* is how many replicas must have confirmed a write before it counts. *connections*
+    is how many threads may talk at once. *prefix* keeps stores apart that share a server. Only
+    tests pass a *clock*.
     """
 
     def __init__(
@@ -60,10 +73,20 @@ class RedisStore:
             "connections": connections,
             "prefix": prefix,
         } | from_url
-        self._replicas, self._timeout_s, self._connections = options["replicas"], options["timeout_s"], options["connections"]
-        if self._replicas < 0 or self._timeout_s <= 0 or self._connections < 1 or set(options["prefix"]) & set("{}"):
+        self._replicas, self._timeout_s, self._connections = (
+            options["replicas"],
+            options["timeout_s"],
+            options["connections"],
+        )
+        if (
+            self._replicas < 0
+            or self._timeout_s <= 0
+            or self._connections < 1
+            or set(options["prefix"]) & set("{}")
+        ):
             raise ContractViolation(
-                f"replicas, timeout_s and connections must be positive, and a prefix has no braces: {options}"
+                "replicas, timeout_s and connections must be positive, and a prefix has no braces:"
+                f" {options}"
             )
         self._talk = RedisClient(
             self._target,
@@ -86,7 +109,9 @@ class RedisStore:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the server, or each node of the cluster, can promise today. It is held to it: later connections to less are refused."""
+        """What the server, or each node of the cluster, can promise today. It is held to it:
+        later connections to less are refused.
+        """
         addresses = drive(self._talk.discover(), self._send)
         durable = all(self._durable(self._look(address)) for address in addresses)
         self._promised = self._promised or durable
@@ -102,12 +127,18 @@ class RedisStore:
         if reply == 1:
             return done
         answering, command, read = self._again(op)
-        seen = read(drive(self._talk.again(command, reply), self._send) if isinstance(reply, ReplyError) else reply)
+        seen = read(
+            drive(self._talk.again(command, reply), self._send)
+            if isinstance(reply, ReplyError)
+            else reply
+        )
         return drive(go_on(answering, seen), self._perform)
 
     def aapply(self, op: Op[R], /) -> Coroutine[Any, Any, R]:
         ordinary = self._ordinary(op)
-        return adrive(answer(op), self._aperform) if ordinary is None else self._aapply(op, *ordinary)
+        return (
+            adrive(answer(op), self._aperform) if ordinary is None else self._aapply(op, *ordinary)
+        )
 
     async def _aapply(self, op: Op[R], payload: bytes, done: R) -> R:
         lane = self._near(self._target.address)
@@ -117,11 +148,17 @@ class RedisStore:
         if reply == 1:
             return done
         answering, command, read = self._again(op)
-        seen = read(await adrive(self._talk.again(command, reply), self._asend) if isinstance(reply, ReplyError) else reply)
+        seen = read(
+            await adrive(self._talk.again(command, reply), self._asend)
+            if isinstance(reply, ReplyError)
+            else reply
+        )
         return await adrive(go_on(answering, seen), self._aperform)
 
     def _ordinary(self, op: Any) -> tuple[bytes, Any] | None:
-        """The two writes of an ordinary call: what goes over the wire, and the reply if its script did it. None: it is another op."""
+        """The two writes of an ordinary call: what goes over the wire, and the reply if its
+        script did it. None: it is another op.
+        """
         talk, kind = self._talk, type(op)  # `isinstance` costs more where it says no
         if not talk.simple:
             return None
@@ -133,19 +170,31 @@ class RedisStore:
         return None
 
     def _again(self, op: Op[R]) -> tuple[Answering[R], Command, Callable[[Any], Any]]:
-        """The answer to such a write, at its first exchange; the script that performs it, and how its reply reads."""
+        """The answer to such a write, at its first exchange; the script that performs it, and
+        how its reply reads.
+        """
         answering = answer(op)
-        command, read = cast(tuple[Command, Callable[[Any], Any]], self._talk.single(next(answering)))
+        command, read = cast(
+            tuple[Command, Callable[[Any], Any]], self._talk.single(next(answering))
+        )
         return answering, command, read
 
     def examine(self) -> tuple[Finding, ...]:
         """What each node promises, how far its clock is from ours, and what is due."""
         nodes = [self._look(address) for address in drive(self._talk.discover(), self._send)]
-        about = [finding for node in nodes for finding in node.facts.findings(str(node.target), self._replicas)]
+        about = [
+            finding
+            for node in nodes
+            for finding in node.facts.findings(str(node.target), self._replicas)
+        ]
         before_s = time.time()
         its_s = self._perform(Read("a key without a record")).now
         due = self._perform(Due(DUE_SHOWN))
-        return (*about, clock_finding(its_s - (before_s + time.time()) / 2), due_finding(due.count, due.unreadable))
+        return (
+            *about,
+            clock_finding(its_s - (before_s + time.time()) / 2),
+            due_finding(due.count, due.unreadable),
+        )
 
     def close(self) -> None:
         """Close every connection. A later call opens new ones."""
@@ -156,10 +205,13 @@ class RedisStore:
             _close(loop, lane)
 
     def _hang_up(self, address: Address) -> None:
-        """Forget the connections to one node: those that rest, and the one of the loop that is running."""
+        """Forget the connections to one node: those that rest, and the one of the loop that is
+        running.
+        """
         if address in self._pools:
             self._pools[address].close()
-        loop = asyncio._get_running_loop()  # noqa: SLF001  # documented, for libraries; None in a thread without one
+        # documented, for libraries; None in a thread without one
+        loop = asyncio._get_running_loop()  # noqa: SLF001
         if loop is not None and (loop, address) in self._lanes:
             self._lanes[loop, address].close()
 
@@ -170,14 +222,19 @@ class RedisStore:
             if not self._talk.simple:
                 return None  # a cluster and replicas have more to say than one reply
             return self._talk.known(
-                exchange.request, self._pool(self._target.address).exchange(self._talk.look(exchange.request), 2)
+                exchange.request,
+                self._pool(self._target.address).exchange(self._talk.look(exchange.request), 2),
             )
         single = self._talk.single(exchange) if self._talk.simple else None
         if single is None:
             return drive(self._talk.converse(exchange), self._send)
         command, read = single
         (reply,) = self._pool(self._target.address).exchange(command.pack(), 1)
-        return read(drive(self._talk.again(command, reply), self._send) if isinstance(reply, ReplyError) else reply)
+        return read(
+            drive(self._talk.again(command, reply), self._send)
+            if isinstance(reply, ReplyError)
+            else reply
+        )
 
     def _send(self, batch: Batch) -> list[Any] | StoreUnavailable:
         try:
@@ -189,7 +246,8 @@ class RedisStore:
         pool = self._pools.get(address)
         if pool is None:
             pool = self._pools.setdefault(
-                address, Pool(lambda: self._open(address), self._accept, self._timeout_s, self._connections)
+                address,
+                Pool(lambda: self._open(address), self._accept, self._timeout_s, self._connections),
             )
         return pool
 
@@ -214,8 +272,9 @@ class RedisStore:
         """Refuse a server that promises less than tools rely on."""
         if self._promised and not self._durable(connection):
             raise StoreUnavailable(
-                f"{connection.target} can forget what it acknowledged, but tools were registered that rely on it. Nothing was written. "
-                f"It needs appendonly yes and appendfsync always, and replicas={connection.facts.replicas} for its replicas."
+                f"{connection.target} can forget what it acknowledged, but tools were registered"
+                " that rely on it. Nothing was written. It needs appendonly yes and appendfsync"
+                f" always, and replicas={connection.facts.replicas} for its replicas."
             )
 
     def _durable(self, connection: RedisConnection) -> bool:
@@ -225,18 +284,28 @@ class RedisStore:
 
     async def _aperform(self, exchange: RoundTrip[Any]) -> Any:
         if not self._talk.simple:
-            return None if isinstance(exchange, ReadOutcome) else await adrive(self._talk.converse(exchange), self._asend)
+            return (
+                None
+                if isinstance(exchange, ReadOutcome)
+                else await adrive(self._talk.converse(exchange), self._asend)
+            )
         lane = self._near(self._target.address)
         if lane is None:
             lane = await self._lane(self._target.address)
         if isinstance(exchange, ReadOutcome):
-            return self._talk.known(exchange.request, await lane.ask(self._talk.look(exchange.request), 2))
+            return self._talk.known(
+                exchange.request, await lane.ask(self._talk.look(exchange.request), 2)
+            )
         single = self._talk.single(exchange)
         if single is None:
             return await adrive(self._talk.converse(exchange), self._asend)
         command, read = single
         (reply,) = await lane.ask(command.pack(), 1)
-        return read(await adrive(self._talk.again(command, reply), self._asend) if isinstance(reply, ReplyError) else reply)
+        return read(
+            await adrive(self._talk.again(command, reply), self._asend)
+            if isinstance(reply, ReplyError)
+            else reply
+        )
 
     async def _asend(self, batch: Batch) -> list[Any] | StoreUnavailable:
         lane = self._near(batch.address)
@@ -248,9 +317,15 @@ class RedisStore:
             return error
 
     def _near(self, address: Address) -> Lane | None:
-        """The connection of this loop, if it is open and its server has lately reported what it promises."""
+        """The connection of this loop, if it is open and its server has lately reported what it
+        promises.
+        """
         lane = self._lanes.get((asyncio.get_running_loop(), address))
-        return None if lane is None or lane.closed or lane.connection.outdated(time.monotonic()) else lane
+        return (
+            None
+            if lane is None or lane.closed or lane.connection.outdated(time.monotonic())
+            else lane
+        )
 
     async def _lane(self, address: Address) -> Lane:
         """The connection of this loop, opened in a thread by the first task that asks."""
@@ -258,7 +333,8 @@ class RedisStore:
         opening = self._opening.get(place)
         if opening is None:
             opening = self._opening[place] = asyncio.ensure_future(self._open_lane(place))
-        return await asyncio.shield(opening)  # one caller that gives up must not spoil it for the others
+        # one caller that gives up must not spoil it for the others
+        return await asyncio.shield(opening)
 
     async def _open_lane(self, place: Place) -> Lane:
         loop, address = place
@@ -266,10 +342,13 @@ class RedisStore:
             open_one = self._lanes.get(place)
             if open_one is not None and not open_one.closed:
                 return await self._ask_again(open_one)
-            for known, old in list(self._lanes.items()):  # a copy: other loops come and go in their own threads
+            # a copy: other loops come and go in their own threads
+            for known, old in list(self._lanes.items()):
                 if known[0].is_closed() and self._lanes.pop(known, None) is not None:
                     old.close()
-            lane = self._lanes[place] = Lane(loop, await loop.run_in_executor(None, self._open, address))
+            lane = self._lanes[place] = Lane(
+                loop, await loop.run_in_executor(None, self._open, address)
+            )
             return lane
         finally:
             self._opening.pop(place, None)
@@ -299,9 +378,12 @@ _INHERITED: list[Any] = []
 
 
 def _after_fork() -> None:
-    """Give the child its own connections. Its parent's are not even closed here: their loop would stop watching them for the parent."""
+    """Give the child its own connections. Its parent's are not even closed here: their loop
+    would stop watching them for the parent.
+    """
     for store in _STORES:
-        _INHERITED.append((store._pools, store._lanes, store._opening))  # noqa: SLF001  # the same module's
+        # the same module's
+        _INHERITED.append((store._pools, store._lanes, store._opening))  # noqa: SLF001
         store._start()  # noqa: SLF001
 
 

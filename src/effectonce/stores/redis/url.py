@@ -1,4 +1,6 @@
-"""What a URL says about a Redis or Valkey server: where it is, who we are there, and what we ask of it."""
+"""What a URL says about a Redis or Valkey server: where it is, who we are there, and what we ask
+of it.
+"""
 
 from __future__ import annotations
 
@@ -39,17 +41,22 @@ class Target(Struct, frozen=True, kw_only=True):
 
 
 def parse(url: str) -> tuple[Target, dict[str, Any]]:
-    """The target that *url* names, and the options of the store that stand behind its question mark."""
+    """The target that *url* names, and the options of the store that stand behind its question
+    mark.
+    """
     try:
         parts = urlsplit(url)
-        query = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+        query = dict(
+            parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+        )
         target = _target(parts, query)
         options = {name: _OPTIONS[name](value) for name, value in query.items()}
     except (KeyError, OSError, ValueError) as error:
         raise ContractViolation(
-            f"{shown(url)!r} is not the URL of a Redis or Valkey store ({safe_message(error, url)}). "
-            f"Write redis://user:password@host:6379/0, "
-            f"rediss:// for TLS, redis+unix:///path/of/socket, redis+cluster://host:6379; options: {', '.join((*_OPTIONS, *_TARGET))}."
+            f"{shown(url)!r} is not the URL of a Redis or Valkey store"
+            f" ({safe_message(error, url)}). Write redis://user:password@host:6379/0, rediss:// for"
+            " TLS, redis+unix:///path/of/socket, redis+cluster://host:6379; options:"
+            f" {', '.join((*_OPTIONS, *_TARGET))}."
         ) from None  # the cause quotes the URL
     return target, options
 

@@ -1,10 +1,13 @@
-"""One SQLite file: its schema, its statements, and a connection with a place in the queue of writers.
+"""One SQLite file: its schema, its statements, and a connection with a place in the queue of
+writers.
 
-Processes queue on a lock file before they ask SQLite for its write lock: SQLite's own busy handler sleeps with growing pauses, and the
-unluckiest of eight processes waits more than a second. A wait is bounded by `busy_s`; past it, nothing was written and that is raised.
+Processes queue on a lock file before they ask SQLite for its write lock: SQLite's own busy
+handler sleeps with growing pauses, and the unluckiest of eight processes waits more than a
+second. A wait is bounded by `busy_s`; past it, nothing was written and that is raised.
 
-What can go wrong with a file is checked before it can cost an effect: a connection never crosses a fork, and a database or a log of it that
-was deleted or replaced underneath is noticed before the next write (records written to an unlinked file protect nothing).
+What can go wrong with a file is checked before it can cost an effect: a connection never crosses
+a fork, and a database or a log of it that was deleted or replaced underneath is noticed before
+the next write (records written to an unlinked file protect nothing).
 """
 
 from __future__ import annotations
@@ -99,7 +102,8 @@ CREATE INDEX IF NOT EXISTS cells_forget_at ON cells (forget_at);
 
 _COLUMNS = ", ".join(_rows.COLUMNS)
 READ = f"SELECT {_COLUMNS} FROM effects WHERE key = ?"
-# Is it there, and is it a known outcome of exactly this request, within its window? Then the rest of the row is the reply.
+# Is it there, and is it a known outcome of exactly this request, within its window? Then the
+# rest of the row is the reply.
 LOOK = """
 SELECT state IN ('completed', 'failed') AND fingerprint = ? AND dedup_until > ?,
        state, outcome, ? - decided_at, dedup_until - ?, settled_by
@@ -107,13 +111,15 @@ SELECT state IN ('completed', 'failed') AND fingerprint = ? AND dedup_until > ?,
 """
 _ROW = ", ".join(_rows.BIRTH + _rows.LIFE)
 _VALUES = ", ".join("?" * len(_rows.BIRTH + _rows.LIFE))
-# Not INSERT OR REPLACE: what becomes a tombstone keeps its row, and so its place among the others by age.
+# Not INSERT OR REPLACE: what becomes a tombstone keeps its row, and so its place among the
+# others by age.
 REPLACE = f"""
 INSERT INTO effects ({_ROW}) VALUES ({_VALUES})
     ON CONFLICT (key) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in _rows.BIRTH[1:] + _rows.LIFE)}
 """
-# T1 in one statement: born only if it is absent and no other call of its step was sent without an outcome. A rival leaves it without a
-# fingerprint, and such a row is ignored. INSERT ... SELECT would do the same, and SQLite would build a table for it.
+# T1 in one statement: born only if it is absent and no other call of its step was sent without
+# an outcome. A rival leaves it without a fingerprint, and such a row is ignored. INSERT ...
+# SELECT would do the same, and SQLite would build a table for it.
 _OUTCOME_PENDING = " OR ".join(
     f"EXISTS (SELECT 1 FROM effects WHERE {OPEN} AND {which} AND latch = ?8)"
     for which in ("state = 'dispatched'", "state = 'in_doubt'", "state = 'claimed' AND sends > 0")
@@ -123,7 +129,10 @@ _BIRTH = f"INSERT OR IGNORE INTO effects ({_ROW}) VALUES (?1, {_UNLATCHED}, {{re
 BIRTH = _BIRTH.format(rest=", ".join(f"?{n}" for n in range(3, 1 + len(_rows.BIRTH + _rows.LIFE))))
 # The same for a first send. What each of these has alike costs less as a part of the statement.
 BIRTH_SENT = _BIRTH.format(
-    rest="?3, ?4, ?5, ?6, ?7, ?8, '', ?9, ?10, ?11, 'dispatched', 1, ?12, ?13, 1, ?14, ?15, ?16, x'', 0.0, 9e999, '', '', '', ?17"
+    rest=(
+        "?3, ?4, ?5, ?6, ?7, ?8, '', ?9, ?10, ?11, 'dispatched', 1, ?12, ?13, 1, ?14, ?15, ?16,"
+        " x'', 0.0, 9e999, '', '', '', ?17"
+    )
 )
 UPDATE = f"UPDATE effects SET {', '.join(f'{name} = ?' for name in _rows.LIFE)} WHERE key = ?"
 # T5 in one statement, for the second write of every call. 0 rows: look closer.
@@ -154,9 +163,14 @@ _OPEN_ONES, _COMPLETED_ONES, _RARE_ONES, _OF_ONE = (
         ("INDEXED BY effects_rare_of", RARE, "tenant = ?2"),
     )
 )
-BROWSE = dict.fromkeys(State, _OPEN_ONES) | {State.COMPLETED: _COMPLETED_ONES} | dict.fromkeys(RARELY, _RARE_ONES)
+BROWSE = (
+    dict.fromkeys(State, _OPEN_ONES)
+    | {State.COMPLETED: _COMPLETED_ONES}
+    | dict.fromkeys(RARELY, _RARE_ONES)
+)
 BROWSE_OF = BROWSE | dict.fromkeys(RARELY, _OF_ONE)
-# For people, and rare: every row is looked at, because an index by age would cost every call. Only what is shown is sorted as a whole row.
+# For people, and rare: every row is looked at, because an index by age would cost every call.
+# Only what is shown is sorted as a whole row.
 SEARCH = f"""
 SELECT {_COLUMNS} FROM effects WHERE rowid IN (
 SELECT rowid FROM effects
@@ -166,7 +180,10 @@ SELECT rowid FROM effects
  ORDER BY created_at DESC, key DESC
 """
 # By reference, the index of the keys is enough to find it.
-_REFERRED = f"key IN (SELECT key FROM effects WHERE substr(substr(key, -{REFERENCE_LENGTH}), 1, length(?9)) = ?9)"
+_REFERRED = (
+    f"key IN (SELECT key FROM effects WHERE substr(substr(key, -{REFERENCE_LENGTH}), 1, length(?9))"
+    " = ?9)"
+)
 SEARCH_REFERENCE = SEARCH.replace("(?1 IS NULL", f"{_REFERRED} AND (?1 IS NULL")
 TALLY = "SELECT state, count(*) FROM effects GROUP BY state"
 DUE = f"""
@@ -178,23 +195,34 @@ SELECT {_COLUMNS} FROM effects INDEXED BY effects_due WHERE {_DUE} AND due_at <=
 """
 
 CELL = "SELECT value, revision FROM cells WHERE name = ? AND forget_at > ?"
-# 0 rows: it is not the revision that was seen. A name that was forgotten starts anywhere, so that no process mistakes it for an older one.
+# 0 rows: it is not the revision that was seen. A name that was forgotten starts anywhere, so
+# that no process mistakes it for an older one.
 WRITE_CELL = """
 INSERT INTO cells (name, value, revision, forget_at)
 SELECT ?1, ?3, 1 + abs(random() % 1000000000000000), ?4
  WHERE ?2 = coalesce((SELECT revision FROM cells WHERE name = ?1 AND forget_at > ?5), 0)
     ON CONFLICT (name) DO UPDATE SET value = excluded.value, revision = revision + 1, forget_at = excluded.forget_at
 """
-LIST_CELLS = "SELECT name, value FROM cells WHERE name > ? AND name < ? AND forget_at > ? ORDER BY name LIMIT ?"
+LIST_CELLS = (
+    "SELECT name, value FROM cells WHERE name > ? AND name < ? AND forget_at > ? ORDER BY name"
+    " LIMIT ?"
+)
 LIST_CELLS_BACKWARDS = LIST_CELLS.replace("name LIMIT", "name DESC LIMIT")
-KEEP_CELL = "INSERT OR REPLACE INTO cells (name, value, revision, forget_at) VALUES (?, ?, 1, 9e999)"
-FORGET_CELLS = "DELETE FROM cells WHERE name IN (SELECT name FROM cells WHERE forget_at <= ? ORDER BY forget_at LIMIT ?)"
+KEEP_CELL = (
+    "INSERT OR REPLACE INTO cells (name, value, revision, forget_at) VALUES (?, ?, 1, 9e999)"
+)
+FORGET_CELLS = (
+    "DELETE FROM cells WHERE name IN (SELECT name FROM cells WHERE forget_at <= ? ORDER BY"
+    " forget_at LIMIT ?)"
+)
 
 LOW_B = 100_000_000
 MOUNTS = Path("/proc/mounts")
 _SYNCHRONOUS = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
 _IN_MEMORY = frozenset({"tmpfs", "ramfs"})
-_OVER_A_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "afs", "ceph", "glusterfs"})
+_OVER_A_NETWORK = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "afs", "ceph", "glusterfs"}
+)
 
 
 def _filesystem(path: Path) -> str:
@@ -203,14 +231,22 @@ def _filesystem(path: Path) -> str:
         mounts = [line.split() for line in MOUNTS.read_text().splitlines()]
     except OSError:
         return "unknown filesystem"
-    return max((len(at), kind) for _, at, kind, *_ in mounts if path.is_relative_to(at.replace("\\040", " ")))[1]
+    return max(
+        (len(at), kind)
+        for _, at, kind, *_ in mounts
+        if path.is_relative_to(at.replace("\\040", " "))
+    )[1]
 
 
 class SqliteConnection:
     """One SQLite connection and its place in the queue of writers."""
 
     def __init__(
-        self, path: Path, busy_s: float, kind: type[sqlite3.Connection] = sqlite3.Connection, isolation: Isolation = None
+        self,
+        path: Path,
+        busy_s: float,
+        kind: type[sqlite3.Connection] = sqlite3.Connection,
+        isolation: Isolation = None,
     ) -> None:
         self.path, self._busy_s = path, busy_s
         self.file = faults.found(path)
@@ -221,11 +257,18 @@ class SqliteConnection:
             self._open_to_read(self._closed)
             return
         faults.make_private(self.file)
-        self.db = sqlite3.connect(self.file, timeout=busy_s, isolation_level=isolation, check_same_thread=False, factory=kind)
+        self.db = sqlite3.connect(
+            self.file,
+            timeout=busy_s,
+            isolation_level=isolation,
+            check_same_thread=False,
+            factory=kind,
+        )
         try:
             prepared = self._is_prepared()
             self._queue = faults.open_queue(self.file)
-            if not prepared and not self._entered_queue(busy_s):  # two processes must not create the schema at once
+            # two processes must not create the schema at once
+            if not prepared and not self._entered_queue(busy_s):
                 raise self._locked()
             self._prepare()
             self._inodes = self._look_at_files()
@@ -239,8 +282,14 @@ class SqliteConnection:
         self.db, self.at_rest = faults.connect_to_read(self.file, self._busy_s)
         try:
             if not self._is_prepared() and self._version() < SCHEMA_VERSION:
-                what = f"{self.path} has schema {self._version()} of an older release, and this one needs {SCHEMA_VERSION}"
-                raise StoreUnusable(f"{what}. It cannot be upgraded: {closed}", corrective_action=closed.corrective_action)
+                what = (
+                    f"{self.path} has schema {self._version()} of an older release, and this one"
+                    f" needs {SCHEMA_VERSION}"
+                )
+                raise StoreUnusable(
+                    f"{what}. It cannot be upgraded: {closed}",
+                    corrective_action=closed.corrective_action,
+                )
             self._refuse_newer(self._version())
         except BaseException:
             self.close()
@@ -250,7 +299,9 @@ class SqliteConnection:
         return int(self.db.execute("PRAGMA user_version").fetchone()[0])
 
     def _is_prepared(self) -> bool:
-        """Is there nothing to write? Then opening the file need not wait for a writer. Raises if it is not for us."""
+        """Is there nothing to write? Then opening the file need not wait for a writer. Raises if
+        it is not for us.
+        """
         version, journal = self._version(), self.db.execute("PRAGMA journal_mode").fetchone()[0]
         if version == SCHEMA_VERSION and journal == "wal":
             return True
@@ -262,36 +313,45 @@ class SqliteConnection:
     def _refuse_newer(self, version: int) -> None:
         if version > SCHEMA_VERSION:
             raise StoreUnavailable(
-                f"{self.path} was written by a newer release (schema {version}, this one knows {SCHEMA_VERSION}). "
-                f"Nothing was sent. Upgrade effectonce here."
+                f"{self.path} was written by a newer release (schema {version}, this one knows"
+                f" {SCHEMA_VERSION}). Nothing was sent. Upgrade effectonce here."
             )
 
     def _prepare(self) -> None:
         version = self._version()
         self._refuse_newer(version)
-        # A call changes a little on each of seven pages: small ones halve what is logged and synced. Only a new file listens.
+        # A call changes a little on each of seven pages: small ones halve what is logged and
+        # synced. Only a new file listens.
         self.db.execute("PRAGMA page_size = 2048")
         journal = self.db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
-        self._log = f"{self.file}-wal" if journal == "wal" else self._name  # some filesystems cannot have one
-        # An acknowledged claim must survive a power cut: with NORMAL it does not, and the effect would run twice.
+        # some filesystems cannot have one
+        self._log = f"{self.file}-wal" if journal == "wal" else self._name
+        # An acknowledged claim must survive a power cut: with NORMAL it does not, and the effect
+        # would run twice.
         self.db.execute("PRAGMA synchronous = FULL")
-        self.db.execute("PRAGMA fullfsync = ON")  # on macOS a plain sync leaves it in the memory of the disk
+        # on macOS a plain sync leaves it in the memory of the disk
+        self.db.execute("PRAGMA fullfsync = ON")
         self.db.execute(f"PRAGMA cache_size = -{PAGES_KIB}")
-        # A log has an index of its pages, in which those that every call writes stand in each other's way: the longer it is, the slower.
+        # A log has an index of its pages, in which those that every call writes stand in each
+        # other's way: the longer it is, the slower.
         self.db.execute("PRAGMA wal_autocheckpoint = 1000")
         if version < SCHEMA_VERSION:
             sqlite3.Connection.executescript(
-                self.db, f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+                self.db,
+                f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;",
             )
 
     def close(self) -> None:
-        """Close it, as often as you like. What is not committed is gone, and the next writer may come."""
+        """Close it, as often as you like. What is not committed is gone, and the next writer may
+        come.
+        """
         sqlite3.Connection.close(self.db)
         self.leave_queue()
 
     def leave_queue(self) -> None:
         if self._queue >= 0:
-            fcntl.flock(self._queue, fcntl.LOCK_UN)  # first: a signal may strike before it is closed
+            # first: a signal may strike before it is closed
+            fcntl.flock(self._queue, fcntl.LOCK_UN)
             queue, self._queue = self._queue, -1
             os.close(queue)
 
@@ -304,12 +364,13 @@ class SqliteConnection:
             same = False
         if not same:
             raise StoreUnavailable(
-                f"{self.path} or its -wal was deleted or replaced while it was open. Nothing was sent. "
-                f"Restore the file, or restart to begin with what is there now."
+                f"{self.path} or its -wal was deleted or replaced while it was open. Nothing was"
+                " sent. Restore the file, or restart to begin with what is there now."
             )
 
     def _look_at_files(self) -> tuple[int, int]:
-        return os.stat(self._name).st_ino, os.stat(self._log).st_ino  # noqa: PTH116  # twice as fast, and on the path of every call
+        # twice as fast, and on the path of every call
+        return os.stat(self._name).st_ino, os.stat(self._log).st_ino  # noqa: PTH116
 
     # ------------------------------------------------------------ reading
 
@@ -327,8 +388,12 @@ class SqliteConnection:
         return _rows.read_due(self.rows(DUE, now, limit))
 
     def look(self, request: Request, now: float) -> Recorded | tuple[Any, ...] | None:
-        """The outcome that answers this request; None if there is no record, its row if it is not so simple."""
-        row: tuple[Any, ...] | None = self.db.execute(LOOK, (request.fingerprint, now, now, now, request.key)).fetchone()
+        """The outcome that answers this request; None if there is no record, its row if it is
+        not so simple.
+        """
+        row: tuple[Any, ...] | None = self.db.execute(
+            LOOK, (request.fingerprint, now, now, now, request.key)
+        ).fetchone()
         if row is None or not row[0]:
             return row
         _, state, outcome, age_s, remaining_s, settled_by = row
@@ -351,13 +416,24 @@ class SqliteConnection:
         self.roll_back()
         kind, free = _filesystem(self.file), shutil.disk_usage(self.file.parent).free
         forgets, shared = kind in _IN_MEMORY, kind in _OVER_A_NETWORK
-        place = "it is in memory: a reboot forgets it" if forgets else "WAL does not work over a network" if shared else ""
-        journal, synchronous = (self.rows(f"PRAGMA {name}")[0][0] for name in ("journal_mode", "synchronous"))
+        place = (
+            "it is in memory: a reboot forgets it"
+            if forgets
+            else "WAL does not work over a network"
+            if shared
+            else ""
+        )
+        journal, synchronous = (
+            self.rows(f"PRAGMA {name}")[0][0] for name in ("journal_mode", "synchronous")
+        )
         found, unreadable = self.due(now, DUE_SHOWN)
         return (
             Finding("durability", f"journal {journal}, synchronous {_SYNCHRONOUS[synchronous]}"),
             Finding(
-                "disk", f"{kind}, {place}" if place else kind, "Put the file on a local disk." if place else "", bad=shared
+                "disk",
+                f"{kind}, {place}" if place else kind,
+                "Put the file on a local disk." if place else "",
+                bad=shared,
             ),
             Finding(
                 "space",
@@ -365,7 +441,10 @@ class SqliteConnection:
                 "Make room: a full disk refuses every call." * (free < LOW_B),
                 bad=free < LOW_B,
             ),
-            size_finding(sum(file.stat().st_size for file in self.file.parent.glob(f"{self.file.name}*")), "in its files"),
+            size_finding(
+                sum(file.stat().st_size for file in self.file.parent.glob(f"{self.file.name}*")),
+                "in its files",
+            ),
             faults.access_finding(self.file),
             Finding("schema", f"version {SCHEMA_VERSION}"),
             Finding("clock", "this machine's own"),
@@ -375,15 +454,24 @@ class SqliteConnection:
     # ------------------------------------------------------------ writing
 
     def bear(self, record: Record) -> bool:
-        """Insert a record that was not there, unless another caller was faster or its step is latched."""
+        """Insert a record that was not there, unless another caller was faster or its step is
+        latched.
+        """
         sent = _rows.first_send(record)
-        sql, row = (BIRTH, (*_rows.birth(record), *_rows.life(record))) if sent is None else (BIRTH_SENT, sent)
+        sql, row = (
+            (BIRTH, (*_rows.birth(record), *_rows.life(record)))
+            if sent is None
+            else (BIRTH_SENT, sent)
+        )
         return self.db.execute(sql, row).rowcount == 1
 
     def finish(self, op: Complete, now: float) -> bool:
         """Complete the record that this owner has dispatched."""
         return (
-            self.db.execute(FINISH, (bytearray(op.outcome), now, now, now, now, op.by, op.key, op.token, op.epoch)).rowcount
+            self.db.execute(
+                FINISH,
+                (bytearray(op.outcome), now, now, now, now, op.by, op.key, op.token, op.epoch),
+            ).rowcount
             == 1
         )
 
@@ -397,11 +485,18 @@ class SqliteConnection:
             self.db.execute(REPLACE, (*_rows.birth(after), *_rows.life(after)))
 
     def write_cell(self, op: WriteCell, now: float) -> Cell | None:
-        written = self.db.execute(WRITE_CELL, (op.name, op.revision, op.value, now + op.keep_s, now)).rowcount == 1
+        written = (
+            self.db.execute(
+                WRITE_CELL, (op.name, op.revision, op.value, now + op.keep_s, now)
+            ).rowcount
+            == 1
+        )
         return None if written else self.cell(op.name, now)
 
     def steady(self, steadiness: Steadiness) -> ClockNote:
-        """What this file says about the clock, put right if it is not true any more. In a transaction: who sends next relies on it."""
+        """What this file says about the clock, put right if it is not true any more. In a
+        transaction: who sends next relies on it.
+        """
         stored = self.cell(STEADY, 0.0).value
         noted = msgspec.json.decode(stored, type=ClockNote) if stored else None
         note = steadiness.look(noted)
@@ -417,7 +512,9 @@ class SqliteConnection:
             raise StoreUnusable(str(self._closed), corrective_action=self._closed.corrective_action)
 
     def take_turn(self) -> bool:
-        """Is it our turn to write one statement, which is a transaction by itself? False: `begin` one. Either way, `roll_back` ends it."""
+        """Is it our turn to write one statement, which is a transaction by itself? False:
+        `begin` one. Either way, `roll_back` ends it.
+        """
         return self._closed is None and not self._passes_by and self._entered_queue(0.0)
 
     def begin(self) -> None:
@@ -458,9 +555,11 @@ class SqliteConnection:
                 return True
 
     def _pass_by(self) -> None:
-        """Begin without a turn: a process that may open the queue may hold it and never write. Only the lock of the file counts.
+        """Begin without a turn: a process that may open the queue may hold it and never write.
+        Only the lock of the file counts.
 
-        Having waited for a turn, we wait no longer; having passed by before, we wait for that lock alone.
+        Having waited for a turn, we wait no longer; having passed by before, we wait for that
+        lock alone.
         """
         patience_s = self._busy_s if self._passes_by else 0.0
         self._passes_by = False
@@ -474,4 +573,7 @@ class SqliteConnection:
         self._passes_by = True
 
     def _locked(self) -> StoreUnavailable:
-        return StoreUnavailable(f"{self.path} has been locked by another writer for {self._busy_s:g} s. Nothing was sent.")
+        return StoreUnavailable(
+            f"{self.path} has been locked by another writer for {self._busy_s:g} s. Nothing was"
+            " sent."
+        )

@@ -1,9 +1,11 @@
 """What a fork does to SQLite files that are open.
 
-SQLite notes in the memory of a process which files its connections have locked. A child inherits that memory and none of the locks: its own
-connection to such a file would be content with a lock that is not there, and the first process to close the file would take its log away
-from under the child. No process would see what the child wrote from then on, and its effects would run again. So nothing is open
-during a fork; and where something must be, because a tool is using it, the child is refused.
+SQLite notes in the memory of a process which files its connections have locked. A child inherits
+that memory and none of the locks: its own connection to such a file would be content with a lock
+that is not there, and the first process to close the file would take its log away from under the
+child. No process would see what the child wrote from then on, and its effects would run again.
+So nothing is open during a fork; and where something must be, because a tool is using it, the
+child is refused.
 """
 
 from __future__ import annotations
@@ -26,13 +28,16 @@ def check(path: Path) -> None:
     """May this process open that file?"""
     if any(inherited.file == path.resolve() for inherited in _INHERITED):
         raise StoreUnavailable(
-            f"{path} was in use when this process was forked, and SQLite cannot share it with a child then. Nothing was sent. "
-            f"Call guard.close() before the fork, fork outside of a transaction, or start processes with 'spawn'."
+            f"{path} was in use when this process was forked, and SQLite cannot share it with a"
+            " child then. Nothing was sent. Call guard.close() before the fork, fork outside of a"
+            " transaction, or start processes with 'spawn'."
         )
 
 
 def before() -> None:
-    """Close what is at rest, and open nothing until the fork is over. Work that has begun is waited for, within bounds."""
+    """Close what is at rest, and open nothing until the fork is over. Work that has begun is
+    waited for, within bounds.
+    """
     held = _HELD[threading.get_ident()] = []
     for store in sorted(STORES, key=id):  # in one order: two threads may fork
         wait_s = 2 * store._busy_s  # noqa: SLF001  # this module is a part of that class
@@ -50,9 +55,11 @@ def after_in_parent() -> None:
 
 
 def after_in_child() -> None:
-    """What is still open is the parent's, and not even closed here: SQLite would tidy up under the parent's feet.
+    """What is still open is the parent's, and not even closed here: SQLite would tidy up under
+    the parent's feet.
 
-    Its place in the queue is given up, though: a lock of the parent's would outlive it as long as the child holds its end.
+    Its place in the queue is given up, though: a lock of the parent's would outlive it as long
+    as the child holds its end.
     """
     _HELD.clear()
     for store in STORES:

@@ -1,11 +1,14 @@
 """SQLite: the embedded default, durable, for many threads and processes of one machine.
 
-Theory of operation. One connection, one lock, and a list of jobs. The holder of the lock works off everything that waits, in one
-transaction and so with one fsync, however many callers share it (group commit); a lone caller does its own job and pays for no thread.
-Async callers wait for a writer thread that does the same. Readers' jobs are answered from a plain read, so a replay never writes.
+Theory of operation. One connection, one lock, and a list of jobs. The holder of the lock works
+off everything that waits, in one transaction and so with one fsync, however many callers share
+it (group commit); a lone caller does its own job and pays for no thread. Async callers wait for
+a writer thread that does the same. Readers' jobs are answered from a plain read, so a replay
+never writes.
 
-Inside the transaction a record is read, put through the transition table and written back. `BEGIN IMMEDIATE` holds the database's
-write lock around all three, which makes them one atomic step.
+Inside the transaction a record is read, put through the transition table and written back.
+`BEGIN IMMEDIATE` holds the database's write lock around all three, which makes them one atomic
+step.
 """
 
 from __future__ import annotations
@@ -54,7 +57,12 @@ from effectonce.stores.base import Capabilities, Finding, in_a_signal_handler
 from effectonce.stores.sqlite import faults, forks, pages
 from effectonce.stores.sqlite.batch import MUST_WRITE, PendingWrite, finish_all
 from effectonce.stores.sqlite.connection import READ, RIVAL, SqliteConnection
-from effectonce.stores.sqlite.transaction import AsyncLent, Handover, SqliteTransaction, ToolTransaction
+from effectonce.stores.sqlite.transaction import (
+    AsyncLent,
+    Handover,
+    SqliteTransaction,
+    ToolTransaction,
+)
 
 R = TypeVar("R")
 C = TypeVar("C", bound=SqliteConnection)
@@ -76,7 +84,9 @@ class SqliteStore:
         clock: Callable[[], float] = time.time,
         ticks: Callable[[], float] | None = None,
     ) -> None:
-        """Open nothing yet. Only tests pass a *clock*, and *ticks* that no step of the clock touches."""
+        """Open nothing yet. Only tests pass a *clock*, and *ticks* that no step of the clock
+        touches.
+        """
         self.path = Path(path).absolute()  # a later chdir must not lead to another, empty store
         self._busy_s = busy_s
         self._clock, self._steadiness = clock, Steadiness(clock, ticks)
@@ -91,7 +101,8 @@ class SqliteStore:
         self._wake = threading.Event()
         self._writer: threading.Thread | None = None
         self._main: SqliteConnection | None = None
-        self._connections: list[SqliteConnection] = []  # all of them, also those that are lent to a tool
+        # all of them, also those that are lent to a tool
+        self._connections: list[SqliteConnection] = []
         self._beginner: ThreadPoolExecutor | None = None
         self._steady: ClockNote | None = None  # as this file has it
 
@@ -112,7 +123,8 @@ class SqliteStore:
     # ------------------------------------------------------------ sync and async
 
     def apply(self, op: Op[R], /) -> R:
-        if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001  # there is no public way to ask
+        # there is no public way to ask
+        if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
             raise in_a_signal_handler(self.path)
         try:
             if self._jobs or not self._lock.acquire(False):  # positional: by name it costs a dict
@@ -121,11 +133,14 @@ class SqliteStore:
             connection = self._connect()
             reply = self._read(connection, op)
             return self._commit(connection, (op,))[0] if reply is MUST_WRITE else reply  # type: ignore[no-any-return]
-        except Exception as error:  # noqa: BLE001  # whatever it is, it is not known what was written
+        except Exception as error:  # noqa: BLE001
+            # whatever it is, it is not known what was written
             raise (raised := self._unavailable(error)) from raised.__cause__
         finally:
             try:
-                self._lock.release()  # at once: a signal may strike where a function of ours begins, and all others would wait without end
+                # at once: a signal may strike where a function of ours begins, and all others
+                # would wait without end
+                self._lock.release()
             except RuntimeError:
                 pass  # it is not ours
             else:
@@ -163,9 +178,16 @@ class SqliteStore:
         return cast(R, await job.future)
 
     def _look(self, job: PendingWrite) -> bool:
-        """Answer an async caller on its own loop, if a read is enough and no other caller is in the way: a replay needs no thread."""
+        """Answer an async caller on its own loop, if a read is enough and no other caller is in
+        the way: a replay needs no thread.
+        """
         try:
-            if self._main is None or self._main.at_rest or self._jobs or not self._lock.acquire(False):
+            if (
+                self._main is None
+                or self._main.at_rest
+                or self._jobs
+                or not self._lock.acquire(False)
+            ):
                 return False
             job.answer(self._read(self._main, job.op))
             job.looked = True
@@ -182,7 +204,9 @@ class SqliteStore:
         with self._lock:
             try:
                 if not self.path.exists():
-                    raise StoreUnavailable(f"there is no file {self.path}.") from FileNotFoundError()
+                    raise StoreUnavailable(
+                        f"there is no file {self.path}."
+                    ) from FileNotFoundError()
                 return self._connect().examine(self._clock())
             except (sqlite3.Error, OSError) as error:
                 raise (raised := self._unavailable(error)) from raised.__cause__
@@ -206,7 +230,9 @@ class SqliteStore:
             self.close()
 
     def _hire_beginner(self) -> ThreadPoolExecutor:
-        """One thread in which async transactions wait for their turn: on the loop's own threads they would block each other's COMMIT."""
+        """One thread in which async transactions wait for their turn: on the loop's own threads
+        they would block each other's COMMIT.
+        """
         if self._beginner is None:
             self._beginner = ThreadPoolExecutor(1, "effectonce-sqlite-begin")
         return self._beginner
@@ -215,9 +241,13 @@ class SqliteStore:
         with self._lock:
             if self._writer is None:
                 wake = self._wake
-                store = weakref.ref(self, lambda _: wake.set())  # or the thread would never stop waiting
+                # or the thread would never stop waiting
+                store = weakref.ref(self, lambda _: wake.set())
                 writer = threading.Thread(
-                    target=_write_for_async_callers, args=(store, wake), name="effectonce-sqlite", daemon=True
+                    target=_write_for_async_callers,
+                    args=(store, wake),
+                    name="effectonce-sqlite",
+                    daemon=True,
                 )
                 try:
                     writer.start()
@@ -246,15 +276,21 @@ class SqliteStore:
         """Work for all callers that wait, until our own job is done."""
         while not job.done:
             self._work()
-            if not job.done and not self._jobs:  # type: ignore[redundant-expr]  # _work() may have done it
-                job.error, job.done = self._unavailable(InterruptedError("an interrupted caller lost it")), True
+            # _work() may have done it
+            if not job.done and not self._jobs:  # type: ignore[redundant-expr]
+                job.error, job.done = (
+                    self._unavailable(InterruptedError("an interrupted caller lost it")),
+                    True,
+                )
 
     def _hand_over(self) -> None:
         """Give the lock back, if it is ours, and let one of those who came meanwhile lead.
 
-        Asked of the lock itself: a signal may strike between taking it and noting that it was taken.
+        Asked of the lock itself: a signal may strike between taking it and noting that it was
+        taken.
         """
-        if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001  # there is no public way to ask
+        # there is no public way to ask
+        if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
             self._lock.release()
             self._wake_next()
 
@@ -266,8 +302,8 @@ class SqliteStore:
     def _follow(self, job: PendingWrite) -> None:
         """Another caller holds the lock: it takes our job along, or leaves the lead to us.
 
-        Not by waiting for the lock: sixty waiters would pass it from one to the next only to find that their jobs are done, and
-        a caller that came in between would commit alone.
+        Not by waiting for the lock: sixty waiters would pass it from one to the next only to
+        find that their jobs are done, and a caller that came in between would commit alone.
         """
         job.follower = threading.Event()
         if not job.done:
@@ -287,7 +323,8 @@ class SqliteStore:
             writes = [job for job in jobs if not job.done]
             if writes:
                 self._write_all(connection, writes)
-        except Exception as error:  # noqa: BLE001  # one caller works for all: it is raised to each, and none may wait without end
+        except Exception as error:  # noqa: BLE001
+            # one caller works for all: it is raised to each, and none may wait without end
             failure = error
         finally:
             for job in jobs:
@@ -297,7 +334,9 @@ class SqliteStore:
 
     def _write_all(self, connection: SqliteConnection, writes: list[PendingWrite]) -> None:
         try:
-            for job, reply in zip(writes, self._commit(connection, [job.op for job in writes]), strict=True):
+            for job, reply in zip(
+                writes, self._commit(connection, [job.op for job in writes]), strict=True
+            ):
                 job.answer(reply)
         except faults.TOO_LARGE:
             if len(writes) == 1:
@@ -309,18 +348,22 @@ class SqliteStore:
                     job.error, job.done = self._unavailable(error), True
 
     def _read(self, connection: SqliteConnection, op: Any) -> Any:
-        """Most ops find a record that leaves them nothing to write. Those take no lock of the file's."""
+        """Most ops find a record that leaves them nothing to write. Those take no lock of the
+        file's.
+        """
         match op:
             case Claim(request):
                 known = connection.look(request, self._clock())
                 if known is None:
-                    return MUST_WRITE  # a first call, unless another call of its step has no outcome yet
+                    # a first call, unless another call of its step has no outcome yet
+                    return MUST_WRITE
                 if isinstance(known, Recorded):
                     return known
                 record = connection.record(READ, request.key)
                 step = transition(record, op, self._scene(connection, op, record))
                 return MUST_WRITE if step.changed else step.reply
-            case Complete() | Together():  # the other write of every call, and of every step: not at the end of this list
+            case Complete() | Together():
+                # the other write of every call, and of every step: not at the end of this list
                 return MUST_WRITE
             case Find(key):
                 return connection.record(READ, key)
@@ -350,8 +393,14 @@ class SqliteStore:
         return replies
 
     def _write_alone(self, connection: SqliteConnection, op: Op[Any]) -> Any:
-        """An ordinary write is one statement, which SQLite commits by itself. None: it takes more than that, and nothing was written."""
-        if type(op) not in _ORDINARY or self._steady is None or self._steadiness.look(self._steady) is not self._steady:
+        """An ordinary write is one statement, which SQLite commits by itself. None: it takes
+        more than that, and nothing was written.
+        """
+        if (
+            type(op) not in _ORDINARY
+            or self._steady is None
+            or self._steadiness.look(self._steady) is not self._steady
+        ):
             return None
         try:
             return self._write_ordinary(connection, op) if connection.take_turn() else None
@@ -361,7 +410,11 @@ class SqliteStore:
     def _look_at_the_clock(self, connection: SqliteConnection) -> ClockNote:
         """A step of the clock is noted in the same COMMIT as whatever is sent after it."""
         known = self._steady
-        return known if known is not None and self._steadiness.look(known) is known else connection.steady(self._steadiness)
+        return (
+            known
+            if known is not None and self._steadiness.look(known) is known
+            else connection.steady(self._steadiness)
+        )
 
     def _deliver(self, jobs: list[PendingWrite]) -> None:
         for job in jobs:
@@ -413,13 +466,16 @@ class SqliteStore:
         rival = connection.record(RIVAL, latch, op.key) if latch else None
         after = op.request.after if isinstance(op, Claim) and record is None else ""
         predecessor = connection.record(READ, after) if after else None
-        steady_since = connection.steady(self._steadiness).since if isinstance(op, Inquire) else -inf
+        steady_since = (
+            connection.steady(self._steadiness).since if isinstance(op, Inquire) else -inf
+        )
         return Scene(self._clock(), rival, predecessor, steady_since)
 
     def _sweep(self, connection: SqliteConnection, op: Sweep) -> Swept:
         scene, counts, asked = Scene(self._clock()), Counter[State](), op.limit
         found, unreadable = connection.due(scene.now, asked)
-        while unreadable and len(found) + len(unreadable) == asked and len(found) < op.limit:  # they stay due: look behind them
+        # they stay due: look behind them
+        while unreadable and len(found) + len(unreadable) == asked and len(found) < op.limit:
             asked *= 2
             found, unreadable = connection.due(scene.now, asked)
         for before in found[: op.limit]:
@@ -427,7 +483,13 @@ class SqliteStore:
             connection.put(before.request.key, step)
             counts[State.ABSENT if step.after is None else step.after.state] += 1
         cells = connection.forget_cells(scene.now, op.limit - counts.total())
-        return Swept(counts[State.IN_DOUBT], counts[State.TOMBSTONE], counts[State.ABSENT], cells, tuple(unreadable))
+        return Swept(
+            counts[State.IN_DOUBT],
+            counts[State.TOMBSTONE],
+            counts[State.ABSENT],
+            cells,
+            tuple(unreadable),
+        )
 
     def _unavailable(self, error: BaseException) -> StoreUnavailable:
         return faults.unavailable(self.path, error)
@@ -436,14 +498,18 @@ class SqliteStore:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[ToolTransaction]:
-        """The tool's writes and its record in one COMMIT. Other writers of this file wait as long as the tool runs."""
+        """The tool's writes and its record in one COMMIT. Other writers of this file wait as
+        long as the tool runs.
+        """
         transaction = self._begin()
         try:
             yield transaction
         finally:
             try:
                 self._end(transaction)
-            except BaseException:  # a signal, perhaps, that struck where it begins: every process would find the file locked
+            except BaseException:
+                # a signal, perhaps, that struck where it begins: every process would find the
+                # file locked
                 self._end(transaction)
                 raise
 
@@ -451,11 +517,14 @@ class SqliteStore:
     async def atransaction(self) -> AsyncIterator[AsyncLent]:
         handover = Handover(self._begin, self._end)
         try:
-            transaction = await asyncio.get_running_loop().run_in_executor(self._hire_beginner(), handover.begin)
+            transaction = await asyncio.get_running_loop().run_in_executor(
+                self._hire_beginner(), handover.begin
+            )
         except asyncio.CancelledError:
             handover.abandon()
             raise
-        except RuntimeError as error:  # no room for a thread, or the interpreter ends; the next one to come may still begin it
+        except RuntimeError as error:
+            # no room for a thread, or the interpreter ends; the next one to come may still begin it
             handover.abandon()
             raise self._unavailable(error) from error
         try:

@@ -1,9 +1,10 @@
 """A transaction of SQLite that is lent to a tool, for sync and async tools.
 
-The tool gets a connection that is opened for it alone and closed when it returns, so nothing that it does to the connection outlives its
-call. What would end the transaction is refused on the spot: by the methods of Python, and in SQL by an authorizer. SQLite itself may end a
-transaction (`INSERT OR ROLLBACK`, a full disk); from then on the authorizer refuses everything, and what Python would begin, too: it would
-be committed without its record.
+The tool gets a connection that is opened for it alone and closed when it returns, so nothing
+that it does to the connection outlives its call. What would end the transaction is refused on
+the spot: by the methods of Python, and in SQL by an authorizer. SQLite itself may end a
+transaction (`INSERT OR ROLLBACK`, a full disk); from then on the authorizer refuses everything,
+and what Python would begin, too: it would be committed without its record.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ class ToolConnection(sqlite3.Connection):
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise ContractViolation(
-            "this transaction is not the tool's to end: its record is written in the same COMMIT, after the tool returns. "
-            "Raise an error to roll back; use a SAVEPOINT for a part that may fail."
+            "this transaction is not the tool's to end: its record is written in the same COMMIT,"
+            " after the tool returns. Raise an error to roll back; use a SAVEPOINT for a part that"
+            " may fail."
         )
 
     commit = rollback = close = executescript = set_authorizer = deserialize = _refuse
@@ -59,8 +61,9 @@ class SqliteTransaction(SqliteConnection):
         db = self.db
         if not db.in_transaction:
             raise ContractViolation(
-                "the transaction that was lent to the tool ended before the tool did (INSERT OR ROLLBACK, RAISE(ROLLBACK), a full disk). "
-                "Nothing of it stays. Let the database error out of the tool: an error rolls back."
+                "the transaction that was lent to the tool ended before the tool did (INSERT OR"
+                " ROLLBACK, RAISE(ROLLBACK), a full disk). Nothing of it stays. Let the database"
+                " error out of the tool: an error rolls back."
             )
         db.row_factory, db.text_factory = None, str
         db.set_trace_callback(None)
@@ -73,10 +76,12 @@ class SqliteTransaction(SqliteConnection):
     def end(self) -> None:
         """Roll back what is not committed, and close it: a tool that kept it finds it closed."""
         self._ours = True
-        with contextlib.suppress(sqlite3.Error):  # the tool closed it, and what is open ends with it
+        # the tool closed it, and what is open ends with it
+        with contextlib.suppress(sqlite3.Error):
             self.db.set_progress_handler(None, 0)  # the tool's own would stop this, too
             if self.db.in_transaction:
-                self.db.execute("ROLLBACK")  # not by closing alone: a cursor that was kept would hold the lock
+                # not by closing alone: a cursor that was kept would hold the lock
+                self.db.execute("ROLLBACK")
         self.close()
 
 
@@ -104,13 +109,20 @@ class ToolTransaction:
             step = self._change(op)
         except sqlite3.Error as error:
             raise self._unavailable(error) from error
-        return Applied(op.epoch) if step.changed else Refused(None if step.before is None else step.before.state)
+        return (
+            Applied(op.epoch)
+            if step.changed
+            else Refused(None if step.before is None else step.before.state)
+        )
 
     def commit(self) -> None:
         try:
             self.held.commit()
         except sqlite3.Error as error:
-            lost = f"{self.held.path}: {error}. COMMIT failed; the record shows whether it was carried out anyway."
+            lost = (
+                f"{self.held.path}: {error}. COMMIT failed; the record shows whether it was carried"
+                " out anyway."
+            )
             raise StoreUnavailable(lost) from error
 
 
@@ -130,9 +142,13 @@ class AsyncLent:
 
 
 class Handover:
-    """A transaction that is begun in a thread for a caller that may be gone when it is. It must be ended exactly once."""
+    """A transaction that is begun in a thread for a caller that may be gone when it is. It must
+    be ended exactly once.
+    """
 
-    def __init__(self, begin: Callable[[], ToolTransaction], end: Callable[[ToolTransaction], None]) -> None:
+    def __init__(
+        self, begin: Callable[[], ToolTransaction], end: Callable[[ToolTransaction], None]
+    ) -> None:
         self._begin, self._end, self._lock = begin, end, threading.Lock()
         self._abandoned, self._begun = False, list[ToolTransaction]()
 

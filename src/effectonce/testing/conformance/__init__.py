@@ -8,18 +8,29 @@
         with conformance.Bench(lambda clock: MyStore(tmp_path / "my.db", clock=clock), mode) as bench:
             check(bench)
 
-Let pytest say what a check found, in your conftest.py: `pytest.register_assert_rewrite("effectonce.testing.conformance")`.
+Let pytest say what a check found, in your conftest.py:
+`pytest.register_assert_rewrite("effectonce.testing.conformance")`.
 
-A check is the same for sync and async, and never waits: the bench has a clock that is turned by hand. Your store is opened again, in the
-same place, to see whether it is as durable as it says. A store that passes them all behaves like the reference; `effectonce.testing.mutants`
-is the list of stores that must not pass.
+A check is the same for sync and async, and never waits: the bench has a clock that is turned by
+hand. Your store is opened again, in the same place, to see whether it is as durable as it says.
+A store that passes them all behaves like the reference; `effectonce.testing.mutants` is the list
+of stores that must not pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from effectonce.testing.conformance import cells, claims, doubts, neighbours, owners, pages, promises, together
+from effectonce.testing.conformance import (
+    cells,
+    claims,
+    doubts,
+    neighbours,
+    owners,
+    pages,
+    promises,
+    together,
+)
 from effectonce.testing.conformance.bench import MODES, Bench, Mode
 
 __all__ = ["CHECKS", "MODES", "Bench", "Mode"]
@@ -28,5 +39,6 @@ CHECKS: tuple[Callable[[Bench], None], ...] = tuple(
     check
     for room in (claims, owners, doubts, neighbours, pages, cells, together, promises)
     for check in vars(room).values()
-    if callable(check) and getattr(check, "__annotations__", {}) == {"bench": "Bench", "return": "None"}
+    if callable(check)
+    and getattr(check, "__annotations__", {}) == {"bench": "Bench", "return": "None"}
 )

@@ -42,7 +42,12 @@ class Bench:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._loop.close()
         self.store.close()
 
@@ -72,13 +77,18 @@ class Bench:
         """Apply all ops at the same instant, from as many threads or tasks."""
         if self.mode == "async":
             return self._loop.run_until_complete(_gather(self.store, ops))
-        gate, replies, errors = threading.Barrier(len(ops), timeout=GATE_S), list[R](), list[Exception]()
+        gate, replies, errors = (
+            threading.Barrier(len(ops), timeout=GATE_S),
+            list[R](),
+            list[Exception](),
+        )
 
         def racer(op: Op[R]) -> None:
             try:
                 gate.wait()
                 replies.append(self.store.apply(op))
-            except Exception as error:  # noqa: BLE001  # raised below: in this thread it would be lost
+            except Exception as error:  # noqa: BLE001
+                # raised below: in this thread it would be lost
                 errors.append(error)
 
         threads = [threading.Thread(target=racer, args=(op,)) for op in ops]
@@ -95,9 +105,12 @@ class Bench:
         """A token that no other claim has."""
         return f"token-{next(self._tokens)}"
 
-    def claim(self, request: Request, *, dispatch: bool = True, lease_s: float = LEASE_S) -> tuple[str, Any]:
+    def claim(
+        self, request: Request, *, dispatch: bool = True, lease_s: float = LEASE_S
+    ) -> tuple[str, Any]:
         """Claim as a new caller; returns its token and the reply."""
-        token, self._again = self.token(), not self._again  # every other one says that it asks again: no reply may depend on it
+        # every other one says that it asks again: no reply may depend on it
+        token, self._again = self.token(), not self._again
         return token, self.apply(Claim(request, token, lease_s, dispatch, self._again))
 
     def held(self, request: Request, *, dispatch: bool = True) -> tuple[str, int]:
@@ -129,8 +142,9 @@ class Bench:
 class _Clock(FakeClock):
     """In a race, a caller that looks at it waits until another caller looks too.
 
-    A store that decides on what it read before has company there, however the threads are scheduled. In a store that lets
-    one in at a time no other comes: the first waits for MEETING_S in vain, and no later one waits.
+    A store that decides on what it read before has company there, however the threads are
+    scheduled. In a store that lets one in at a time no other comes: the first waits for
+    MEETING_S in vain, and no later one waits.
     """
 
     _meeting: threading.Barrier | None = None
@@ -165,10 +179,19 @@ async def _gather(store: Store, ops: Sequence[Op[R]]) -> list[R]:
     return list(await asyncio.gather(*(store.aapply(op) for op in ops)))
 
 
-def terms(downstream: Capability = Capability.NONE, kind: Kind = Kind.WRITE, **changes: Any) -> Terms:
+def terms(
+    downstream: Capability = Capability.NONE, kind: Kind = Kind.WRITE, **changes: Any
+) -> Terms:
     """Terms as the checks use them: an hour's window, ten minutes to re-send under a key."""
     resend = {Capability.KEY: RESEND_S, Capability.TRANSACTION: inf}.get(downstream, 0.0)
-    base = Terms(tool="pay", version="1", kind=kind, downstream=downstream, window_s=WINDOW_S, resend_s=resend)
+    base = Terms(
+        tool="pay",
+        version="1",
+        kind=kind,
+        downstream=downstream,
+        window_s=WINDOW_S,
+        resend_s=resend,
+    )
     return replace(base, **changes)
 
 

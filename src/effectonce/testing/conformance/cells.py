@@ -1,4 +1,6 @@
-"""Cells: small values that processes share, each replaced only by a process that has seen what stands there."""
+"""Cells: small values that processes share, each replaced only by a process that has seen what
+stands there.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def a_cell_is_replaced_only_by_who_saw_it(bench: Bench) -> None:
     first = _written(bench, b"one")
     second = _written(bench, b"two")
     for seen in (first, 0, second + 1):
-        assert bench.apply(WriteCell("cell", seen, b"late", KEEP_S)) == Cell(bench.clock(), b"two", second)
+        assert bench.apply(WriteCell("cell", seen, b"late", KEEP_S)) == Cell(
+            bench.clock(), b"two", second
+        )
     assert bench.apply(ReadCell("cell")) == Cell(bench.clock(), b"two", second)
 
 
@@ -50,7 +54,10 @@ def a_repeated_write_returns_what_it_wrote(bench: Bench) -> None:
         assert bench.apply(write) is None
         again = bench.apply(write)
         assert again is not None
-        assert (again.value, again.revision) == (b"mine", bench.apply(ReadCell(write.name)).revision)
+        assert (again.value, again.revision) == (
+            b"mine",
+            bench.apply(ReadCell(write.name)).revision,
+        )
 
 
 def a_cell_is_forgotten_in_time(bench: Bench) -> None:
@@ -115,7 +122,9 @@ def cells_and_records_do_not_meet(bench: Bench) -> None:
 def of_many_that_saw_the_same_cell_one_writes(bench: Bench) -> None:
     for seen in (0, _written(bench, b"seen", name="old")):
         name = "old" if seen else "new"
-        replies = bench.race([WriteCell(name, seen, f"{n}".encode(), KEEP_S) for n in range(RACERS)])
+        replies = bench.race(
+            [WriteCell(name, seen, f"{n}".encode(), KEEP_S) for n in range(RACERS)]
+        )
         stands = bench.apply(ReadCell(name))
         assert replies.count(None) == 1
         assert all(reply == stands for reply in replies if reply is not None)
@@ -124,7 +133,9 @@ def of_many_that_saw_the_same_cell_one_writes(bench: Bench) -> None:
 def _listed(bench: Bench, *names: str, keep_s: float = KEEP_S) -> None:
     for name in names:
         seen = bench.apply(ReadCell(name)).revision
-        assert bench.apply(WriteCell(name, seen, f"of {name}".encode(), keep_s, listed=True)) is None
+        assert (
+            bench.apply(WriteCell(name, seen, f"of {name}".encode(), keep_s, listed=True)) is None
+        )
 
 
 def _names(bench: Bench, op: ListCells) -> list[str]:
@@ -134,7 +145,9 @@ def _names(bench: Bench, op: ListCells) -> list[str]:
 def cells_are_listed_by_prefix_in_order(bench: Bench) -> None:
     _listed(bench, "log/b", "log/a", "log/ü", "log/a/1", "log", "log/", "logs/a", "Log/a", "other")
     expected = ["log/a", "log/a/1", "log/b", "log/ü"]
-    assert bench.apply(ListCells("log/")) == tuple((name, f"of {name}".encode()) for name in expected)
+    assert bench.apply(ListCells("log/")) == tuple(
+        (name, f"of {name}".encode()) for name in expected
+    )
     assert _names(bench, ListCells("log/", backwards=True)) == expected[::-1]
     assert bench.apply(ListCells("unused/")) == ()
 

@@ -23,7 +23,17 @@ from effectonce._core.ops import (
     Swept,
 )
 from effectonce._core.record import Request, State
-from effectonce.testing.conformance.bench import KEYED, LEASE_S, PROBED, RACERS, RESEND_S, WINDOW_S, Bench, request, terms
+from effectonce.testing.conformance.bench import (
+    KEYED,
+    LEASE_S,
+    PROBED,
+    RACERS,
+    RESEND_S,
+    WINDOW_S,
+    Bench,
+    request,
+    terms,
+)
 
 # ---------------------------------------------------------------- claiming
 
@@ -41,11 +51,17 @@ def a_claim_may_hold_without_dispatching(bench: Bench) -> None:
 
 
 def a_record_reads_back_as_it_was_written(bench: Bench) -> None:
-    asked = Request("k", "f", PROBED, "tenant ☂", "chat\x00", "it's a step", b"\x00\xff", "latch", "")
+    asked = Request(
+        "k", "f", PROBED, "tenant ☂", "chat\x00", "it's a step", b"\x00\xff", "latch", ""
+    )
     token, _ = bench.claim(asked)
     record = bench.record(asked)
     assert record.request == asked
-    assert (record.token, record.dtoken, record.lease_until) == (token, token, bench.clock.now + LEASE_S)
+    assert (record.token, record.dtoken, record.lease_until) == (
+        token,
+        token,
+        bench.clock.now + LEASE_S,
+    )
     assert (record.created_at, record.first_dispatch_at, record.sent_until) == (
         bench.clock.now,
         bench.clock.now,
@@ -89,13 +105,17 @@ def another_help_does_not_recognise_what_was_sent(bench: Bench) -> None:
 
 
 def of_many_racers_one_holds(bench: Bench) -> None:
-    replies = bench.race([Claim(request(), bench.token(), LEASE_S, dispatch=True) for _ in range(RACERS)])
+    replies = bench.race(
+        [Claim(request(), bench.token(), LEASE_S, dispatch=True) for _ in range(RACERS)]
+    )
     assert sum(isinstance(reply, Held) for reply in replies) == 1
     assert sum(isinstance(reply, Busy) for reply in replies) == RACERS - 1
 
 
 def keys_do_not_wait_for_each_other(bench: Bench) -> None:
-    replies = bench.race([Claim(request(f"k{n}"), bench.token(), LEASE_S, dispatch=True) for n in range(RACERS)])
+    replies = bench.race(
+        [Claim(request(f"k{n}"), bench.token(), LEASE_S, dispatch=True) for n in range(RACERS)]
+    )
     assert all(isinstance(reply, Held) for reply in replies)
 
 
@@ -180,7 +200,9 @@ def of_many_that_take_over_one_holds(bench: Bench) -> None:
     asked = request(on=KEYED)
     bench.held(asked)
     bench.lease_ends()
-    replies = bench.race([Claim(asked, bench.token(), LEASE_S, dispatch=True) for _ in range(RACERS)])
+    replies = bench.race(
+        [Claim(asked, bench.token(), LEASE_S, dispatch=True) for _ in range(RACERS)]
+    )
     assert sum(isinstance(reply, Held) for reply in replies) == 1
     assert (bench.record(asked).epoch, bench.record(asked).sends) == (2, 2)
 
@@ -206,7 +228,8 @@ def an_expired_key_is_refused_after_the_sweep(bench: Bench) -> None:
     bench.clock.advance(WINDOW_S + 1)
     assert bench.apply(Sweep()) == Swept(doubted=0, buried=1, forgotten=0)
     left = bench.record(asked)
-    assert (left.request, left.outcome, left.reason, left.evidence) == (request(), b"", "", ())  # no data stay longer
+    # no data stay longer
+    assert (left.request, left.outcome, left.reason, left.evidence) == (request(), b"", "", ())
     assert bench.claim(asked)[1] == KeyExpired(1.0)
 
 

@@ -27,7 +27,16 @@ from effectonce._core.ops import (
     Unsend,
 )
 from effectonce._core.record import TRIED, Record, State
-from effectonce.testing.conformance.bench import KEYED, LEASE_S, PROBED, RACERS, RESEND_S, Bench, request, terms
+from effectonce.testing.conformance.bench import (
+    KEYED,
+    LEASE_S,
+    PROBED,
+    RACERS,
+    RESEND_S,
+    Bench,
+    request,
+    terms,
+)
 
 # ---------------------------------------------------------------- doubt
 
@@ -53,7 +62,11 @@ def late_evidence_of_the_only_send_settles_a_doubt(bench: Bench) -> None:
     assert isinstance(bench.apply(late), Applied)
     assert isinstance(bench.apply(late), Applied)
     record = bench.record(request())
-    assert (record.state, record.outcome, record.settled_by) == (State.COMPLETED, b"it did happen", "late evidence")
+    assert (record.state, record.outcome, record.settled_by) == (
+        State.COMPLETED,
+        b"it did happen",
+        "late evidence",
+    )
 
 
 def late_evidence_of_one_of_two_sends_settles_nothing(bench: Bench) -> None:
@@ -110,7 +123,11 @@ def what_was_never_sent_can_be_discarded_once_no_worker_has_it(bench: Bench) -> 
     assert isinstance(bench.apply(refute), Applied)
     assert bench.apply(Dispatch("k", token, epoch, 1, LEASE_S)) == Refused(State.FAILED)
     record = bench.record(wanted)
-    assert (record.state, record.settled_by, record.reason) == (State.FAILED, "ann", "the customer has left")
+    assert (record.state, record.settled_by, record.reason) == (
+        State.FAILED,
+        "ann",
+        "the customer has left",
+    )
     assert isinstance(bench.claim(wanted)[1], Recorded)
     assert isinstance(bench.claim(request("next", latch="step"))[1], Held)
 
@@ -133,7 +150,9 @@ def evidence_is_kept_and_changes_nothing(bench: Bench) -> None:
     after = bench.apply(Attest("k", "an owner reports success", b"\x00rcpt_1"))
     assert isinstance(after, Record)
     assert after == bench.record(request())
-    assert [(e.note, e.outcome) for e in after.evidence] == [("an owner reports success", b"\x00rcpt_1")]
+    assert [(e.note, e.outcome) for e in after.evidence] == [
+        ("an owner reports success", b"\x00rcpt_1")
+    ]
     assert replace(after, evidence=()) == before
 
 
@@ -162,11 +181,17 @@ def a_late_result_never_makes_room(bench: Bench) -> None:
     for n in range(40):
         bench.apply(Attest("k", TRIED, b"attempt %d" % n))
     evidence = bench.record(request()).evidence
-    assert [e.outcome for e in evidence] == [b"the first", *(b"attempt %d" % n for n in range(9, 40))]
+    assert [e.outcome for e in evidence] == [
+        b"the first",
+        *(b"attempt %d" % n for n in range(9, 40)),
+    ]
     for n in range(40):
         bench.apply(Attest("k", "a result", b"%d" % n))
     bench.apply(Attest("k", TRIED, b"one attempt too many"))
-    assert [e.outcome for e in bench.record(request()).evidence] == [b"the first", *(b"%d" % n for n in range(40))]
+    assert [e.outcome for e in bench.record(request()).evidence] == [
+        b"the first",
+        *(b"%d" % n for n in range(40)),
+    ]
 
 
 def evidence_has_the_time_that_it_is_given_or_the_stores(bench: Bench) -> None:
@@ -248,7 +273,9 @@ def the_delay_bound_begins_where_the_last_lease_of_the_sender_ends(bench: Bench)
 
 
 def not_found_is_no_proof_if_it_was_asked_before_the_delay_bound(bench: Bench) -> None:
-    """The probe looks, the old request lands, the bound passes, the answer "not found" arrives: it must not be believed."""
+    """The probe looks, the old request lands, the bound passes, the answer "not found" arrives:
+    it must not be believed.
+    """
     bench.in_doubt(request(on=replace(PROBED, delay_s=60.0)))
     token = bench.token()
     held = bench.apply(Inquire("k", token, 1e9))

@@ -22,7 +22,16 @@ from effectonce._core.ops import (
     Unsend,
 )
 from effectonce._core.record import State
-from effectonce.testing.conformance.bench import KEYED, LEASE_S, RACERS, TRANSACTED, WINDOW_S, Bench, request, terms
+from effectonce.testing.conformance.bench import (
+    KEYED,
+    LEASE_S,
+    RACERS,
+    TRANSACTED,
+    WINDOW_S,
+    Bench,
+    request,
+    terms,
+)
 
 # ---------------------------------------------------------------- steps and sequences
 
@@ -62,7 +71,9 @@ def a_call_that_was_not_sent_holds_no_step(bench: Bench) -> None:
     assert isinstance(bench.claim(request("refund", latch="step"))[1], Latched)
 
 
-def what_was_not_sent_stays_unsent_while_another_call_of_its_step_is_in_the_air(bench: Bench) -> None:
+def what_was_not_sent_stays_unsent_while_another_call_of_its_step_is_in_the_air(
+    bench: Bench,
+) -> None:
     token, epoch = bench.held(request("refund", latch="step"), dispatch=False)
     held, _ = bench.held(request("booking", on=TRANSACTED, latch="step"), dispatch=False)
     other, other_epoch = bench.held(request("credit", latch="step"))
@@ -113,7 +124,10 @@ def a_key_that_runs_again_after_its_window_waits_for_its_step(bench: Bench) -> N
 
 
 def of_many_different_calls_of_a_step_one_holds(bench: Bench) -> None:
-    calls = [Claim(request(f"k{n}", latch="step"), bench.token(), LEASE_S, dispatch=True) for n in range(RACERS)]
+    calls = [
+        Claim(request(f"k{n}", latch="step"), bench.token(), LEASE_S, dispatch=True)
+        for n in range(RACERS)
+    ]
     replies = bench.race(calls)
     assert sum(isinstance(reply, Held) for reply in replies) == 1
     assert sum(isinstance(reply, Latched) for reply in replies) == RACERS - 1
@@ -144,7 +158,11 @@ def records_are_browsed_oldest_first_by_state_and_tenant(bench: Bench) -> None:
     assert keys(Browse(State.IN_DOUBT, "odd")) == ["k1", "k3"]
     assert keys(Browse(State.DISPATCHED)) == ["sent"]
     first = bench.apply(Browse(State.IN_DOUBT, limit=2))
-    assert keys(Browse(State.IN_DOUBT, after=(first[-1].created_at, first[-1].request.key))) == ["k2", "k3", "k4"]
+    assert keys(Browse(State.IN_DOUBT, after=(first[-1].created_at, first[-1].request.key))) == [
+        "k2",
+        "k3",
+        "k4",
+    ]
 
 
 def states_are_counted(bench: Bench) -> None:
@@ -193,4 +211,9 @@ def a_record_is_found_by_its_reference_or_how_that_begins(bench: Bench) -> None:
 
     assert _found(bench, reference="abcdef123456") == [alike]
     assert _found(bench, reference="abcd") == [other, alike]
-    assert _found(bench, reference="f00") == _found(bench, reference="%") == _found(bench, reference="bcdef") == []
+    assert (
+        _found(bench, reference="f00")
+        == _found(bench, reference="%")
+        == _found(bench, reference="bcdef")
+        == []
+    )

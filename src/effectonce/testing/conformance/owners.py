@@ -30,7 +30,16 @@ from effectonce._core.ops import (
     Unsend,
 )
 from effectonce._core.record import GAVE_UP, State
-from effectonce.testing.conformance.bench import KEYED, LEASE_S, RESEND_S, TRANSACTED, WINDOW_S, Bench, request, terms
+from effectonce.testing.conformance.bench import (
+    KEYED,
+    LEASE_S,
+    RESEND_S,
+    TRANSACTED,
+    WINDOW_S,
+    Bench,
+    request,
+    terms,
+)
 
 # ---------------------------------------------------------------- fencing
 
@@ -70,7 +79,11 @@ def a_token_without_its_epoch_is_refused(bench: Bench) -> None:
 
 def an_epoch_without_its_token_is_refused(bench: Bench) -> None:
     _, epoch = bench.held(request())
-    for forged in (Complete("k", "forged", epoch, b"x"), Fail("k", "forged", epoch, b"x"), Doubt("k", "forged", epoch, "x")):
+    for forged in (
+        Complete("k", "forged", epoch, b"x"),
+        Fail("k", "forged", epoch, b"x"),
+        Doubt("k", "forged", epoch, "x"),
+    ):
         assert bench.apply(forged) == Refused(State.DISPATCHED)
 
 
@@ -138,10 +151,16 @@ def a_late_repeat_of_taking_back_does_not_take_back_the_next_send(bench: Bench) 
 def a_repeated_failure_or_doubt_is_a_success(bench: Bench) -> None:
     token, epoch = bench.held(request("failed"))
     assert (
-        bench.apply(Fail("failed", token, epoch, b"no")) == bench.apply(Fail("failed", token, epoch, b"no")) == Applied(epoch)
+        bench.apply(Fail("failed", token, epoch, b"no"))
+        == bench.apply(Fail("failed", token, epoch, b"no"))
+        == Applied(epoch)
     )
     token, epoch = bench.held(request("doubtful"))
-    assert bench.apply(Doubt("doubtful", token, epoch, "?")) == bench.apply(Doubt("doubtful", token, epoch, "?")) == Applied(2)
+    assert (
+        bench.apply(Doubt("doubtful", token, epoch, "?"))
+        == bench.apply(Doubt("doubtful", token, epoch, "?"))
+        == Applied(2)
+    )
 
 
 def a_doubt_about_what_had_no_help_is_never_sent_again(bench: Bench) -> None:
@@ -203,7 +222,9 @@ def a_lost_sender_leaves_a_doubt_where_the_downstream_cannot_help(bench: Bench) 
 def a_lost_sender_is_succeeded_where_the_downstream_honours_the_key(bench: Bench) -> None:
     bench.held(request(on=KEYED))
     bench.lease_ends()
-    assert bench.claim(request(on=KEYED))[1] == Held(epoch=2, sends=2, dispatched=True, taken_over=True)
+    assert bench.claim(request(on=KEYED))[1] == Held(
+        epoch=2, sends=2, dispatched=True, taken_over=True
+    )
 
 
 def what_a_caller_gave_up_on_is_not_taken_over(bench: Bench) -> None:
@@ -228,7 +249,9 @@ def the_downstream_window_is_counted_from_the_first_send(bench: Bench) -> None:
     assert bench.apply(Dispatch("k", token, epoch, 3, LEASE_S)) == Refused(State.DISPATCHED)
 
 
-def the_downstream_window_ends_re_sending_for_an_owner_that_took_its_last_send_back(bench: Bench) -> None:
+def the_downstream_window_ends_re_sending_for_an_owner_that_took_its_last_send_back(
+    bench: Bench,
+) -> None:
     token, epoch = bench.held(request(on=KEYED))
     bench.apply(Dispatch("k", token, epoch, 2, LEASE_S))
     taken_back = bench.apply(Unsend("k", token, epoch, 2, RESEND_S))

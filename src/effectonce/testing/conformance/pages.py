@@ -47,7 +47,9 @@ def states_are_counted_as_far_as_is_asked(bench: Bench) -> None:
 
     for state, there in {State.IN_DOUBT: 4, State.DISPATCHED: 1, State.COMPLETED: 20}.items():
         assert counts.numbers[state] <= there
-        assert counts.numbers[state] == there or (state in counts.more and counts.numbers[state] >= min(there, 2))
+        assert counts.numbers[state] == there or (
+            state in counts.more and counts.numbers[state] >= min(there, 2)
+        )
     assert State.DISPATCHED not in counts.more
 
 
@@ -77,7 +79,12 @@ def every_record_is_on_one_page(bench: Bench) -> None:
 
 def pages_of_one_state_have_all_of_it_and_no_other(bench: Bench) -> None:
     _one_of_each(bench)
-    states = {State.COMPLETED: "done", State.IN_DOUBT: "doubtful", State.DISPATCHED: "sent", State.CLAIMED: "waits"}
+    states = {
+        State.COMPLETED: "done",
+        State.IN_DOUBT: "doubtful",
+        State.DISPATCHED: "sent",
+        State.CLAIMED: "waits",
+    }
     for state, key in (states | {State.FAILED: "refused", State.TOMBSTONE: "buried"}).items():
         page = bench.apply(Recent(state=state))
         assert (_keys(page.records), page.further) == ([key], None)
@@ -132,7 +139,11 @@ def an_effect_is_found_by_its_reference_without_looking_at_all(bench: Bench) -> 
 
 
 def a_whole_reference_is_found_however_old_it_is(bench: Bench) -> None:
-    old, twin, other = "f00" + "0" * 25 + "abcdef123456", "e00" + "1" * 25 + "abcdef123456", "f00" + "0" * 25 + "abcdff000000"
+    old, twin, other = (
+        "f00" + "0" * 25 + "abcdef123456",
+        "e00" + "1" * 25 + "abcdef123456",
+        "f00" + "0" * 25 + "abcdff000000",
+    )
     for key in (old, twin, other):
         _done(bench, key, tenant="odd" if key == twin else "")
     for n in range(4):
@@ -141,11 +152,21 @@ def a_whole_reference_is_found_however_old_it_is(bench: Bench) -> None:
     def found(reference: str, tenant: str | None = None, beginning: str = "") -> list[str]:
         return _keys(bench.apply(Refer(reference, tenant, looked_at=2, beginning=beginning)))
 
-    assert found("abcdef123456") in ([twin], [twin, old])  # one that is found quickly may end the look
+    # one that is found quickly may end the look
+    assert found("abcdef123456") in ([twin], [twin, old])
     assert found("abcdef123456", "odd") == found("abcdef123456", beginning="e00111111111") == [twin]
-    assert found("abcdef123456", beginning="f0000000") == found("abcdef123456", "", "f0000000") == [old]
+    assert (
+        found("abcdef123456", beginning="f0000000")
+        == found("abcdef123456", "", "f0000000")
+        == [old]
+    )
     assert found("abcdff000000", beginning=other[:12]) == [other]
-    assert found("abcdef123456", beginning="f0000001") == found("abcdef123456", "odd", "f0000000") == found("0" * 12) == []
+    assert (
+        found("abcdef123456", beginning="f0000001")
+        == found("abcdef123456", "odd", "f0000000")
+        == found("0" * 12)
+        == []
+    )
 
 
 def records_of_one_run_are_found_beside_it(bench: Bench) -> None:

@@ -44,7 +44,9 @@ def what_is_committed_is_done_once(bench: Bench) -> None:
 
     assert bench.in_transaction(complete, commit=True) == Applied(epoch)
     assert (bench.state(asked), bench.record(asked).outcome) == (State.COMPLETED, b"rcpt_1")
-    assert bench.in_transaction(complete, commit=False) == Refused(State.COMPLETED), "nothing was changed: it was done already"
+    assert bench.in_transaction(complete, commit=False) == Refused(State.COMPLETED), (
+        "nothing was changed: it was done already"
+    )
 
 
 def what_is_not_committed_does_not_stay(bench: Bench) -> None:
@@ -53,7 +55,9 @@ def what_is_not_committed_does_not_stay(bench: Bench) -> None:
     asked = request(on=TRANSACTED)
     token, epoch = bench.held(asked, dispatch=False)
 
-    assert bench.in_transaction(Complete("k", token, epoch, b"rcpt_1"), commit=False) == Applied(epoch)
+    assert bench.in_transaction(Complete("k", token, epoch, b"rcpt_1"), commit=False) == Applied(
+        epoch
+    )
     assert bench.state(asked) is State.CLAIMED
 
 
@@ -65,5 +69,7 @@ def a_transaction_completes_nothing_for_who_lost_the_record(bench: Bench) -> Non
     bench.lease_ends()
     bench.held(asked, dispatch=False)
 
-    assert bench.in_transaction(Complete("k", old, old_epoch, b"late"), commit=False) == Refused(State.CLAIMED)
+    assert bench.in_transaction(Complete("k", old, old_epoch, b"late"), commit=False) == Refused(
+        State.CLAIMED
+    )
     assert bench.state(asked) is State.CLAIMED

@@ -30,7 +30,12 @@ def one_step_ends_and_the_next_begins_at_once(bench: Bench) -> None:
     token, epoch = bench.held(first)
 
     ended, begun = bench.apply(
-        Together((Complete("first", token, epoch, b"done"), Claim(second, bench.token(), LEASE_S, dispatch=True)))
+        Together(
+            (
+                Complete("first", token, epoch, b"done"),
+                Claim(second, bench.token(), LEASE_S, dispatch=True),
+            )
+        )
     )
 
     assert ended == Applied(epoch)
@@ -42,7 +47,9 @@ def the_later_op_sees_what_the_earlier_one_did(bench: Bench) -> None:
     token = bench.token()
     asked = request("k", latch="one")
 
-    replies = bench.apply(Together((Claim(asked, token, LEASE_S, dispatch=True), Complete("k", token, 1, b"done"))))
+    replies = bench.apply(
+        Together((Claim(asked, token, LEASE_S, dispatch=True), Complete("k", token, 1, b"done")))
+    )
     found = bench.apply(Together((Find("k"), Claim(asked, bench.token(), LEASE_S, dispatch=True))))
 
     assert replies == (Held(1, 1, dispatched=True), Applied(1))
@@ -56,7 +63,14 @@ def a_claim_and_its_end_at_once_leave_what_they_leave_one_by_one(bench: Bench) -
     bench.clock.advance(7.0)
     token, asked, end = bench.token(), request("at once"), b"done"
 
-    bench.apply(Together((Claim(asked, token, LEASE_S, dispatch=True), Complete("at once", token, 1, end, by="a person"))))
+    bench.apply(
+        Together(
+            (
+                Claim(asked, token, LEASE_S, dispatch=True),
+                Complete("at once", token, 1, end, by="a person"),
+            )
+        )
+    )
     bench.apply(Claim(request("one by one"), token, LEASE_S, dispatch=True))
     bench.apply(Complete("one by one", token, 1, end, by="a person"))
 
@@ -70,7 +84,11 @@ def a_claim_and_its_end_at_once_wait_for_their_step(bench: Bench) -> None:
     bench.held(request("refund", latch="step"))
     token, asked = bench.token(), request("credit", latch="step")
 
-    replies = bench.apply(Together((Claim(asked, token, LEASE_S, dispatch=True), Complete("credit", token, 1, b"done"))))
+    replies = bench.apply(
+        Together(
+            (Claim(asked, token, LEASE_S, dispatch=True), Complete("credit", token, 1, b"done"))
+        )
+    )
 
     assert replies == (Latched("refund", "pay", LEASE_S), Refused(None))
 
@@ -94,18 +112,32 @@ def one_that_is_refused_does_not_stop_the_others(bench: Bench) -> None:
 
 def several_at_once_may_be_repeated(bench: Bench) -> None:
     token, epoch = bench.held(request("first"))
-    ops = Together((Complete("first", token, epoch, b"done"), Claim(request("second"), bench.token(), LEASE_S, dispatch=True)))
+    ops = Together(
+        (
+            Complete("first", token, epoch, b"done"),
+            Claim(request("second"), bench.token(), LEASE_S, dispatch=True),
+        )
+    )
 
     assert bench.apply(ops) == bench.apply(ops)
 
 
 def a_claim_and_its_end_at_once_may_be_repeated(bench: Bench) -> None:
     token = bench.token()
-    ops = Together((Claim(request("k"), token, LEASE_S, dispatch=True), Complete("k", token, 1, b"done")))
+    ops = Together(
+        (Claim(request("k"), token, LEASE_S, dispatch=True), Complete("k", token, 1, b"done"))
+    )
 
     first, again = bench.apply(ops), bench.apply(ops)
     late = bench.token()
-    other = bench.apply(Together((Claim(request("k"), late, LEASE_S, dispatch=True), Complete("k", late, 1, b"another's"))))
+    other = bench.apply(
+        Together(
+            (
+                Claim(request("k"), late, LEASE_S, dispatch=True),
+                Complete("k", late, 1, b"another's"),
+            )
+        )
+    )
 
     assert first == (Held(1, 1, dispatched=True), Applied(1))
     assert isinstance(again[0], Recorded)
@@ -120,7 +152,13 @@ def ops_of_any_kind_go_together(bench: Bench) -> None:
 
     held, counts, written, cell, ended = bench.apply(
         Together(
-            (claim, Tally(), WriteCell("cell", 0, b"value", 60.0), ReadCell("cell"), Complete("k", claim.token, 1, b"done"))
+            (
+                claim,
+                Tally(),
+                WriteCell("cell", 0, b"value", 60.0),
+                ReadCell("cell"),
+                Complete("k", claim.token, 1, b"done"),
+            )
         )
     )
 
@@ -138,7 +176,12 @@ def of_many_that_begin_the_same_step_one_holds(bench: Bench) -> None:
 
     replies = bench.race(
         [
-            Together((Complete(f"before {n}", *ends[n], b"done"), Claim(request("k"), tokens[n], LEASE_S, dispatch=True)))
+            Together(
+                (
+                    Complete(f"before {n}", *ends[n], b"done"),
+                    Claim(request("k"), tokens[n], LEASE_S, dispatch=True),
+                )
+            )
             for n in range(8)
         ]
     )

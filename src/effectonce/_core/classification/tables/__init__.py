@@ -1,6 +1,7 @@
 """The tables, and an index over them. Imported when the first error is classified, not before.
 
-The order of the tables decides where two of them know the same code and it is not known whose it is.
+The order of the tables decides where two of them know the same code and it is not known whose it
+is.
 """
 
 from __future__ import annotations
@@ -57,7 +58,11 @@ def _index(signal: str) -> dict[str, tuple[Entry, ...]]:
 
 
 BY_CODE, BY_STATUS, BY_FINISH = _index("code"), _index("status"), _index("finish")
-BY_CLASS: dict[str, Entry] = {f"{package}.{name}": entry for name, entry in _entries("class") for package in entry[0].packages}
-BY_ERRNO: dict[int, Entry] = {getattr(errno, name): entry for name, entry in _entries("errno") if hasattr(errno, name)}
+BY_CLASS: dict[str, Entry] = {
+    f"{package}.{name}": entry for name, entry in _entries("class") for package in entry[0].packages
+}
+BY_ERRNO: dict[int, Entry] = {
+    getattr(errno, name): entry for name, entry in _entries("errno") if hasattr(errno, name)
+}
 TEXTS: tuple[tuple[str, Entry], ...] = tuple(_entries("text"))
 OF_PACKAGE: dict[str, Table] = {package: table for table in TABLES for package in table.packages}

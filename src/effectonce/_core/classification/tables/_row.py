@@ -1,8 +1,10 @@
-"""What a table is made of. A row says: this signal means that; the sooner a signal is looked at, the better it is.
+"""What a table is made of. A row says: this signal means that; the sooner a signal is looked at,
+the better it is.
 
-Signals, best first: `code` (an error code or type that the service sent), `class` (of the exception, over its MRO), `status`,
-`finish` (why a model stopped), `errno`. A *weak* row is a fallback: a better signal further down, or further inside the error,
-decides where there is one. `text` comes last: it only refines what was left open, and never makes anything certain.
+Signals, best first: `code` (an error code or type that the service sent), `class` (of the
+exception, over its MRO), `status`, `finish` (why a model stopped), `errno`. A *weak* row is a
+fallback: a better signal further down, or further inside the error, decides where there is one.
+`text` comes last: it only refines what was left open, and never makes anything certain.
 
 Certainty is written as in the papers: N not sent, R rejected, M maybe, A acted.
 """
@@ -42,7 +44,8 @@ WHY = {
     B.OK: "nothing is wrong with it",
 }
 
-# What a text may refine: all of them may name an unknown error, and some an error that is known in general only.
+# What a text may refine: all of them may name an unknown error, and some an error that is known
+# in general only.
 OPEN = {
     B.CONTEXT_LENGTH: (B.SCHEMA,),
     B.CONTENT_POLICY: (B.SCHEMA,),
@@ -90,10 +93,13 @@ def _maker(signal: str) -> Callable[..., TableRow]:
         settled: bool = False,
     ) -> TableRow:
         split = tuple(names.split(" | ")) if signal == "text" else tuple(names.split())
-        verdict = Verdict(bucket, certainty, why or WHY[bucket], after_s, scope, retry)  # type: ignore[arg-type]  # None: by bucket
+        # None: by bucket
+        verdict = Verdict(bucket, certainty, why or WHY[bucket], after_s, scope, retry)  # type: ignore[arg-type]
         return TableRow(signal, split, verdict, weak, settled)
 
     return make
 
 
-code, cls, status, finish, errno_, text = map(_maker, ("code", "class", "status", "finish", "errno", "text"))
+code, cls, status, finish, errno_, text = map(
+    _maker, ("code", "class", "status", "finish", "errno", "text")
+)

@@ -1,6 +1,19 @@
-"""Anthropic. Its codes (`error.details.error_code`) come before its types, and both before the status, which inside a stream is 200."""
+"""Anthropic. Its codes (`error.details.error_code`) come before its types, and both before the
+status, which inside a stream is 200.
+"""
 
-from effectonce._core.classification.tables._row import A, B, M, R, Table, cls, code, finish, status, text
+from effectonce._core.classification.tables._row import (
+    A,
+    B,
+    M,
+    R,
+    Table,
+    cls,
+    code,
+    finish,
+    status,
+    text,
+)
 from effectonce._core.classification.verdicts import Scope
 
 TABLE = Table(
@@ -12,24 +25,61 @@ TABLE = Table(
     over_http=True,
     rows=(
         code("ramp_limit_exceeded", B.RATE_LIMIT, R, "the traffic grew too fast"),
-        code("enforced_spend_limit_reached storage_quota_exceeded org_api_key_limit_exceeded", B.QUOTA, R),
+        code(
+            "enforced_spend_limit_reached storage_quota_exceeded org_api_key_limit_exceeded",
+            B.QUOTA,
+            R,
+        ),
         code("workspace_api_key_limit_exceeded workspace_member_limit_exceeded", B.QUOTA, R),
         code("org_member_limit_exceeded billing_error", B.QUOTA, R),
         code("overloaded_error compaction_unavailable", B.OVERLOADED, R, scope=Scope.MODEL),
-        code("cmek_context_unavailable cmek_key_unreachable", B.SERVER_ERROR, R, "something it needs is not ready"),
+        code(
+            "cmek_context_unavailable cmek_key_unreachable",
+            B.SERVER_ERROR,
+            R,
+            "something it needs is not ready",
+        ),
         code("registration_pending", B.SERVER_ERROR, R, "something it needs is not ready"),
-        code("concurrent_membership_change external_key_changed scan_pending", B.CONFLICT_IN_FLIGHT, R),
+        code(
+            "concurrent_membership_change external_key_changed scan_pending",
+            B.CONFLICT_IN_FLIGHT,
+            R,
+        ),
         code("thread_continue_in_flight", B.CONFLICT_IN_FLIGHT, R, "a 400 that may be repeated"),
-        code("external_key_validation_timed_out", B.CONFLICT_IN_FLIGHT, R, "a 400 that may be repeated"),
+        code(
+            "external_key_validation_timed_out",
+            B.CONFLICT_IN_FLIGHT,
+            R,
+            "a 400 that may be repeated",
+        ),
         code("plugin_name_taken skill_name_taken skill_read_blocked_undecryptable", B.SCHEMA, R),
         code("slack_channel_set_up_settings_conflict", B.SCHEMA, R),
-        code("thread_already_continued heartbeat_precondition_failed", B.SCHEMA, R, "the lease on it is lost: never repeat it"),
-        code("memory_precondition_failed_error", B.SCHEMA, R, "it was changed meanwhile: read it again"),
+        code(
+            "thread_already_continued heartbeat_precondition_failed",
+            B.SCHEMA,
+            R,
+            "the lease on it is lost: never repeat it",
+        ),
+        code(
+            "memory_precondition_failed_error",
+            B.SCHEMA,
+            R,
+            "it was changed meanwhile: read it again",
+        ),
         code("memory_path_conflict_error", B.SCHEMA, R, "it was changed meanwhile: read it again"),
         code("api_key_scope_missing organization_on_hold", B.AUTH, R),
         code("claude_code_key_creator_not_member claude_code_version_too_old", B.AUTH, R),
-        code("cmek_key_disabled cmek_key_network_blocked authentication_error permission_error", B.AUTH, R),
-        code("not_found_error file_expired thread_not_found user_profile_not_found environment_not_found", B.NOT_FOUND, R),
+        code(
+            "cmek_key_disabled cmek_key_network_blocked authentication_error permission_error",
+            B.AUTH,
+            R,
+        ),
+        code(
+            "not_found_error file_expired thread_not_found user_profile_not_found"
+            " environment_not_found",
+            B.NOT_FOUND,
+            R,
+        ),
         code("request_too_large request_body_too_large_after_decoding", B.CONTEXT_LENGTH, R),
         code("timeout_error", B.NO_ANSWER, M),
         code("conflict_error", B.CONFLICT_IN_FLIGHT, M, weak=True),
@@ -37,15 +87,30 @@ TABLE = Table(
         code("api_error", B.SERVER_ERROR, M, weak=True),
         code("invalid_request_error", B.SCHEMA, R, weak=True),
         cls("APITimeoutError APIConnectionError", B.NO_ANSWER, M, weak=True),
-        cls("CredentialsError IdentityTokenFileError AuthenticationError PermissionDeniedError", B.AUTH, R, weak=True),
+        cls(
+            "CredentialsError IdentityTokenFileError AuthenticationError PermissionDeniedError",
+            B.AUTH,
+            R,
+            weak=True,
+        ),
         cls("RateLimitError", B.RATE_LIMIT, R, weak=True),
         cls("OverloadedError", B.OVERLOADED, R, scope=Scope.MODEL, weak=True),
         cls("InternalServerError ServiceUnavailableError", B.SERVER_ERROR, M, weak=True),
-        cls("GatewayTimeoutError RequestTimeoutError ClientClosedRequestError", B.NO_ANSWER, M, weak=True),
+        cls(
+            "GatewayTimeoutError RequestTimeoutError ClientClosedRequestError",
+            B.NO_ANSWER,
+            M,
+            weak=True,
+        ),
         cls("ConflictError", B.CONFLICT_IN_FLIGHT, M, weak=True),
         cls("NotFoundError", B.NOT_FOUND, R, weak=True),
         cls("ContentTooLargeError", B.CONTEXT_LENGTH, R, weak=True),
-        cls("BadRequestError PreconditionFailedError UnprocessableEntityError", B.SCHEMA, R, weak=True),
+        cls(
+            "BadRequestError PreconditionFailedError UnprocessableEntityError",
+            B.SCHEMA,
+            R,
+            weak=True,
+        ),
         cls("RequestHeaderFieldsTooLargeError", B.SCHEMA, R, weak=True),
         cls("HTTPNotImplementedError", B.CONFIG, R, weak=True),
         cls("APIResponseValidationError", B.PARSE, A),

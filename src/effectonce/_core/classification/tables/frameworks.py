@@ -1,4 +1,6 @@
-"""Agent frameworks and breakers: what they already classified, and what is no error at all but their way to stop."""
+"""Agent frameworks and breakers: what they already classified, and what is no error at all but
+their way to stop.
+"""
 
 from effectonce._core.classification.tables._row import A, B, M, N, R, Table, cls, code
 from effectonce._core.classification.verdicts import Scope
@@ -8,24 +10,42 @@ PYDANTIC_AI = Table(
     checked="pydantic-ai 2.66",
     packages=("pydantic_ai",),
     rows=(
-        code("phase=pool", B.UNREACHABLE, N, "the pool had no connection to give", scope=Scope.PROCESS),
+        code(
+            "phase=pool",
+            B.UNREACHABLE,
+            N,
+            "the pool had no connection to give",
+            scope=Scope.PROCESS,
+        ),
         code("phase=connect", B.UNREACHABLE, N),
         code("phase=write phase=read", B.NO_ANSWER, M),
         cls("ModelRateLimitError", B.RATE_LIMIT, R),
         cls("ModelQuotaExceededError", B.QUOTA, R),
         cls("ModelOverloadedError", B.OVERLOADED, R, scope=Scope.MODEL),
         cls("ModelUnavailableError ModelServerError", B.SERVER_ERROR, M),
-        cls("ModelConnectionError ModelTimeoutError ModelRequestTimeout", B.NO_ANSWER, M, weak=True),
+        cls(
+            "ModelConnectionError ModelTimeoutError ModelRequestTimeout", B.NO_ANSWER, M, weak=True
+        ),
         cls("ModelContextWindowExceededError", B.CONTEXT_LENGTH, R),
         cls("ModelAuthenticationError", B.AUTH, R),
         cls("ModelNotFoundError", B.NOT_FOUND, R),
         cls("ModelRequestRejectedError", B.SCHEMA, R, weak=True),
         cls("ContentFilterError", B.CONTENT_POLICY, A),
         cls("UsageLimitExceeded", B.QUOTA, M, "the limit that this run was given is used up"),
-        cls("ConcurrencyLimitExceeded", B.RATE_LIMIT, N, "the limit of this process", scope=Scope.PROCESS),
+        cls(
+            "ConcurrencyLimitExceeded",
+            B.RATE_LIMIT,
+            N,
+            "the limit of this process",
+            scope=Scope.PROCESS,
+        ),
         cls("ToolFailed ModelRetry", B.TOOL_ERROR, M),
         cls("UnexpectedModelBehavior", B.PARSE, A),
-        cls("CallDeferred ApprovalRequired SkipModelRequest SkipToolValidation SkipToolExecution", B.CONTROL_FLOW, M),
+        cls(
+            "CallDeferred ApprovalRequired SkipModelRequest SkipToolValidation SkipToolExecution",
+            B.CONTROL_FLOW,
+            M,
+        ),
         cls("RunTimedOut RunCancelled", B.CANCELLED, M),
     ),
 )
@@ -34,7 +54,13 @@ LANGCHAIN = Table(
     checked="langchain-core 1.7, langgraph 1.2",
     packages=("langchain_core", "langchain", "langgraph"),
     rows=(
-        cls("ModelRateLimitError", B.RATE_LIMIT, R, "langchain does not tell a used-up quota from a rate limit", weak=True),
+        cls(
+            "ModelRateLimitError",
+            B.RATE_LIMIT,
+            R,
+            "langchain does not tell a used-up quota from a rate limit",
+            weak=True,
+        ),
         cls("ModelAPIError", B.SERVER_ERROR, M, weak=True),
         cls("ModelConnectionError ModelTimeoutError", B.NO_ANSWER, M, weak=True),
         cls("ModelAuthenticationError ModelPermissionDeniedError", B.AUTH, R, weak=True),
@@ -71,7 +97,11 @@ INSTRUCTOR = Table(
     checked="instructor 1.17",
     packages=("instructor",),
     rows=(
-        cls("ResponseParsingError AsyncValidationError IncompleteOutputException ValidationError", B.PARSE, A),
+        cls(
+            "ResponseParsingError AsyncValidationError IncompleteOutputException ValidationError",
+            B.PARSE,
+            A,
+        ),
         cls("InstructorRetryException", B.PARSE, A, "its own attempts are used up", weak=True),
     ),
 )
@@ -82,7 +112,13 @@ TEMPORAL = Table(
     rows=(
         cls("CancelledError TerminatedError", B.CANCELLED, M),
         cls("TimeoutError", B.NO_ANSWER, M),
-        cls("WorkflowAlreadyStartedError ActivityAlreadyStartedError", B.CONFLICT, R, "it runs already", retry=False),
+        cls(
+            "WorkflowAlreadyStartedError ActivityAlreadyStartedError",
+            B.CONFLICT,
+            R,
+            "it runs already",
+            retry=False,
+        ),
         cls("ServerError", B.SERVER_ERROR, M, weak=True),
         cls("ContinueAsNewError", B.CONTROL_FLOW, M),
     ),
@@ -99,7 +135,10 @@ PYBREAKER = Table(
     packages=("pybreaker", "aiobreaker"),
     rows=(
         cls(
-            "CircuitBreakerError", B.CIRCUIT_OPEN, M, "also raised for the very call that opens the breaker, after it was sent"
+            "CircuitBreakerError",
+            B.CIRCUIT_OPEN,
+            M,
+            "also raised for the very call that opens the breaker, after it was sent",
         ),
     ),
 )

@@ -1,6 +1,17 @@
 """OpenAI, and what speaks its wire format (Azure OpenAI, and many gateways)."""
 
-from effectonce._core.classification.tables._row import A, B, M, R, Table, cls, code, finish, status, text
+from effectonce._core.classification.tables._row import (
+    A,
+    B,
+    M,
+    R,
+    Table,
+    cls,
+    code,
+    finish,
+    status,
+    text,
+)
 from effectonce._core.classification.verdicts import Scope
 
 TABLE = Table(
@@ -11,29 +22,62 @@ TABLE = Table(
     hosts=("api.openai.com", "openai.azure.com"),
     over_http=True,
     rows=(
-        code("rate_limit_exceeded rate_limit_error requests tokens too_many_requests", B.RATE_LIMIT, R),
+        code(
+            "rate_limit_exceeded rate_limit_error requests tokens too_many_requests",
+            B.RATE_LIMIT,
+            R,
+        ),
         code("slow_down", B.RATE_LIMIT, R, "it asks for a lower rate"),
         code("insufficient_quota billing_hard_limit_reached", B.QUOTA, R),
         code("credit_balance_exhausted organization_spend_limit_exceeded", B.QUOTA, R),
         code("project_spend_limit_exceeded organization_usage_limit_exceeded", B.QUOTA, R),
-        code("server_is_overloaded service_unavailable_error overloaded", B.OVERLOADED, R, scope=Scope.MODEL),
+        code(
+            "server_is_overloaded service_unavailable_error overloaded",
+            B.OVERLOADED,
+            R,
+            scope=Scope.MODEL,
+        ),
         code("server_error vector_store_timeout failed_to_download_image", B.SERVER_ERROR, M),
         code("invalid_api_key invalid_organization account_deactivated", B.AUTH, R),
         code("model_not_found", B.NOT_FOUND, R, "there is no such model, or not for this key"),
         code("context_length_exceeded", B.CONTEXT_LENGTH, R),
-        code("content_policy_violation image_content_policy_violation bio_policy invalid_prompt", B.CONTENT_POLICY, R),
-        code("content_filter ResponsibleAIPolicyViolation", B.CONTENT_POLICY, R, "the filter of Azure refused it"),
+        code(
+            "content_policy_violation image_content_policy_violation bio_policy invalid_prompt",
+            B.CONTENT_POLICY,
+            R,
+        ),
+        code(
+            "content_filter ResponsibleAIPolicyViolation",
+            B.CONTENT_POLICY,
+            R,
+            "the filter of Azure refused it",
+        ),
         code("content_filter_policy", B.CONTENT_POLICY, R, "the filter of Azure refused it"),
         code("string_above_max_length", B.SCHEMA, R, "one field is too long: not the context"),
-        code("data_residency_mismatch invalid_image invalid_image_format invalid_base64_image invalid_image_url", B.SCHEMA, R),
-        code("image_too_large image_too_small image_parse_error invalid_image_mode image_file_too_large", B.SCHEMA, R),
+        code(
+            "data_residency_mismatch invalid_image invalid_image_format invalid_base64_image"
+            " invalid_image_url",
+            B.SCHEMA,
+            R,
+        ),
+        code(
+            "image_too_large image_too_small image_parse_error invalid_image_mode"
+            " image_file_too_large",
+            B.SCHEMA,
+            R,
+        ),
         code("unsupported_image_media_type empty_image_file image_file_not_found", B.SCHEMA, R),
         code("invalid_request_error", B.SCHEMA, R, weak=True),
         cls("LengthFinishReasonError APIResponseValidationError", B.PARSE, A),
         cls("ContentFilterFinishReasonError", B.CONTENT_POLICY, A, "the answer was filtered"),
         cls("APITimeoutError APIConnectionError", B.NO_ANSWER, M, weak=True),
         cls("RateLimitError", B.RATE_LIMIT, R, weak=True),
-        cls("AuthenticationError OAuthError PermissionDeniedError SubjectTokenProviderError", B.AUTH, R, weak=True),
+        cls(
+            "AuthenticationError OAuthError PermissionDeniedError SubjectTokenProviderError",
+            B.AUTH,
+            R,
+            weak=True,
+        ),
         cls("NotFoundError", B.NOT_FOUND, R, weak=True),
         cls("BadRequestError UnprocessableEntityError", B.SCHEMA, R, weak=True),
         cls("ConflictError", B.CONFLICT_IN_FLIGHT, M, weak=True),

@@ -8,18 +8,38 @@ GRPC = Table(
     packages=("grpc",),
     headers=("grpc-",),
     rows=(
-        code("UNAVAILABLE", B.NO_ANSWER, M, "not sent only if the connection never came about, which is not reported"),
-        code("RESOURCE_EXHAUSTED", B.RATE_LIMIT, M, "also raised on this side, for an answer that is too large"),
+        code(
+            "UNAVAILABLE",
+            B.NO_ANSWER,
+            M,
+            "not sent only if the connection never came about, which is not reported",
+        ),
+        code(
+            "RESOURCE_EXHAUSTED",
+            B.RATE_LIMIT,
+            M,
+            "also raised on this side, for an answer that is too large",
+        ),
         code("DEADLINE_EXCEEDED", B.NO_ANSWER, M),
         code("UNKNOWN INTERNAL DATA_LOSS", B.SERVER_ERROR, M),
         code("ABORTED", B.CONFLICT, R, "repeat the whole transaction"),
         code("CANCELLED", B.CANCELLED, M),
-        code("ALREADY_EXISTS", B.CONFLICT, R, "it is there already, perhaps from an earlier attempt: look", retry=False),
+        code(
+            "ALREADY_EXISTS",
+            B.CONFLICT,
+            R,
+            "it is there already, perhaps from an earlier attempt: look",
+            retry=False,
+        ),
         code("FAILED_PRECONDITION INVALID_ARGUMENT OUT_OF_RANGE UNIMPLEMENTED", B.SCHEMA, R),
         code("NOT_FOUND", B.NOT_FOUND, R),
         code("PERMISSION_DENIED UNAUTHENTICATED", B.AUTH, R),
         cls("RpcError", B.NO_ANSWER, M, weak=True),
-        text("message larger than max | sent message larger", B.SCHEMA, why="the message is larger than it may be"),
+        text(
+            "message larger than max | sent message larger",
+            B.SCHEMA,
+            why="the message is larger than it may be",
+        ),
     ),
 )
 MCP = Table(

@@ -1,4 +1,6 @@
-"""Z.AI (GLM), which speaks in the formats of OpenAI and of Anthropic. Its codes are numbers: they count only if its host answered."""
+"""Z.AI (GLM), which speaks in the formats of OpenAI and of Anthropic. Its codes are numbers:
+they count only if its host answered.
+"""
 
 from effectonce._core.classification.tables._row import B, M, R, Table, code, text
 
@@ -12,11 +14,26 @@ TABLE = Table(
         code("1302 1303", B.RATE_LIMIT, R),
         code("1305", B.OVERLOADED, R),
         code("1113", B.QUOTA, R, "there is no balance and no package"),
-        code("1304 1308 1310", B.QUOTA, R, "the plan's limit for a day, some hours, a week or a month is used up"),
+        code(
+            "1304 1308 1310",
+            B.QUOTA,
+            R,
+            "the plan's limit for a day, some hours, a week or a month is used up",
+        ),
         code("1309 1314", B.QUOTA, R, "the plan has expired"),
         code("1311 1315", B.QUOTA, R, "the plan does not include this model or this use"),
-        code("1313", B.QUOTA, R, "the account is held back for the way it is used: ask for access at Z.AI"),
-        code("1316 1317 1318 1319 1320 1321", B.QUOTA, R, "the plan's limit is used up, and so is what may be spent beyond it"),
+        code(
+            "1313",
+            B.QUOTA,
+            R,
+            "the account is held back for the way it is used: ask for access at Z.AI",
+        ),
+        code(
+            "1316 1317 1318 1319 1320 1321",
+            B.QUOTA,
+            R,
+            "the plan's limit is used up, and so is what may be spent beyond it",
+        ),
         code("1000 1001 1003 1005 1220", B.AUTH, R),
         code("1211", B.NOT_FOUND, R, "there is no such model"),
         code("1261", B.CONTEXT_LENGTH, R),
