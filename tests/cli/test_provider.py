@@ -26,7 +26,8 @@ def test_the_table_fits_and_cuts_no_name(anywhere, width):
     lines = screen.splitlines()
     assert code == 0
     assert lines[0].split() == ["PROVIDER", "KEY", "WINDOW", "REPEAT"]
-    assert [line.split()[0] for line in lines[1:]] == providers()
+    assert [line.split()[0] for line in lines[1 : len(providers()) + 1]] == providers()
+    assert "`effectonce provider show aws.<service>.<Operation>`" in on_one_line(screen)
     assert max(cell_len(line) for line in lines) <= width
 
 
@@ -129,3 +130,19 @@ def test_a_provider_that_is_not_there_has_a_guess(anywhere):
     assert done.returncode == 5
     assert "there is no provider 'stirpe.v1'. Did you mean 'stripe.v1'" in done.stderr
     assert "`effectonce provider list`" in done.stderr
+
+
+def test_an_operation_of_aws_is_shown_as_the_installed_botocore_has_it(anywhere):
+    shown = on_one_line(anywhere.run("provider", "show", "aws.dynamodb.TransactWriteItems").stdout)
+
+    assert "key argument ClientRequestToken: 1 to 36 characters, a UUID fits, optional" in shown
+    assert "window 10 min stored unknown (unverified)" in shown
+    assert "another request IdempotentParameterMismatchException" in shown
+    assert "https://github.com/boto/botocore/tree/" in shown
+
+
+def test_a_wrong_operation_of_aws_has_a_guess(anywhere):
+    done = anywhere.run("provider", "show", "aws.ec2.RunInstance")
+
+    assert done.returncode == 5
+    assert "ec2 has no operation 'RunInstance'. Did you mean 'RunInstances'" in done.stderr

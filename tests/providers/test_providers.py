@@ -150,9 +150,9 @@ def test_a_wrong_name_has_a_guess(wrong, near):
         provider(wrong)
 
     assert str(raised.value).startswith(f"there is no provider {wrong!r}. Did you mean {near}")
-    assert (
-        raised.value.corrective_action
-        == "All names: effectonce.providers.providers(), or `effectonce provider list`."
+    assert raised.value.corrective_action == (
+        "All names: effectonce.providers.providers(), or `effectonce provider list`. An operation"
+        " of AWS is aws.<service>.<Operation>."
     )
 
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from effectonce.cli._console import say
 from effectonce.cli._exits import NOT_FOUND, Stop
 from effectonce.cli._options import takes
-from effectonce.cli._output import Column, print_one, print_pairs, print_rows
+from effectonce.cli._output import Column, print_one, print_pairs, print_rows, shape
 from effectonce.views.providers import answers, overview, remark, sources
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def provider() -> None:
     Examples:
       effectonce provider list
       effectonce provider show stripe.v1
+      effectonce provider show aws.ec2.RunInstances
     """
 
 
@@ -32,6 +34,7 @@ def list_providers() -> None:
     r"""List all providers: where the key goes, how long it counts, and what a repeat gets.
 
     A ? stands where a page says nothing, or where no page was found that states what is shown.
+    The operations of AWS are not listed: each is aws.<service>.<Operation>, read from botocore.
 
     \b
     Examples:
@@ -50,6 +53,8 @@ def list_providers() -> None:
     found = [provider_named(name) for name in providers()]
     items = [{**_as_data(each), "_words": overview(each)} for each in found]
     print_rows(items, columns, schema="provider", empty="There are none.")
+    if shape() == "table":
+        say("Operations of AWS have no row: `effectonce provider show aws.<service>.<Operation>`.")
 
 
 @provider.command()
@@ -62,6 +67,7 @@ def show(*, name: str) -> None:
     Examples:
       effectonce provider show stripe.v1
       effectonce provider show paypal.orders --json | jq .window_s
+      effectonce provider show aws.dynamodb.TransactWriteItems
     """
     from effectonce import ContractViolation
     from effectonce.providers import provider as provider_named

@@ -5,31 +5,40 @@ provider.
 from __future__ import annotations
 
 import datetime as dt
-import difflib
 from functools import cache
 from importlib.resources import files
 
 import msgspec
 
 from effectonce.errors import ContractViolation
+from effectonce.providers import _aws
+from effectonce.providers._guess import guess
 from effectonce.providers._model import OLD_AFTER, Provider
 
 SUFFIX = ".toml"
-HOW_TO_LIST = "All names: effectonce.providers.providers(), or `effectonce provider list`."
+HOW_TO_LIST = (
+    "All names: effectonce.providers.providers(), or `effectonce provider list`. An operation of"
+    f" AWS is {_aws.HOW_TO_NAME}."
+)
 _FOLDER = files("effectonce.providers") / "data"
 
 
 def providers() -> list[str]:
-    """The names of all providers, sorted."""
+    """The names of all providers that have a file, sorted."""
     return list(_names())
 
 
 @cache
 def provider(name: str) -> Provider:
-    """What the provider of that name does with a repeated request."""
+    """What the provider of that name does with a repeated request.
+
+    `aws.<service>.<Operation>` is read from the botocore that is installed.
+    """
+    if name.startswith(_aws.PREFIX):
+        return _aws.operation(name, dt.datetime.now(dt.UTC).date())
     if name not in _names():
         raise ContractViolation(
-            f"there is no provider {name!r}.{_guess(name)}", corrective_action=HOW_TO_LIST
+            f"there is no provider {name!r}.{guess(name, _names())}", corrective_action=HOW_TO_LIST
         )
     file = f"{name}{SUFFIX}"
     return read((_FOLDER / file).read_text(encoding="utf-8"), file)
@@ -75,13 +84,3 @@ def _names() -> tuple[str, ...]:
             if entry.name.endswith(SUFFIX)
         )
     )
-
-
-def _guess(name: str) -> str:
-    wanted = name.lower()
-    family = [known for known in _names() if known.startswith(f"{wanted}.")]
-    near = family or difflib.get_close_matches(wanted, _names(), 3)
-    if not near:
-        return ""
-    *others, last = (repr(known) for known in near)
-    return f" Did you mean {', '.join(others) + ' or ' if others else ''}{last}?"
