@@ -13,7 +13,15 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 
-from effectonce.lint import _declarations, _effects, _endpoints, _keys, _retries, _statuses
+from effectonce.lint import (
+    _declarations,
+    _effects,
+    _endpoints,
+    _keys,
+    _providers,
+    _retries,
+    _statuses,
+)
 from effectonce.lint import _known as known
 from effectonce.lint._allow import Allowance, allowances
 from effectonce.lint._finding import Hit, LintFinding, LintRule
@@ -28,6 +36,7 @@ _ALL = (
     *_retries.RULES,
     *_statuses.RULES,
     *_declarations.RULES,
+    *_providers.RULES,
 )
 RULES: dict[str, LintRule] = {rule.code: rule for rule in sorted(_ALL, key=lambda rule: rule.code)}
 CODES: tuple[str, ...] = (UNREADABLE, UNEXPLAINED, UNUSED, *RULES)
