@@ -13,7 +13,7 @@ from msgspec import Struct
 from effectonce._core.classification.verdicts import Bucket, Certainty, Verdict
 from effectonce._core.effect_ref import EffectRef
 from effectonce._core.guarantees import Terms
-from effectonce._core.key_shapes import DIGITS_AND_LETTERS, MOST, KeyShape, shaped_key
+from effectonce._core.key_shapes import DIGITS_AND_LETTERS, MOST, KeyShape, SentKey, shaped_key
 from effectonce._core.keys import downstream_key, request_key
 from effectonce._core.observed_sends import Sighting
 from effectonce.errors import ContractViolation
@@ -45,6 +45,7 @@ class Effect(Struct, frozen=True):
     sent: dict[
         tuple[str, str], dict[int, set[str]]
     ] = {}  # requests of all attempts of this call, by method and path: whose a number is
+    sent_key: SentKey | None = None  # how its provider takes the key, if its tool names one
     # those of this attempt: is the number in use, or was it given back
     taken: dict[tuple[str, str], dict[int, bool]] = {}
     used: set[str] = set()  # of what its tool declares: "key", "connection", "sending"; and OVER
@@ -67,12 +68,14 @@ class Effect(Struct, frozen=True):
     @property
     def downstream_key(self) -> str:
         """The idempotency key to send: the same on every attempt, at most 255 characters, and it
-        gives nothing away.
+        gives nothing away. If the tool names its provider, it has the shape that this one takes.
 
         That it was read is noticed: an attempt that did not read it cannot have sent it, and is
         not sent again.
         """
         self.used.add("key")
+        if self.sent_key is not None:
+            return shaped_key(self.sent_key.shape, self.ref.key, self.ref.tool, self.secret)
         return downstream_key(self.ref.key, self.ref.tool, self.secret)
 
     def key_as(
@@ -110,7 +113,10 @@ class Effect(Struct, frozen=True):
         """The key that a protected client sends with the request number *ordinal*, or with the
         one of that name: for a probe.
         """
-        return request_key(self.downstream_key, method.upper(), path, ordinal)
+        key = request_key(self.downstream_key, method.upper(), path, ordinal)
+        if self.sent_key is not None:
+            return shaped_key(self.sent_key.shape, key, self.ref.tool, self.secret)
+        return key
 
     def sending(self) -> Sending:
         """Around the part of a tool that sends. An error before it certainly had no effect; one

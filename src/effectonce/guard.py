@@ -36,6 +36,7 @@ from effectonce._runtime.step import (
 )
 from effectonce._runtime.unprotected_sends import only_through
 from effectonce._tools.observers import Observer, Observers, tidied
+from effectonce._tools.provider_terms import terms_of
 from effectonce._tools.registry import register, tool_of
 from effectonce._tools.tool import PLAIN, GuardContext, GuardedTool, Hosting, Tool, not_kept
 from effectonce._tools.wrapper import wrap
@@ -135,7 +136,8 @@ class Guard:
         self,
         *,
         kind: str | Kind,
-        downstream: str | Downstream = "none",
+        downstream: str | Downstream | None = None,
+        provider: str | None = None,
         identity: Sequence[str | Stable] | None = None,
         volatile: Sequence[str] = (),
         redact: Sequence[str] = (),
@@ -163,19 +165,21 @@ class Guard:
     ) -> Callable[[Callable[P, R]], Tool[P, R]]:
         """Guard a function: it is called as before, and its effect lands once.
 
-        *kind* says what running twice would do, *downstream* what help there is. *identity*
+        *kind* says what running twice would do, *downstream* what help there is, or *provider*
+        whose API it is, if effectonce knows that one: `effectonce provider list`. *identity*
         fields are the key, *volatile* ones are ignored, all others must match. *not_sent* and
         *rejected* are exception types that prove that nothing happened. *one_request*: it makes
         one request, and nothing below it retries. *through*: it sends only through these
         protected clients, or `"protected"`. *breaker* and *budget* are those of the dependency
         that it calls. All are explained in docs/reference/contracts.md.
         """
+        theirs = terms_of(provider, downstream)
 
         def decorate(function: Callable[P, R]) -> Tool[P, R]:
             contract = Contract(
                 name=name or str(getattr(function, "__name__", "")),
                 kind=kind_of(kind),
-                downstream=Downstream.of(downstream),
+                downstream=theirs.downstream,
                 version=version,
                 identity=fields(identity),
                 volatile=several("volatile", volatile),
@@ -191,11 +195,13 @@ class Guard:
                 separate_dispatch=separate_dispatch,
                 not_sent=errors("not_sent", not_sent),
                 rejected=(Rejected, *errors("rejected", rejected)),
-                rules=as_rules(rules),
+                rules=(*as_rules(rules), *theirs.rules),
                 one_request=one_request,
                 through=only_through(through),
                 dedup=dedup,
                 accept_store_loss=accept_store_loss,
+                provider=theirs.provider,
+                sent_key=theirs.sent_key,
             )
             self._check_store(contract)
             tool = GuardedTool(self._house, contract, function, identity, breaker, budget)

@@ -26,6 +26,7 @@ from effectonce._core.guarantees import (
     Terms,
     resend_window_s,
 )
+from effectonce._core.key_shapes import SentKey
 from effectonce._validate import flags, numbers, of_type, seconds, texts, whole
 from effectonce.errors import ContractViolation
 
@@ -453,6 +454,8 @@ class Contract(Struct, frozen=True, kw_only=True):
     inferred: bool = True
     dedup: TimeWindow | None = None
     accept_store_loss: bool = False
+    provider: str = ""  # whose API it calls, if that is known
+    sent_key: SentKey | None = None  # how that provider takes its key
 
     def __post_init__(self) -> None:
         _require(bool(self.name), "a tool needs a name")
@@ -531,7 +534,8 @@ class Contract(Struct, frozen=True, kw_only=True):
             return ()
         theirs, ours = span(self.downstream.window_s), span(self.window_s)
         note = (
-            f"{self.name}: the downstream honours a key for {theirs}, we for {ours}. Known outcomes"
+            f"{self.name}: {self.provider or 'the downstream'} honours a key for {theirs}, we for"
+            f" {ours}. Known outcomes"
             f" are still replayed; a request that is still unanswered after {theirs} goes in doubt"
             " instead of being sent again."
         )
@@ -557,6 +561,8 @@ class Contract(Struct, frozen=True, kw_only=True):
             stores_rejections=self.downstream.stores_rejections,
             tombstone_s=tombstone_s,
             rerun=self.dedup is not None,
+            provider=self.provider,
+            key_shape="" if self.sent_key is None else str(self.sent_key.shape),
         )
 
 

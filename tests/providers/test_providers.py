@@ -198,7 +198,7 @@ def test_a_file_needs_no_more_than_what_is_known():
         ),
         (
             'title = "Bank"',
-            'title = "Bank"\nerrors = [{ meaning = "refused" }]',
+            'title = "Bank"\nerrors = [{ meaning = "refused", says = "refused" }]',
             r"status.*\$\.errors\[0\]",
         ),
         ("probe = { unverified = true }", "", "probe"),

@@ -115,6 +115,9 @@ class Terms(Struct, frozen=True, kw_only=True, cache_hash=True):
     # a workflow: all that it does is recorded on its own, so it is never sent, and may always be
     # run again
     steps: bool = False
+    provider: str = ""  # whose API it is, if the tool says so
+    # key only: in which shape the key is sent; a repeat with another one is not recognised
+    key_shape: str = ""
 
 
 def resend_window_s(kind: Kind, downstream: Capability, key_window_s: float) -> float:

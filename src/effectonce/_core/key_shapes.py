@@ -20,6 +20,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from effectonce._core.classification.classify import Rule
 from effectonce._core.keys import derive_number
 
 # no capitals: some providers compare without regard to them
@@ -70,6 +71,26 @@ class KeyShape(Struct, frozen=True):
             enough += 1
         return enough
 
+    @property
+    def length(self) -> int:
+        """How many characters a plain key has."""
+        return max(self.least, self.carrying)
+
+    def __str__(self) -> str:
+        """All that shows: keys of shapes that read alike are alike."""
+        if self.form == "uuid":
+            return self.form
+        usual = self.alphabet == DIGITS_AND_LETTERS
+        return f"plain {self.length}" + ("" if usual else f" of {''.join(sorted(self.alphabet))}")
+
+
+class SentKey(Struct, frozen=True):
+    """How the provider of a tool takes its key, and what its answers say about the key."""
+
+    shape: KeyShape
+    header: str = ""  # "": it is no header
+    rules: tuple[Rule, ...] = ()
+
 
 def _check_bounds(least: int, most: int) -> None:
     for name, value in (("min", least), ("max", most)):
@@ -117,7 +138,7 @@ def shaped_key(shape: KeyShape, key: str, tool: str, secret: bytes = b"") -> str
     """The key of this shape to hand to the downstream: the same for an effect in every process."""
     if shape.form == "uuid":
         return _uuid(derive_number("shape", tool, key, "uuid", secret=secret))
-    alphabet, length = "".join(sorted(shape.alphabet)), max(shape.least, shape.carrying)
+    alphabet, length = "".join(sorted(shape.alphabet)), shape.length
     number = derive_number("shape", tool, key, "plain", alphabet, length, secret=secret)
     return "".join(islice(cycle(_written(number, alphabet, shape.carrying)), length))
 

@@ -166,16 +166,16 @@ def recognisable(sent: Terms, asked: Terms) -> bool:
     of then?
 
     A key helps only if the first request carried it, too, which is not looked at where a repeat
-    does no harm; a transaction does not undo what was sent outside of it.
+    does no harm. It has to be the same key at the same provider. A transaction does not undo what
+    was sent outside of it.
     """
-    if sent.downstream is asked.downstream:
-        return (
-            sent.downstream is not Capability.KEY
-            or sent.kind is not Kind.IDEMPOTENT_WRITE
-            or asked.kind is sent.kind
-        )
     harmless = sent.kind is asked.kind is Kind.IDEMPOTENT_WRITE
-    return harmless and asked.downstream is not Capability.TRANSACTION
+    if sent.downstream is not asked.downstream:
+        return harmless and asked.downstream is not Capability.TRANSACTION
+    if sent.downstream is not Capability.KEY or harmless:
+        return True
+    same_key = (sent.provider, sent.key_shape) == (asked.provider, asked.key_shape)
+    return same_key and sent.kind is not Kind.IDEMPOTENT_WRITE
 
 
 def not_resendable(r: Record, op: Any, scene: Scene) -> bool:

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from effectonce._core.codec import plain
 from effectonce._core.effect_ref import EffectRef
+from effectonce._core.key_shapes import SentKey
 from effectonce._core.ops import (
     Answer,
     Applied,
@@ -73,13 +74,14 @@ class Setup(Struct, frozen=True):
     keep: Callable[[Complete | Fail], None]
     check: Callable[[Effect, Answer], Answer]  # does an attempt use what its tool declares?
     one_request: bool = False
+    sent_key: SentKey | None = None
 
     def called(self, op: Invoke | Transact | Ask) -> Callable[..., Any]:
         return self.probe if isinstance(op, Ask) and self.probe is not None else self.function
 
     def effect(self, op: Invoke | Transact | Ask, call: Prepared, connection: Any = None) -> Effect:
         if type(op) is Ask:
-            return Effect(call.ref, 0, op.epoch, inf, self.secret)
+            return Effect(call.ref, 0, op.epoch, inf, self.secret, sent_key=self.sent_key)
         terms, once, before = (
             call.request.terms,
             self.one_request,
@@ -96,6 +98,7 @@ class Setup(Struct, frozen=True):
             once,
             before,
             call.sent,
+            self.sent_key,
         )
 
     def completion(self, op: Transact, answer: Ok) -> Complete:

@@ -73,7 +73,7 @@ class DeclarationCheck:
         if self._through or self.announces:
             install()
         self._seen, self._warned = (
-            bool(self._needs) and _keeps_its_word(function, self._needs),
+            bool(self._needs) and _keeps_its_word(function, self._needs, contract),
             False,
         )
         # the declared terms, and the same without the help
@@ -175,9 +175,11 @@ def _globals(code: CodeType) -> set[str]:
     return own.union(*(_globals(each) for each in code.co_consts if isinstance(each, CodeType)))
 
 
-def _keeps_its_word(function: Callable[..., Any], need: str) -> bool:
+def _keeps_its_word(function: Callable[..., Any], need: str, contract: Contract) -> bool:
+    # a client puts the key into a header: a provider that reads it elsewhere does not see it
+    by_client = need == "key" and (contract.sent_key is None or contract.sent_key.header != "")
     return _reads(function, _READ_AS[need]) or (
-        need == "key" and any(sends_the_key(each) for each in _named_by(function))
+        by_client and any(sends_the_key(each) for each in _named_by(function))
     )
 
 

@@ -246,6 +246,7 @@ class GuardedTool:
             house.keep,
             self.check,
             contract.one_request,
+            contract.sent_key,
         )
 
     # ------------------------------------------------------------ registration

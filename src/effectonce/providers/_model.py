@@ -21,6 +21,7 @@ Text = Annotated[str, Meta(min_length=1)]
 
 Where = Literal["header", "body", "argument", "none"]
 Stored = Literal["all", "refusals too", "successes", "the object", "nothing"]
+Says = Literal["mismatch", "in flight", "done before", "refused", "unknown"]
 Repeat = Literal[
     "replay", "conflict", "conflict_with_id", "latest_status", "existing_object", "runs_again"
 ]
@@ -66,9 +67,14 @@ class ProviderProbe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class ErrorMeaning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an answer says about the key: by its status, its code, or both."""
+    """What an answer says about the key: by its status, its code, or both.
+
+    *meaning* is for people, *says* for programs: `refused` is that nothing was done, `unknown`
+    that it may have been.
+    """
 
     meaning: Text
+    says: Says
     status: Status | None = None
     code: Text | None = None
 

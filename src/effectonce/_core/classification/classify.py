@@ -105,7 +105,7 @@ def classify(error_or_response: Any, *, now: float | None = None, rules: Rules =
     """
     made = as_rules(rules)
     try:
-        ruled = _by_rules(error_or_response, made) if made else None
+        ruled = _by_rules(error_or_response, made, now) if made else None
         return _by_tables(error_or_response, now) if ruled is None else ruled
     except Exception:  # noqa: BLE001  # an object that fights back: nothing is known about it
         return UNKNOWN
@@ -118,8 +118,8 @@ def _by_tables(thing: Any, now: float | None) -> Verdict:
     return judge(thing, now)
 
 
-def _by_rules(thing: Any, rules: tuple[Rule, ...]) -> Verdict | None:
-    from effectonce._core.classification.matching import word_from_below
+def _by_rules(thing: Any, rules: tuple[Rule, ...], now: float | None) -> Verdict | None:
+    from effectonce._core.classification.matching import delay_asked, word_from_below
     from effectonce._core.classification.signals import chain, read
 
     links = [(link, read(link.thing)) for link in chain(thing)]
@@ -137,7 +137,11 @@ def _by_rules(thing: Any, rules: tuple[Rule, ...]) -> Verdict | None:
             case asked:
                 hit = bool(attempt(asked, thing))
         if hit:
-            return word_from_below(rule.verdict, [signals for _, signals in links])
+            every = [signals for _, signals in links]
+            verdict = rule.verdict
+            if verdict.retry_after_s is None:
+                verdict = verdict.but(retry_after_s=delay_asked(every, now))
+            return word_from_below(verdict, every)
     return None
 
 

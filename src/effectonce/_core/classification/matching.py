@@ -47,7 +47,7 @@ def judge(thing: Any, now: float | None) -> Verdict:
     """What *thing* means, by the tables."""
     seen = [(read(link.thing), link.trusted) for link in chain(thing)]
     match = _decide(seen)
-    delay_s = _delay([signals for signals, _ in seen], now)
+    delay_s = delay_asked([signals for signals, _ in seen], now)
     verdict = UNKNOWN if match is None else _with_certainty(match, seen)
     if match is None or not match.row.settled:
         verdict = _refined(verdict, "\n".join(signals.text for signals, _ in seen).lower(), delay_s)
@@ -216,7 +216,7 @@ def _refined(verdict: Verdict, text: str, delay_s: float | None) -> Verdict:
     return verdict
 
 
-def _delay(seen: list[Signals], now: float | None) -> float | None:
+def delay_asked(seen: list[Signals], now: float | None) -> float | None:
     for signals in seen:
         delay_s = from_headers(signals.headers, now)
         delay_s = signals.delay_s if delay_s is None else delay_s

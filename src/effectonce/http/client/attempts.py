@@ -27,10 +27,18 @@ from urllib.parse import unquote, urljoin, urlsplit
 from msgspec import Struct, structs
 
 from effectonce import Circuit, Circuits, GaveUp, Retry, RetryBudget
-from effectonce._core.classification.classify import READS, Rule, Rules, as_rules, classifier
+from effectonce._core.classification.classify import (
+    READS,
+    Classifier,
+    Rule,
+    Rules,
+    as_rules,
+    classifier,
+)
 from effectonce._core.classification.verdicts import TRIED_HEADER, Bucket, Certainty, Tried, Verdict
 from effectonce._core.endings import Fresh
 from effectonce._core.guarantees import Capability
+from effectonce._core.key_shapes import SentKey
 from effectonce._core.observed_sends import Sighting
 from effectonce._core.ops import Flow
 from effectonce._core.retry_flow import Over, whole_call
@@ -132,9 +140,22 @@ class ClientPolicy:
             env,
         )
         self.once = structs.replace(policy, attempts=1)
-        known = (*as_rules(rules), *BELOW_REDIRECTS)
-        self.judge = classifier((), (), rules=known, one_request=True, wall_clock=time.time)
+        self._rules = (*as_rules(rules), *BELOW_REDIRECTS)
+        # by how the provider of a tool takes its key; None: it names none
+        self._judges: dict[SentKey | None, Classifier] = {None: self._judging(())}
         self._headers = by_host(keys)
+
+    def _judging(self, theirs: tuple[Rule, ...]) -> Classifier:
+        known = (*self._rules, *theirs)
+        return classifier((), (), rules=known, one_request=True, wall_clock=time.time)
+
+    def judge_for(self, provided: SentKey | None) -> Classifier:
+        """What an error means, if it is of the provider that takes keys like that."""
+        judge = self._judges.get(provided)
+        if judge is None:
+            assert provided is not None
+            judge = self._judges[provided] = self._judging(provided.rules)
+        return judge
 
     def replace_random(self) -> None:
         """Whichever header was named: the SDK that sends makes up a random key for each call,
@@ -145,13 +166,19 @@ class ClientPolicy:
                 None if header is None else structs.replace(header, replaces_random=True)
             )
 
-    def header(self, host: str) -> KeyHeader | None:
-        return self._headers.get(host, self._headers.get(EVERYWHERE))
+    def header(self, host: str, provided: SentKey | None) -> KeyHeader | None:
+        """That of the host; elsewhere, the one that the provider of the tool reads, if it reads
+        one.
+        """
+        usual = self._headers.get(host, self._headers.get(EVERYWHERE))
+        if usual is None or provided is None or host in self._headers:
+            return usual
+        return structs.replace(usual, name=provided.header) if provided.header else None
 
-    def retrier(self, asked: OutgoingRequest, *, repeatable: bool) -> Retrier:
+    def retrier(self, asked: OutgoingRequest, judge: Classifier, *, repeatable: bool) -> Retrier:
         circuit = self.breaker[asked.host] if isinstance(self.breaker, Circuits) else self.breaker
         how = retrying(
-            self.once if asked.body is None else self.policy, self.judge, circuit, self.budget
+            self.once if asked.body is None else self.policy, judge, circuit, self.budget
         )
         return Retrier(how, repeatable=repeatable, store=self.store, name=asked.host, env=self.env)
 
@@ -166,7 +193,11 @@ class ClientAttempts:
         self._effect = effect_here()
         self._slot: Slot | None = None  # None: it has no number
         self._sighting = None if asked.method in READS else Sighting(f"{asked.method} {asked.host}")
-        self._header = None if asked.method in REPEATABLE_METHODS else wire.header(asked.host)
+        provided = None if self._effect is None else self._effect.sent_key
+        self._judge = wire.judge_for(provided)
+        self._header = (
+            None if asked.method in REPEATABLE_METHODS else wire.header(asked.host, provided)
+        )
         self._given = None if self._header is None else asked.headers.get(self._header.name)
         self._well = False
         # what the same request looks like where it was handed on
@@ -178,7 +209,7 @@ class ClientAttempts:
             self._effect.announce(self._sighting)
         keyed = self._put_key()
         self.repeatable = self._may_repeat(keyed=keyed)
-        retrier = self._wire.retrier(self._asked, repeatable=self.repeatable)
+        retrier = self._wire.retrier(self._asked, self._judge, repeatable=self.repeatable)
         self._patience, self.store = retrier.patience(
             self._asked.host, self._wire.env.now(), attempt=0
         )
@@ -330,7 +361,7 @@ class ClientAttempts:
         return True
 
     def _tried(self, ended: Over) -> Tried:
-        verdict = ended.gave_up or ended.but or self._wire.judge(ended.error)
+        verdict = ended.gave_up or ended.but or self._judge(ended.error)
         return Tried(verdict, ended.attempts, ended.gave_up is not None)
 
 
