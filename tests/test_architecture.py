@@ -17,7 +17,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 # Rooms from the ground up: a room imports rooms of lower floors, and its own files; no other
 # room of its floor.
 LAYERS = (
-    ("lint", "_credentials", "_drivers", "_forks", "_random", "_text"),
+    ("_credentials", "_drivers", "_forks", "_random", "_text"),
     ("_core", "_log"),
     ("_environment", "errors"),
     ("_validate", "effect"),
@@ -31,7 +31,7 @@ LAYERS = (
     ("guard",),
     ("_api",),
     ("__init__",),
-    ("http", "llm", "mcp", "simulate", "testing", "views"),
+    ("http", "lint", "llm", "mcp", "simulate", "testing", "views"),
     ("dashboard", "integrations"),
     ("cli",),
 )

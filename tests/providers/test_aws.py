@@ -15,7 +15,7 @@ import pytest
 from botocore.model import ServiceModel
 from botocore.validate import ParamValidator
 
-from effectonce import ContractViolation
+from effectonce import ContractViolation, Downstream, Guard
 from effectonce._core.key_shapes import KeyShape, shaped_key
 from effectonce._core.keys import downstream_key
 from effectonce.providers import provider
@@ -137,9 +137,7 @@ def test_the_argument_is_named_as_in_python_and_the_note_says_how_it_travels():
 def test_what_the_model_does_not_say_is_unknown():
     found = provider("aws.ec2.RunInstances")
 
-    assert (found.window_s, found.stored, found.repeat, found.mismatch, found.probe) == (
-        (None,) * 5
-    )
+    assert (found.window_s, found.stored, found.mismatch, found.probe) == (None,) * 4
     assert found.facts.window_s.unverified
     assert found.facts.errors.unverified
 
@@ -169,6 +167,20 @@ def test_the_errors_of_the_operation_that_are_about_its_token():
     assert found.mismatch == "IdempotentParameterMismatchException"
     assert found.in_flight == "TransactionInProgressException"
     assert [error.code for error in found.errors] == [found.mismatch, found.in_flight]
+
+
+def test_a_tool_of_aws_is_repeated_under_its_token_for_as_long_as_the_model_says():
+    def move() -> None: ...
+
+    tools = {
+        name: Guard("memory://").tool(kind="write", provider=name)(move)
+        for name in ("aws.dynamodb.TransactWriteItems", "aws.ec2.RunInstances")
+    }
+
+    assert {name: each.contract.downstream for name, each in tools.items()} == {
+        "aws.dynamodb.TransactWriteItems": Downstream.key(window=600),
+        "aws.ec2.RunInstances": Downstream.key(window=300),  # as long as any is known to
+    }
 
 
 # ---------------------------------------------------------------- wrong names

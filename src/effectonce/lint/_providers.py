@@ -3,6 +3,8 @@
 A provider is known by its name, `@guard.tool(provider="mangopay")`; by a header that no other
 has, `X-Qonto-Idempotency-Key`; or by an operation of boto3. `Idempotency-Key` alone says nothing:
 half of them have it. Where several have one header, a rule speaks only if it holds for each.
+
+Packs, and the shapes of keys, are imported when a file asks for them: most files do not.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING
 
-from effectonce.errors import ContractViolation
 from effectonce.lint._finding import Hit, LintRule
 from effectonce.lint._reading import DeclaredTool, Reading
 from effectonce.lint._source import Module, keyword
@@ -54,7 +55,8 @@ def _by_header() -> dict[str, tuple[Provider, ...]]:
 @cache
 def _of_aws(service: str, method: str) -> tuple[Provider, ...]:
     """The operation of that method of a client, if botocore is installed and knows it."""
-    from effectonce.providers import provider  # noqa: PLC0415  # with the first question
+    from effectonce.errors import ContractViolation  # noqa: PLC0415  # with the first question
+    from effectonce.providers import provider  # noqa: PLC0415
 
     try:
         return (provider(f"aws.{service}.{''.join(map(str.capitalize, method.split('_')))}"),)
@@ -73,7 +75,8 @@ def _declared(tool: DeclaredTool) -> str | None:
 
 def _named(name: str) -> tuple[tuple[Provider, ...], str]:
     """The provider of that name, or what is wrong with the name."""
-    from effectonce.providers import provider  # noqa: PLC0415  # with the first question
+    from effectonce.errors import ContractViolation  # noqa: PLC0415  # with the first question
+    from effectonce.providers import provider  # noqa: PLC0415
 
     try:
         return (provider(name),), ""
@@ -118,8 +121,8 @@ def _of_header(reading: Reading, node: ast.AST, name: str) -> tuple[Provider, ..
 
 
 def _of_call(module: Module, call: ast.Call) -> tuple[Provider, ...]:
-    told = _AWS.fullmatch(module.origin(call.func))
-    return () if told is None else _of_aws(*told.groups())
+    method = _AWS.fullmatch(module.origin(call.func))
+    return () if method is None else _of_aws(*method.groups())
 
 
 # ---------------------------------------------------------------- which key
@@ -183,6 +186,8 @@ def _refused(reading: Reading) -> Iterator[Hit]:
         return
     for node, those in _handed(reading):
         how, keys = _samples(reading.module, node) if those else ("", [])
+        if how == "downstream_key" and _shapes_it(reading, node):
+            continue
         why = [_refusal(each, keys) for each in those] if keys else []
         if why and all(why):
             fits = "" if those[0].key.form != "uuid" else ': key_as("uuid")'
@@ -191,6 +196,21 @@ def _refused(reading: Reading) -> Iterator[Hit]:
                 f"this key will be refused: {why[0]}. Nothing is done, every time. Ask for another"
                 f" shape than {how}{fits}.",
             )
+
+
+def _shapes_it(reading: Reading, node: ast.AST) -> bool:
+    """Is it in a tool that names its provider, so that `downstream_key` has the shape that this
+    one takes? A helper may be called by such a tool.
+    """
+    function = reading.module.function_around(node)
+    tool = None if function is None else reading.tools.get(function)
+    if tool is None or tool.declared is None:
+        return any(_provides(each) for each in reading.guarded)
+    return _provides(tool)
+
+
+def _provides(tool: DeclaredTool) -> bool:
+    return tool.declared is not None and keyword(tool.declared, "provider") is not None
 
 
 def _mentions_a_key(module: Module) -> bool:

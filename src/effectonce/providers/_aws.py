@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from effectonce.errors import ContractViolation
 from effectonce.providers._guess import guess
-from effectonce.providers._model import ErrorMeaning, Fact, Facts, Provider, ProviderKey
+from effectonce.providers._model import ErrorMeaning, Fact, Facts, Provider, ProviderKey, Says
 
 if TYPE_CHECKING:
     from botocore.model import OperationModel, ServiceModel, Shape
@@ -33,6 +33,13 @@ _WINDOW = re.compile(
     re.IGNORECASE,
 )
 _UNIT_S = {"minute": 60, "hour": 3600, "day": 86400}
+REPEAT = Fact(
+    link="https://smithy.io/2.0/spec/behavior-traits.html",
+    date=dt.date(2026, 11, 17),
+    note="by this trait a service finds repeats, and discards them; what it answers is its own",
+)
+MISMATCH: tuple[Says, str] = ("mismatch", "the token was used with other parameters")
+IN_FLIGHT: tuple[Says, str] = ("in flight", "a request with this token is still running")
 _MISMATCH = re.compile(r"Idempoten\w*Mismatch\w*")
 _IN_FLIGHT = re.compile(r"(?:IdempotentCall|Transaction)InProgress\w*")
 
@@ -68,24 +75,20 @@ def _provider(name: str, found: OperationModel, today: dt.date) -> Provider:
     return Provider(
         name=name,
         title=f"AWS, {found.service_model.service_id} {found.name}",
-        summary=f"A repeat has the same {token}, and is one request for AWS.",
+        summary=f"A repeat with the same {token} is recognised, and discarded.",
         key=_key(token, shape, required=token in found.input_shape.required_members),
         window_s=window_s,
+        repeat="latest_status",
         mismatch=mismatch,
         in_flight=in_flight,
         errors=tuple(
-            ErrorMeaning(code=code, meaning=meaning)
-            for code, meaning in (
-                (mismatch, "the token was used with other parameters"),
-                (in_flight, "a request with this token is still running"),
-            )
-            if code is not None
+            each for each in (_about(mismatch, MISMATCH), _about(in_flight, IN_FLIGHT)) if each
         ),
         facts=Facts(
             key=Fact(link=source, date=today, note=_note(token, shape)),
             window_s=unknown if window_s is None else stated,
             stored=unknown,
-            repeat=unknown,
+            repeat=REPEAT,
             mismatch=unknown if mismatch is None else stated,
             in_flight=unknown if in_flight is None else stated,
             probe=unknown,
@@ -141,6 +144,10 @@ def _window_s(text: str) -> int | None:
 
 def _error(found: OperationModel, names: re.Pattern[str]) -> str | None:
     return next((e.name for e in found.error_shapes if names.fullmatch(e.name)), None)
+
+
+def _about(code: str | None, meant: tuple[Says, str]) -> ErrorMeaning | None:
+    return None if code is None else ErrorMeaning(code=code, says=meant[0], meaning=meant[1])
 
 
 def _tokens(found: OperationModel) -> list[str]:
