@@ -11,7 +11,7 @@ class Shop:
     """Every request that is not a GET is an effect, once per key. *faults* are taken one by one;
     then all is well.
 
-    A fault is a status with headers, or a word: `reset` before anything is done, `lose` the
+    A fault is a status with headers, perhaps with a body, or a word: `reset` before anything is done, `lose` the
     answer after it, `cut` it off in the middle, `break` it off where it does not say its length,
     say `both lengths`, `stall` in the middle of it, `hang` after it, or `vanish`: nobody can
     connect any more.
@@ -78,7 +78,9 @@ class Shop:
             if fault == "reset":
                 return reset(handler)
             if isinstance(fault, tuple):
-                return self.say(handler, fault[0], {"error": {"message": "no"}}, fault[1])
+                status, headers, *said = fault
+                said = said[0] if said else {"error": {"message": "no"}}
+                return self.say(handler, status, said, headers)
             body = self.act(handler.command, path, key)
         if fault == "vanish":
             self.server.socket.close()

@@ -199,7 +199,7 @@ class ClientAttempts:
             None if asked.method in REPEATABLE_METHODS else wire.header(asked.host, provided)
         )
         self._given = None if self._header is None else asked.headers.get(self._header.name)
-        self._well = False
+        self._well = self._keyed = False
         # what the same request looks like where it was handed on
         self._moved: frozenset[str] = frozenset()
         self._last: Answered | None = None
@@ -207,8 +207,8 @@ class ClientAttempts:
     def __enter__(self) -> Self:
         if self._sighting is not None and self._effect is not None:
             self._effect.announce(self._sighting)
-        keyed = self._put_key()
-        self.repeatable = self._may_repeat(keyed=keyed)
+        self._keyed = self._put_key()
+        self.repeatable = self._may_repeat(keyed=self._keyed)
         retrier = self._wire.retrier(self._asked, self._judge, repeatable=self.repeatable)
         self._patience, self.store = retrier.patience(
             self._asked.host, self._wire.env.now(), attempt=0
@@ -361,8 +361,16 @@ class ClientAttempts:
         return True
 
     def _tried(self, ended: Over) -> Tried:
-        verdict = ended.gave_up or ended.but or self._judge(ended.error)
+        last = self._judge(ended.error)
+        verdict = ended.gave_up or (last if self._settles(last) else ended.but) or last
         return Tried(verdict, ended.attempts, ended.gave_up is not None)
+
+    def _settles(self, last: Verdict) -> bool:
+        """Does a refusal speak for the attempts before it, too? Under a key whose refusals are
+        kept, a request that was carried out is not refused afterwards.
+        """
+        terms = None if self._effect is None else self._effect.terms
+        return last.final and self._keyed and terms is not None and terms.stores_rejections
 
 
 def effect_here() -> Effect | None:
