@@ -1,0 +1,458 @@
+"""Every provider on this machine: a tool that names it has one effect there, whatever is lost,
+and what its caller gets to know is true.
+
+`loopback_outcomes.txt` has all of it, one line for each provider. A word is what one call gets:
+
+    done     its result, and the effect is in the ledger of the provider
+    failed   the provider's refusal, and nothing was done
+    open     GaveUp: it may have been done, and the next call goes on under the same key
+    doubt    InDoubt: it may have been done, and is not sent again
+    expired  Expired: our own record is older than its window, and nothing is sent
+
+Behind it stands how many requests the provider got, and how many effects it had.
+"""
+
+import gc
+from math import inf
+from pathlib import Path
+
+import botocore.session
+import httpx
+import pytest
+import stripe
+from botocore.config import Config
+
+from effectonce import Expired, Found, GaveUp, Guard, InDoubt, NotFound, Retry, current_effect
+from effectonce._core.key_shapes import shaped_key
+from effectonce._tools.provider_terms import terms_of
+from effectonce.http.client import protect
+from effectonce.providers import provider, providers
+from effectonce.stores.memory import MemoryStore
+from effectonce.testing.clock import FakeClock
+from tests.providers.loopback import UNPUBLISHED_S, Loopback
+
+NAMES = providers()
+KEYED = [name for name in NAMES if provider(name).key.where != "none"]
+WITHOUT = [name for name in NAMES if name not in KEYED]
+SOON = Retry(attempts=4, base_s=0.001, throttled_base_s=0.001, cap_s=0.002)
+ONCE = Retry(attempts=1)
+# how long before the end of a window nothing is sent any more: a request takes time
+SLACK_S = 120.0
+OUTCOMES = Path(__file__).with_name("loopback_outcomes.txt").read_text().splitlines()
+theirs = pytest.mark.filterwarnings("ignore")  # what an SDK leaves open
+
+
+class GraphQLError(Exception):
+    """What a client of GraphQL raises: the answer is 200, whatever happened."""
+
+
+@pytest.fixture(scope="module")
+def loopback():
+    made = Loopback()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def collected():
+    """What an SDK leaves open is blamed on its own test."""
+    yield
+    gc.collect()
+
+
+# ---------------------------------------------------------------- requests
+
+
+def post(client, name, key, body):
+    """What a tool sends, with the key where the provider reads it. A protected client puts it
+    into a header by itself.
+    """
+    facts = provider(name).key
+    match facts.where, facts.name:
+        case "none", _:
+            return client.post("/messages", json=body)
+        case "header", header:
+            return client.post("/refunds", json=body, headers={header: key} if key else {})
+        case _, "@idempotent(key:)":
+            query = f'mutation {{ refund @idempotent(key: "{key}") {{ id }} }}'
+            return client.post("/graphql", json={"query": query, "variables": body})
+        case _, "input.id":
+            return client.post("/graphql", json={"variables": {"input": body | {"id": key}}})
+        case "argument", _:
+            return client.patch(f"/sobjects/Refund__c/Key__c/{key}", json=body)
+        case _, "inputs[].id, with idProperty":
+            given = {"idProperty": "key", "id": key, "properties": body}
+            return client.post("/refunds", json={"inputs": [given]})
+        case _, "headers.idempotencyKey":
+            return client.post("/mails", json=body | {"headers": {"idempotencyKey": key}})
+        case _, field:
+            return client.post("/refunds", json=body | {field: key})
+
+
+def result(answer):
+    answer.raise_for_status()
+    said = answer.json()
+    if "errors" in said:
+        raise GraphQLError(said["errors"][0]["extensions"]["code"])
+    return said["id"]
+
+
+def to(there):
+    return httpx.Client(base_url=there.url, timeout=30, verify=False)
+
+
+# ---------------------------------------------------------------- callers
+
+
+class Caller:
+    """A tool of one provider, which is called by one process after another."""
+
+    def __init__(self, loopback, name, **contract):
+        self.name, self.there, self.clock = name, loopback.account(name), FakeClock()
+        self.store = MemoryStore(clock=self.clock)
+        self.contract = {"kind": "write", "provider": name} | contract
+
+    def call(self, *, retry=SOON, note="late"):
+        """What a caller gets to know."""
+        with to(self.there) as http:
+            word = self.word(protect(http, retry=retry), retry, note)
+        effects = self.there.effects
+        assert len(effects) <= 1, "a duplicate"
+        assert len(effects) == {"done": 1, "failed": 0}.get(word, len(effects)), word
+        return word
+
+    def word(self, client, retry, note):
+        guard = Guard(self.store)
+
+        @guard.tool(retry=retry, identity=["order"], volatile=["note"], **self.contract)
+        def refund(order: str, note: str) -> str:
+            in_header = provider(self.name).key.where in ("header", "none")
+            key = None if in_header else current_effect().downstream_key
+            return result(post(client, self.name, key, {"order": order, "note": note}))
+
+        if self.contract.get("downstream") == "probe":
+            refund.probe(self.find)
+        try:
+            with guard.step("chat-42", "refund"):
+                made = refund("ord_1", note)
+        except InDoubt:
+            return "doubt"
+        except GaveUp:
+            return "open"
+        except Expired:
+            return "expired"
+        except (httpx.HTTPError, GraphQLError):
+            return "failed"
+        assert made == self.there.effects[0]["id"], "it is what was done"
+        return "done"
+
+    def find(self, order: str, note: str) -> Found | NotFound:
+        with to(self.there) as http:
+            found = http.get("/messages").json()["data"]
+        return Found(found[0]["id"]) if found else NotFound()
+
+    def fault(self, *faults):
+        self.there.set(faults=faults)
+
+    def wait(self, length_s):
+        """On both clocks: ours, and that of the provider."""
+        self.clock.advance(length_s)
+        self.there.set(advance_s=length_s)
+
+    @property
+    def relied_s(self):
+        """For how long the tool relies on the key."""
+        downstream = terms_of(self.name, None).downstream
+        return 10.0**9 if downstream.window_s == inf else downstream.window_s
+
+
+def first_call(caller):
+    """Its answer is lost, and the process ends."""
+    caller.fault("lose")
+    return caller.call(retry=ONCE)
+
+
+def lost(caller):
+    caller.fault("lose")
+    return [caller.call()]
+
+
+def lost_twice(caller):
+    caller.fault("lose", "lose")
+    return [caller.call()]
+
+
+def reset(caller):
+    caller.fault("reset")
+    return [caller.call()]
+
+
+def error_after(caller):
+    caller.fault("error after")
+    return [caller.call()]
+
+
+def error_before(caller):
+    caller.fault("error before")
+    return [caller.call()]
+
+
+def refused(caller):
+    caller.fault("refuse")
+    return [caller.call()]
+
+
+def in_flight(caller):
+    caller.fault("running")
+    return [caller.call()]
+
+
+def within_the_window(caller):
+    word = first_call(caller)
+    caller.wait(caller.relied_s - SLACK_S)
+    return [word, caller.call()]
+
+
+def after_the_window(caller):
+    word = first_call(caller)
+    caller.wait(caller.relied_s + 1)
+    return [word, caller.call()]
+
+
+def mismatch(caller):
+    return [first_call(caller), caller.call(note="other")]
+
+
+def replay_after_the_window(caller):
+    word = caller.call()
+    caller.wait(caller.relied_s + 1)
+    return [word, caller.call()]
+
+
+SCENES = (
+    lost,
+    lost_twice,
+    reset,
+    error_after,
+    error_before,
+    refused,
+    in_flight,
+    within_the_window,
+    after_the_window,
+    mismatch,
+    replay_after_the_window,
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_effect_and_the_truth_about_it(loopback, name):
+    row = [name]
+    for scene in SCENES:
+        caller = Caller(loopback, name)
+        words = scene(caller)
+        seen = caller.there
+        row.append(f"{scene.__name__} {'+'.join(words)} {len(seen.requests)}r {len(seen.effects)}e")
+        assert len({key for key in seen.requests if key}) <= 1, "one key in all of them"
+        assert len(seen.effects) == 1 or scene in (reset, error_before, refused, in_flight)
+
+    assert " | ".join(row) in OUTCOMES
+
+
+# ---------------------------------------------------------------- without a key
+
+
+@pytest.mark.parametrize("name", WITHOUT)
+def test_where_there_is_no_key_the_provider_is_asked(loopback, name):
+    caller = Caller(loopback, name, downstream="probe")
+
+    caller.fault("lose")
+
+    assert [caller.call(), caller.call()] == ["done", "done"]
+    assert (len(caller.there.requests), len(caller.there.effects)) == (1, 1)
+
+
+@pytest.mark.parametrize("name", WITHOUT)
+def test_what_is_not_found_there_is_a_doubt_and_is_not_sent_again(loopback, name):
+    caller = Caller(loopback, name, downstream="probe")
+
+    caller.fault("reset")
+
+    assert [caller.call(), caller.call()] == ["doubt", "doubt"]
+    assert (len(caller.there.requests), len(caller.there.effects)) == (1, 0)
+
+
+# ---------------------------------------------------------------- time-outs
+
+
+@pytest.mark.parametrize(
+    "name", ["stripe.v1", "square", "paypal.orders", "increase", "moov", "twilio"]
+)
+def test_an_answer_that_does_not_come_in_time(loopback, name):
+    caller = Caller(loopback, name)
+    caller.fault("slow")
+
+    with httpx.Client(base_url=caller.there.url, timeout=1, verify=False) as http:
+        word = caller.word(protect(http, retry=SOON), SOON, "late")
+
+    assert word == {"moov": "open", "twilio": "doubt"}.get(name, "done")
+    assert len(caller.there.effects) == 1
+
+
+# ---------------------------------------------------------------- SDKs
+
+
+def by_stripe(there):
+    made = stripe.StripeClient(
+        "sk_test_1",
+        base_addresses={"api": there.url},
+        http_client=stripe.RequestsClient(timeout=30),
+    )
+    return protect(made, retry=SOON)
+
+
+@theirs
+@pytest.mark.usefixtures("collected")
+@pytest.mark.parametrize("fault", ["lose", "running", "reset"])
+def test_the_sdk_of_stripe(loopback, tmp_path, fault):
+    there = loopback.account("stripe.v1")
+    client, guard = by_stripe(there), Guard(f"sqlite:///{tmp_path / 'effects.db'}")
+
+    @guard.tool(kind="irreversible", provider="stripe.v1", retry=SOON)
+    def refund(payment: str) -> str:
+        return client.v1.refunds.create({"payment_intent": payment}).id
+
+    there.set(faults=[fault])
+    with guard.step("chat-42", "refund"):
+        made = refund("pi_1")
+    guard.close()
+
+    assert [effect["id"] for effect in there.effects] == [made]
+    assert len(set(there.requests)) == 1
+
+
+@theirs
+@pytest.mark.usefixtures("collected")
+def test_the_sdk_of_aws_and_a_mail_without_a_key(loopback, tmp_path):
+    there = loopback.account("ses")
+    ses = botocore.session.Session().create_client(
+        "sesv2",
+        region_name="eu-west-1",
+        endpoint_url=there.url,
+        aws_access_key_id="k",
+        aws_secret_access_key="s",
+        config=Config(retries={"mode": "standard", "total_max_attempts": 5}),
+    )
+    client, guard = protect(ses, retry=SOON), Guard(f"sqlite:///{tmp_path / 'effects.db'}")
+
+    @guard.tool(kind="irreversible", provider="ses", retry=SOON)
+    def mail(address: str) -> None:
+        client.send_email(
+            FromEmailAddress="a@example.com",
+            Destination={"ToAddresses": [address]},
+            Content={"Raw": {"Data": b"hello"}},
+        )
+
+    there.set(faults=["lose"])
+    for _ in range(2):
+        with guard.step("chat-42", "mail"), pytest.raises(InDoubt):
+            mail("b@example.com")
+    client.close()
+    guard.close()
+
+    assert (len(there.requests), len(there.effects)) == (1, 1)
+
+
+# ---------------------------------------------------------------- the providers themselves
+
+
+def key_for(name, effect="0" * 40):
+    return shaped_key(terms_of(name, None).sent_key.shape, effect, "refund")
+
+
+def window_s(name):
+    stated = provider(name).window_s
+    return {None: UNPUBLISHED_S, "no end": inf}.get(stated, stated)
+
+
+@pytest.mark.parametrize("name", WITHOUT)
+def test_without_a_key_each_request_is_an_effect(loopback, name):
+    there = loopback.account(name)
+
+    with to(there) as client:
+        made = [result(post(client, name, None, {"order": "1"})) for _ in range(2)]
+
+    assert [effect["id"] for effect in there.effects] == made
+    assert len(set(made)) == 2
+
+
+@pytest.mark.parametrize("name", KEYED)
+def test_a_provider_does_with_a_repeat_what_its_file_says(loopback, name):
+    there, facts = loopback.account(name), provider(name)
+
+    with to(there) as client:
+        first, again, other = (
+            post(client, name, key_for(name, effect * 40), {"order": "1"}) for effect in "001"
+        )
+
+    assert (first.status_code, other.status_code) == (201, 201)
+    assert len(there.effects) == (2 if facts.repeat is not None else 3)
+    match facts.repeat:
+        case "conflict" | "conflict_with_id":
+            assert again.status_code == 409
+        case "replay":
+            assert again.json() == first.json()
+            assert again.headers["Idempotent-Replayed"] == "true"
+        case None:
+            assert again.json()["id"] != first.json()["id"]
+        case _:
+            assert again.json()["id"] == first.json()["id"]
+
+
+@pytest.mark.parametrize("name", [name for name in KEYED if window_s(name) != inf])
+def test_a_provider_forgets_a_key_with_its_window(loopback, name):
+    there, facts = loopback.account(name), provider(name)
+
+    with to(there) as client:
+        for wait_s in (0, window_s(name) - 1, 1):
+            there.set(advance_s=wait_s)
+            post(client, name, key_for(name), {"order": "1"})
+
+    assert len(there.effects) == (2 if facts.repeat is not None else 3)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in KEYED if provider(name).key.length_max or provider(name).key.pattern]
+)
+def test_a_provider_refuses_a_key_of_another_shape(loopback, name):
+    there = loopback.account(name)
+
+    with to(there) as client:
+        refusal = post(client, name, "é_".encode().hex() * 300, {"order": "1"})
+
+    assert refusal.status_code == 400
+    assert there.effects == []
+
+
+@pytest.mark.parametrize("name", [name for name in KEYED if type(provider(name).mismatch) is int])
+def test_a_provider_answers_a_key_with_another_request_as_its_file_says(loopback, name):
+    there = loopback.account(name)
+
+    with to(there) as client:
+        post(client, name, key_for(name), {"order": "1"})
+        refusal = post(client, name, key_for(name), {"order": "2"})
+
+    assert refusal.status_code == provider(name).mismatch
+    assert len(there.effects) == 1
+
+
+@pytest.mark.parametrize("name", [name for name in KEYED if type(provider(name).in_flight) is int])
+def test_a_provider_answers_a_repeat_of_a_running_request_as_its_file_says(loopback, name):
+    there = loopback.account(name)
+    there.set(faults=["running"])
+
+    with to(there) as client:
+        with pytest.raises(httpx.TransportError):
+            post(client, name, key_for(name), {"order": "1"})
+        refusal = post(client, name, key_for(name), {"order": "1"})
+
+    assert refusal.status_code == provider(name).in_flight
