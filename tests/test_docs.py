@@ -272,6 +272,7 @@ def test_everything_that_can_be_declared_is_in_the_docs():
 
 def test_the_readme_counts_what_there_is():
     from effectonce._core.classification.tables import TABLES
+    from effectonce.providers import providers
     from effectonce.testing.mutants import MUTANTS
     from tests.conformance import test_wire_mutants as wire
     from tests.crash.test_flow_mutants import MUTANTS as FLOWS
@@ -282,6 +283,7 @@ def test_the_readme_counts_what_there_is():
     )
 
     assert f"({sum(len(table.rows) for table in TABLES)} rows for " in readme
+    assert f"[{len(providers())} APIs]" in readme
     statements = len(wire.SQLITE) + len(wire.POSTGRES) + len(wire.REDIS)
     broken = (
         f" {len(MUTANTS)} broken stores, {len(FLOWS)} broken flows, and {statements} broken"
