@@ -1,7 +1,7 @@
 """LLM calls: the same question in the same tenant is paid for once.
 
     ask = once_llm(guard, client.messages.create)
-    message = ask(model="...", max_tokens=1024, messages=[...])   # the SDK's own answer; asked again, the same one
+    message = ask(model="...", max_tokens=1024, messages=[...])   # asked again: the same answer
     was_cached(message)
 
 A question changes nothing, costs money, and may be asked again: it is a read with a record. Its

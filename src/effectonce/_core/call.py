@@ -5,10 +5,10 @@ stopped between any two lines and never go on; the next caller goes on from the 
 may do next is decided by the record's rules (rules.py), so the flow only has to know what it
 wants:
 
-  claim ──> invoke ──> complete                 the ordinary call: two writes, because the claim also dispatches
+  claim ──> invoke ──> complete      the ordinary call: two writes, the claim also dispatches
     │         ├─ certainly no effect ──> unsend ──> wait ──> dispatch ──> invoke …
-    │         ├─ refused for good ─────> fail                (or doubt, if an older send may have landed)
-    │         └─ not known ────────────> the same request again, if the downstream honours our key; otherwise doubt
+    │         ├─ refused for good ─────> fail, or doubt if an older send may have landed
+    │         └─ not known ────────────> the same request again under its key, or doubt
     ├─ known ──────> replay
     ├─ in doubt ───> ask the probe, if there is one
     └─ in flight ──> wait, within bounds

@@ -3,10 +3,13 @@ says that it cannot.
 
     v1 ok <json>            a result that JSON carries exactly
     v1 tagged <json>        a result with tuples, bytes, decimals, dates, big integers, models...
-    v1 error <json>         a definite failure: {"type", "message"}, and what it was taken to mean: see attempts.py
+    v1 error <json>         a definite failure: {"type", "message"}, and what it was taken to mean:
+                            see attempts.py
     v1 partial <json>       a partial success: {"message", "done", "corrective_action"}
-    v1 unavailable <json>   the effect happened, its result could not be stored: {"why"}; or cannot be opened here, which is never stored
-    v1 redacted <one of the above>      arguments, some of which were never stored: REDACTED or NOT_STORED stands for them
+    v1 unavailable <json>   the effect happened, its result could not be stored: {"why"}; or cannot
+                            be opened here, which is never stored
+    v1 redacted <one of the above>      arguments, some of which were never stored: REDACTED or
+                                        NOT_STORED stands for them
     v1 sealed <bytes>       any of the above, encrypted: see stores/keyring.py
 
 No class is ever looked up by a name from the store: a model is stored as its fields and rebuilt

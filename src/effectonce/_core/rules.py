@@ -4,10 +4,10 @@ Theory of operation. A record is the whole truth about one effect. Nothing but a
 may change it, and a store applies a rule in one atomic step or not at all. Each rule has the
 number it has in the model (`make model` explores this very table):
 
-  absent ── T1 ──> claimed ── T3 ──> dispatched ── T5 ──> completed ── T12 ──> tombstone ── T12 ──> (forgotten)
-                     │  ^               │  │  │                              ^
-                     │  └── T4 not sent ┘  │  └── T6 ──> failed ── T12 ─────┘
-                     └──── T2 stolen       └── T7 ──> in doubt ── T9 T10 T11 ──> completed | failed | claimed
+ absent ─ T1 ─> claimed ─ T3 ─> dispatched ─ T5 ─> completed ─ T12 ─> tombstone ─ T12 ─> (forgotten)
+                  │  ^             │  │  │                          ^
+                  │  └ T4 not sent ┘  │  └─ T6 ─> failed ─ T12 ─────┘
+                  └─── T2 stolen      └─ T7 ─> in doubt ─ T9 T10 T11 ─> completed | failed | claimed
 
  1. Safety uses no clock: `lease_over` only decides who may try next, never whether something was
     sent. The one delay that a tool may declare (`quiet`) is counted only while the clock is

@@ -175,8 +175,14 @@ def _letter(guard: Guard, record: Record, now: float, *, failed: bool = False) -
 @click.option(
     "--limit", type=click.IntRange(1), metavar="N", help="At most this many.  [default: none]"
 )
-@click.option("--rps", type=Number(0.0, min_open=True), default=10.0, show_default=True, metavar="N",
-              help="At most this many a second.")  # fmt: skip
+@click.option(
+    "--rps",
+    type=Number(0.0, min_open=True),
+    default=10.0,
+    show_default=True,
+    metavar="N",
+    help="At most this many a second.",
+)
 @click.option("--early", is_flag=True, help="Even before the time that the downstream asked for.")
 @reason_option
 @yes_option

@@ -5,10 +5,13 @@ by the same engine and in the same store as any other. What is asked, in this or
 answer may already cost:
 
     is this an effect?      method and route; everything else goes to the app untouched
-    whose is it?            the tenant resolver, on every request: a replay is authorised like a first request
+    whose is it?            the tenant resolver, on every request: a replay is authorised like a
+                            first request
     under which key?        400 if it is missing or malformed; nothing was read
-    is it too much?         429 if the key is new and the tenant is over its quota; without a quota nothing is asked
-    what does it ask for?   the body is read to its end, within its limit; nothing is claimed, so a slow upload holds up no other request
+    is it too much?         429 if the key is new and the tenant is over its quota; without a quota
+                            nothing is asked
+    what does it ask for?   the body is read to its end, within its limit; nothing is claimed, so a
+                            slow upload holds up no other request
     run it, once            see `_exchange.py` for what leaves when
 """
 
