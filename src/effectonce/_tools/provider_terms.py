@@ -1,7 +1,9 @@
 """What a provider's file says, in the words of a contract: decided once, when a tool is declared.
 
-    downstream   "key" if a repeat under the key makes no second effect, with the provider's window and what it stores; otherwise "none"
-    sent_key     the shape of its keys, the header that they go in, and what its answers about a key mean
+    downstream   "key" if a repeat under the key makes no second effect, with the provider's window
+                 and what it stores; otherwise "none"
+    sent_key     the shape of its keys, the header that they go in, and what its answers about a
+                 key mean
 
 What a user declares beside it may be stricter. What promises more than the provider does is
 refused, with the page that says so.
