@@ -17,6 +17,7 @@ from effectonce import Breaker, Bucket, Certainty, Guard, Verdict
 from effectonce._core.breaker.machine import MOVES, Phase, Sign, sign_of
 from effectonce._core.guarantees import GUARANTEES, Capability, Kind
 from effectonce.testing.bank import Bank
+from tests.http.server import Shop
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "model" / "README.md"]
@@ -57,14 +58,27 @@ class SlowBank:
         return found and found["receipt"]
 
 
+class Stripe(Shop):
+    """What the pages reach at `addresses`: it makes the first refund, and loses its answer."""
+
+    def __init__(self):
+        super().__init__()
+        self.faults = ["lose"]
+
+    def act(self, method, path, key):
+        return {"id": f"re_{super().act(method, path, key)['effect']}", "object": "refund"}
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # an SDK leaves its connections open
 @pytest.mark.parametrize(
     "page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: str(p.relative_to(ROOT))
 )
 def test_every_python_block_runs(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     bank, slow_bank = Bank(tmp_path / "honest", honours_keys=True), Bank(tmp_path / "slow")
-    with mock.patch.dict(os.environ), bank as honest, slow_bank as slow:
+    with mock.patch.dict(os.environ), bank as honest, slow_bank as slow, Stripe() as stripe:
         names = {"__name__": "page", "bank": HonestBank(honest), "slow_bank": SlowBank(slow)}
+        names |= {"api_key": "sk_test_1", "addresses": {"api": stripe.url}}
         for line, code in blocks(page, "python"):
             source = "\n" * (line - 1) + code
             exec(compile(source, str(page), "exec"), names)
@@ -72,6 +86,8 @@ def test_every_python_block_runs(page, tmp_path, monkeypatch, capsys):
             assert len({(p["payment_id"], p["key"]) for p in payments}) == len(payments), (
                 "a page paid twice"
             )
+        assert stripe.effects == len(stripe.done), "a page refunded without a key"
+        assert len(stripe.requests) == stripe.effects + (1 if stripe.requests else 0)
     said = capsys.readouterr().out
     for line, code in blocks(page, "python"):
         for promised in re.findall(r"print\(.*\) +# (.+)$", code, re.MULTILINE):
@@ -256,6 +272,7 @@ def test_everything_that_can_be_declared_is_in_the_docs():
 
 def test_the_readme_counts_what_there_is():
     from effectonce._core.classification.tables import TABLES
+    from effectonce.providers import providers
     from effectonce.testing.mutants import MUTANTS
     from tests.conformance import test_wire_mutants as wire
     from tests.crash.test_flow_mutants import MUTANTS as FLOWS
@@ -266,6 +283,7 @@ def test_the_readme_counts_what_there_is():
     )
 
     assert f"({sum(len(table.rows) for table in TABLES)} rows for " in readme
+    assert f"[{len(providers())} APIs]" in readme
     statements = len(wire.SQLITE) + len(wire.POSTGRES) + len(wire.REDIS)
     broken = (
         f" {len(MUTANTS)} broken stores, {len(FLOWS)} broken flows, and {statements} broken"

@@ -583,3 +583,57 @@ def test_every_key_of_a_shape_is_that_of_shaped_key():
     shape = terms_of("google.calendar", None).sent_key.shape
 
     assert re.fullmatch("[0-9a-v]{52}", shaped_key(shape, "0" * 40, "book"))
+
+
+# ---------------------------------------------------------------- contracts of adapters
+
+
+def test_a_contract_of_an_agents_tool_may_name_its_provider():
+    from effectonce.integrations._agent_tools import _declared
+
+    declared = _declared("refund", kind="irreversible", provider="stripe.v1").contract
+
+    @Guard("memory://").tool(kind="write", provider="stripe.v1")
+    def refund(order: str) -> None: ...
+
+    assert declared.downstream == refund.contract.downstream
+    assert declared.sent_key == refund.contract.sent_key
+    assert declared.rules == refund.contract.rules
+    assert declared.terms.provider == "stripe.v1"
+    with pytest.raises(ContractViolation, match="contradict"):
+        _declared("refund", provider="twilio", downstream="key")
+
+
+@pytest.mark.parametrize(
+    ("written", "window_s"),
+    [
+        ({"provider": "monday", "key_argument": "key"}, 1800),
+        ({"provider": "monday", "downstream": "key"}, 1800),
+        ({"provider": "monday", "downstream": "key", "honours_key_s": 60}, 60),
+        ({"downstream": "key"}, 86_400),
+        ({"downstream": "key", "honours_key_s": 60}, 60),
+        ({"provider": "monday"}, None),
+        ({"provider": "twilio", "key_argument": "key"}, None),
+        ({}, None),
+    ],
+)
+def test_a_contract_of_an_mcp_server_may_name_its_provider_if_the_key_gets_there(written, window_s):
+    from effectonce.mcp._contracts import read_contracts
+
+    contracts = read_contracts(None, {"tools": {"post": written}})
+    made = contracts.of("post", {}).contract("post", hosted=False)
+
+    assert made.downstream == (
+        Downstream.none() if window_s is None else Downstream.key(window=window_s)
+    )
+    assert made.provider == written.get("provider", "")
+    shape = None if made.sent_key is None else str(made.sent_key.shape)
+    assert shape == ("uuid" if made.provider == "monday" else None)
+
+
+def test_a_contract_file_that_promises_more_than_the_provider_is_refused():
+    from effectonce.mcp._contracts import read_contracts
+
+    wrong = {"provider": "monday", "downstream": "key", "honours_key_s": 7200}
+    with pytest.raises(ContractViolation, match="for 30 min"):
+        read_contracts(None, {"tools": {"post": wrong}})

@@ -1,7 +1,9 @@
 """What a provider's file says, in the words of a contract: decided once, when a tool is declared.
 
-    downstream   "key" if a repeat under the key makes no second effect, with the provider's window and what it stores; otherwise "none"
-    sent_key     the shape of its keys, the header that they go in, and what its answers about a key mean
+    downstream   "key" if a repeat under the key makes no second effect, with the provider's window
+                 and what it stores; otherwise "none"
+    sent_key     the shape of its keys, the header that they go in, and what its answers about a
+                 key mean
 
 What a user declares beside it may be stricter. What promises more than the provider does is
 refused, with the page that says so.
@@ -77,14 +79,14 @@ def _offered(facts: Provider) -> Downstream:
 
 
 def _key(facts: Provider) -> Downstream:
-    window_s = _window_s(facts)
+    window_s = published_window_s(facts)
     return Downstream.key(
         window=UNPUBLISHED_S if window_s is None else window_s,
         stores_rejections=facts.stored in KEEPS_REFUSALS and not facts.facts.stored.unverified,
     )
 
 
-def _window_s(facts: Provider) -> float | None:
+def published_window_s(facts: Provider) -> float | None:
     """How long a key counts, if a page states it."""
     if facts.window_s is None or facts.facts.window_s.unverified:
         return None
@@ -112,7 +114,7 @@ def _checked_key(facts: Provider, given: Downstream, *, by_name: bool) -> Downst
         _refuse(facts, why, given)
     if by_name:
         return _key(facts)
-    window_s = _window_s(facts)
+    window_s = published_window_s(facts)
     if window_s is not None and given.window_s > window_s:
         why = (
             f"it honours a key for {span(window_s)}{_page(facts.facts.window_s)}, and not"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -15,6 +16,7 @@ from effectonce.cli._engines import engines
 from effectonce.cli._exits import FAILED, STORE_UNREACHABLE
 from effectonce.cli._options import store_options
 from effectonce.cli._output import print_one
+from effectonce.cli._providers import provider_findings
 from effectonce.cli._settings import refuse_password, setting, settings
 
 GOOD, BAD = "[green]✓[/]", "[bold red]✗[/]"
@@ -31,7 +33,8 @@ def doctor(*, store_url: str | None) -> None:
     and says which kinds of tools the store may hold. With --app, also at what LangGraph, Celery
     and DBOS do with the effects of the app, as far as its modules show it, and at the HTTP, AWS,
     mail and gRPC clients that its tools send through: which are not protected, and the line that
-    does it. Nothing is changed. The exit code is 0 if all is well, 1 if something must be
+    does it; and at the providers that its tools name: what they do not publish, and what was read
+    long ago. Nothing is changed. The exit code is 0 if all is well, 1 if something must be
     changed, 7 if it cannot be reached.
 
     \b
@@ -55,7 +58,11 @@ def doctor(*, store_url: str | None) -> None:
     try:
         health = health_of(guard)
         if store_url is None and not made_here(guard):
-            seen = (*engines(guard, setting("app").partition(":")[0]), *bare_clients(guard))
+            seen = (
+                *engines(guard, setting("app").partition(":")[0]),
+                *bare_clients(guard),
+                *provider_findings(guard, datetime.now(UTC).date()),
+            )
             health = replace(health, findings=(*health.findings, *seen))
     finally:
         guard.close()

@@ -47,7 +47,7 @@ def list_tools() -> None:
         ),
         Column(
             "DOWNSTREAM",
-            lambda item: "-" if item["is_workflow"] else item["downstream"],
+            lambda item: "-" if item["is_workflow"] else _help(item),
             whole=True,
         ),
         Column("KEY", lambda item: ", ".join(item["hashed"]) or "-"),
@@ -78,7 +78,7 @@ def show(*, name: str) -> None:
 
 
 def _as_data(tool: GuardedTool) -> dict[str, Any]:
-    from effectonce._core.guarantees import GUARANTEES
+    from effectonce._core.guarantees import GUARANTEES, Capability
 
     contract, signature, circuit = tool.contract, tool.signature, tool.retrying.circuit
     return {
@@ -86,6 +86,12 @@ def _as_data(tool: GuardedTool) -> dict[str, Any]:
         "version": contract.version,
         "kind": contract.kind,
         "downstream": contract.downstream.capability,
+        "provider": contract.provider or None,
+        "honours_key_s": (
+            _finite(contract.downstream.window_s)
+            if contract.downstream.capability is Capability.KEY
+            else None
+        ),
         "promise": (
             OF_STEPS
             if tool.terms.steps
@@ -107,6 +113,10 @@ def _as_data(tool: GuardedTool) -> dict[str, Any]:
         "breaker": getattr(circuit, "name", None),
         "notes": list(contract.notes),
     }
+
+
+def _help(data: dict[str, Any]) -> str:
+    return f"{data['downstream']} ({data['provider']})" if data["provider"] else data["downstream"]
 
 
 def _finite(seconds: float) -> float | None:
@@ -132,7 +142,7 @@ def _tell(data: dict[str, Any]) -> None:
                 (
                     f"workflow: {OF_STEPS}"
                     if data["is_workflow"]
-                    else f"{data['kind']}, downstream {data['downstream']}: {data['promise']}"
+                    else f"{data['kind']}, downstream {_help(data)}: {data['promise']}"
                 ),
             ),
             ("probe", "yes" if data["has_probe"] else "none"),

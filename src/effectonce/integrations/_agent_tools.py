@@ -37,6 +37,7 @@ from effectonce._log import LOG
 from effectonce._runtime.performers import AsyncPlain, Plain, Prepared, adrive_call
 from effectonce._runtime.step import Delivered, Step, at_ordinal, flagged, named
 from effectonce._tools.identity import Identity
+from effectonce._tools.provider_terms import terms_of
 from effectonce._tools.tool import GuardedTool
 from effectonce._validate import errors, of_type, several
 from effectonce.effect import is_running
@@ -56,6 +57,7 @@ class ToolOptions(TypedDict, total=False):
 
     kind: str | Kind
     downstream: str | Downstream
+    provider: str
     identity: Sequence[str]
     volatile: Sequence[str]
     version: str
@@ -538,7 +540,8 @@ def _declared(
     name: str,
     *,
     kind: str | Kind = "write",
-    downstream: str | Downstream = "none",
+    downstream: str | Downstream | None = None,
+    provider: str | None = None,
     identity: Sequence[str] | None = None,
     volatile: Sequence[str] = (),
     version: str = "1",
@@ -560,10 +563,11 @@ def _declared(
     both = sorted(set(fields or ()) & set(volatile))
     if both:
         raise ContractViolation(f"{name}: {', '.join(both)} cannot be both identity and volatile")
+    theirs = terms_of(provider, downstream)
     contract = Contract(
         name=name,
         kind=kind_of(kind),
-        downstream=Downstream.of(downstream),
+        downstream=theirs.downstream,
         version=version,
         window_s=window_of(kind_of(kind), window_s),
         lease_s=lease_s,
@@ -571,7 +575,9 @@ def _declared(
         retry=Retry() if retry is None else retry,
         not_sent=errors("not_sent", not_sent),
         rejected=(Rejected, *errors("rejected", rejected)),
-        rules=as_rules(rules),
+        rules=(*as_rules(rules), *theirs.rules),
         one_request=one_request,
+        provider=theirs.provider,
+        sent_key=theirs.sent_key,
     )
     return Declared(contract, fields, volatile, Redrive(probe, redrive))

@@ -14,8 +14,9 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from effectonce._core.guarantees import DAY_S, Kind
+from effectonce._core.guarantees import DAY_S, Capability, Kind
 from effectonce._runtime.config_file import document
+from effectonce._tools.provider_terms import ProviderTerms, terms_of
 from effectonce.errors import ContractViolation
 from effectonce.mcp._jsonrpc import UnreadableMessage, read, written
 from effectonce.policy import Contract, Downstream, Retry, kind_of, misspelt, window_of
@@ -36,8 +37,11 @@ class ToolContract(
 
     kind: str = "write"
     downstream: Literal["key", "none"] = "none"
-    # for downstream = "key": how long the server replays what it did under a key
-    honours_key_s: float = DAY_S
+    # whose API the server calls with the key: that one has a shape for keys, and a window
+    provider: str = ""
+    # for downstream = "key": how long the server replays what it did under a key; None: a day,
+    # or what the provider says
+    honours_key_s: float | None = None
     identity: tuple[str, ...] | None = None  # None: every argument that is not volatile
     volatile: tuple[str, ...] = ()
     key_argument: str = ""  # an argument that takes a key: filled by us, and not shown to the model
@@ -55,10 +59,8 @@ class ToolContract(
         both = sorted(set(self.identity or ()) & {*self.volatile, self.key_argument})
         if both:
             raise ContractViolation(f"{', '.join(both)} cannot be both identity and volatile")
-        if (
-            min(self.lease_s, self.honours_key_s, self.input_s) <= 0
-            or min(self.again_s, self.wait_s) < 0
-        ):
+        honours_s = DAY_S if self.honours_key_s is None else self.honours_key_s
+        if min(self.lease_s, honours_s, self.input_s) <= 0 or min(self.again_s, self.wait_s) < 0:
             raise ContractViolation(
                 "lease_s, honours_key_s and input_s are more than 0; again_s and wait_s are not"
                 " less"
@@ -75,19 +77,34 @@ class ToolContract(
 
         Where the tool is *hosted* here, what it raises is its own report of an error.
         """
-        kind, keyed = kind_of(self.kind), self.downstream == "key"
+        kind, theirs = kind_of(self.kind), self._theirs()
+        keyed = theirs.downstream.capability is Capability.KEY
         window_s = window_of(kind, self.window_s)
         return Contract(
             name=name,
             kind=kind,
-            downstream=Downstream.key(window=self.honours_key_s) if keyed else Downstream.none(),
+            downstream=theirs.downstream,
             window_s=window_s,
             tombstone_s=window_s,
             lease_s=self.lease_s,
             wait_s=self.wait_s,
             not_sent=(Exception,) if hosted and self.errors == "nothing_done" else (),
             retry=Retry(attempts=3 if keyed else 1, deadline_s=CALLS_S),
+            rules=theirs.rules,
+            provider=theirs.provider,
+            sent_key=theirs.sent_key,
         )
+
+    def _theirs(self) -> ProviderTerms:
+        """A provider helps only if the server hands the key on: in an argument for it, or as
+        *downstream* says.
+        """
+        if self.downstream == "key" and self.honours_key_s is not None:
+            return terms_of(self.provider or None, Downstream.key(window=self.honours_key_s))
+        if self.downstream == "key":
+            return terms_of(self.provider or None, "key")
+        handed_on = self.provider != "" and self.key_argument != ""
+        return terms_of(self.provider or None, None if handed_on else "none")
 
     @property
     def counted_s(self) -> float:

@@ -228,6 +228,7 @@ def as_data(record: Record, now: float, *, reveal: bool = False) -> dict[str, An
         "version": terms.version,
         "kind": terms.kind,
         "downstream": terms.downstream,
+        "provider": terms.provider or None,
         "tenant": request.tenant,
         "scope": request.scope,
         "step": step_of(record),

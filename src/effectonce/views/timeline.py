@@ -38,7 +38,8 @@ def facts_of(record: Record, now: float, screen: Screen) -> list[tuple[str, str]
     """What it is, and how it stands."""
     request, terms = record.request, record.request.terms
     promise = GUARANTEES[terms.kind, terms.downstream].promise
-    contract = f"{terms.kind}, downstream {terms.downstream}, version {terms.version}: {promise}"
+    help_ = f"{terms.downstream}{f' ({terms.provider})' if terms.provider else ''}"
+    contract = f"{terms.kind}, downstream {help_}, version {terms.version}: {promise}"
     rows = [
         ("where", _where(record, screen)),
         ("step of", f"the run {run_of(record)}" if run_of(record) else ""),
