@@ -47,7 +47,7 @@ class Account:
     """One customer of one provider."""
 
     def __init__(self, name):
-        self.facts = provider(name)
+        self.facts, self.is_aws = provider(name), name.startswith("aws.")
         self.lock = threading.Lock()
         self.now, self.faults, self.effects, self.requests, self.known = 0.0, [], [], [], {}
 
@@ -60,6 +60,8 @@ class Account:
                 return None
             case "header", name:
                 return headers.get(name)
+            case "argument", name if self.is_aws:
+                return body.get(name)
             case "argument", "@idempotent(key:)":
                 found = IDEMPOTENT.search(body.get("query", ""))
                 return found and found[1]
@@ -154,6 +156,8 @@ class Account:
                     return self.error(status, self.code("mismatch") or "idempotency key reused")
                 case str(code) if code.isupper():
                     return 200, {}, {"errors": [{"extensions": {"code": code}}]}
+                case str(code) if self.is_aws:
+                    return self.error(400, code)
                 case _:
                     return self.error(400, "idempotency key reused")
         match self.facts.repeat:
@@ -183,6 +187,8 @@ class Account:
                 return entry.answer[0], REPLAYED, entry.answer[2]
             case str(code) if code.isupper():
                 return 200, {}, {"errors": [{"extensions": {"code": code}}]}
+            case str(code) if self.is_aws:
+                return self.error(400, code)
             case "a transient error":
                 return self.error(503, "transient")
             case int(status):
@@ -199,6 +205,8 @@ class Account:
         return next((row.code for row in self.facts.errors if row.says == says and row.code), None)
 
     def error(self, status, code):
+        if self.is_aws:
+            return status, {}, {"__type": f"com.amazonaws#{code}", "message": code}
         return status, {}, {"error": {"code": code, "type": code, "message": code}}
 
 

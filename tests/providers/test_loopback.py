@@ -337,19 +337,51 @@ def test_the_sdk_of_stripe(loopback, tmp_path, fault):
     assert len(set(there.requests)) == 1
 
 
-@theirs
-@pytest.mark.usefixtures("collected")
-def test_the_sdk_of_aws_and_a_mail_without_a_key(loopback, tmp_path):
-    there = loopback.account("ses")
-    ses = botocore.session.Session().create_client(
-        "sesv2",
+def by_botocore(service, there):
+    made = botocore.session.Session().create_client(
+        service,
         region_name="eu-west-1",
         endpoint_url=there.url,
         aws_access_key_id="k",
         aws_secret_access_key="s",
         config=Config(retries={"mode": "standard", "total_max_attempts": 5}),
     )
-    client, guard = protect(ses, retry=SOON), Guard(f"sqlite:///{tmp_path / 'effects.db'}")
+    return protect(made, retry=SOON)
+
+
+@theirs
+@pytest.mark.usefixtures("collected")
+@pytest.mark.parametrize(
+    ("fault", "requests"), [("lose", 2), ("reset", 2), ("error after", 2), ("running", 3)]
+)
+def test_the_sdk_of_aws_and_a_token(loopback, tmp_path, fault, requests):
+    there = loopback.account("aws.dynamodb.TransactWriteItems")
+    client = by_botocore("dynamodb", there)
+    guard = Guard(f"sqlite:///{tmp_path / 'effects.db'}")
+
+    @guard.tool(kind="irreversible", provider="aws.dynamodb.TransactWriteItems", retry=SOON)
+    def move(order: str) -> None:
+        client.transact_write_items(
+            TransactItems=[{"Put": {"TableName": "orders", "Item": {"id": {"S": order}}}}],
+            ClientRequestToken=current_effect().downstream_key,
+        )
+
+    there.set(faults=[fault])
+    with guard.step("chat-42", "move"):
+        move("ord_1")
+    client.close()
+    guard.close()
+
+    assert len(there.effects) == 1
+    assert (len(there.requests), len(set(there.requests))) == (requests, 1)
+
+
+@theirs
+@pytest.mark.usefixtures("collected")
+def test_the_sdk_of_aws_and_a_mail_without_a_key(loopback, tmp_path):
+    there = loopback.account("ses")
+    client = by_botocore("sesv2", there)
+    guard = Guard(f"sqlite:///{tmp_path / 'effects.db'}")
 
     @guard.tool(kind="irreversible", provider="ses", retry=SOON)
     def mail(address: str) -> None:
