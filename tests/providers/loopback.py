@@ -35,6 +35,13 @@ IDEMPOTENT = re.compile(r'@idempotent\(key: "([^"]*)"\)')
 REPLAYED = {"Idempotent-Replayed": "true"}
 
 
+def window_of(facts):
+    """For how long a provider keeps a key. What no page states is not believed."""
+    if facts.window_s is None or facts.facts.window_s.unverified:
+        return UNPUBLISHED_S
+    return inf if facts.window_s == "no end" else float(facts.window_s)
+
+
 class Entry:
     """What is known under a key."""
 
@@ -85,10 +92,9 @@ class Account:
         )
 
     def remembered(self, key):
-        window_s = {None: UNPUBLISHED_S, "no end": inf}.get(self.facts.window_s)
-        window_s = float(self.facts.window_s) if window_s is None else window_s
         entry = self.known.get(key)
-        return entry if entry is not None and self.now - entry.at < window_s else None
+        kept = entry is not None and self.now - entry.at < window_of(self.facts)
+        return entry if kept else None
 
     # ------------------------------------------------------------ what is done
 
@@ -224,6 +230,7 @@ class Providers(BaseHTTPRequestHandler):
     """Reads requests, and does with a connection what its account says."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # an answer is two writes
 
     def do_POST(self):
         body = self.body()
@@ -291,13 +298,15 @@ class Loopback:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.port, self._made = int(self._process.stdout.readline()), 0
+        self._line = HTTPConnection("127.0.0.1", int(self._process.stdout.readline()))
+        self._made = 0
 
     def account(self, name):
         self._made += 1
-        return Customer(self.port, f"{name}~{self._made}")
+        return Customer(self._line, f"{name}~{self._made}")
 
     def close(self):
+        self._line.close()
         self._process.stdin.close()  # it ends with us, whatever becomes of us
         self._process.wait()
         self._process.stdout.close()
@@ -306,8 +315,8 @@ class Loopback:
 class Customer:
     """An account: where it is, what goes wrong there, and what was done."""
 
-    def __init__(self, port, name):
-        self.name, self.port, self.url = name, port, f"http://127.0.0.1:{port}/{name}"
+    def __init__(self, line, name):
+        self.name, self._line, self.url = name, line, f"http://127.0.0.1:{line.port}/{name}"
 
     def set(self, **control):
         self._ask("POST", control)
@@ -322,12 +331,9 @@ class Customer:
         return self._ask("GET")["requests"]
 
     def _ask(self, method, body=None):
-        line = HTTPConnection("127.0.0.1", self.port)
-        try:
-            line.request(method, f"/control/{self.name}", json.dumps(body))
-            return json.loads(line.getresponse().read())
-        finally:
-            line.close()
+        sent = None if body is None else json.dumps(body)
+        self._line.request(method, f"/control/{self.name}", sent)
+        return json.loads(self._line.getresponse().read())
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from effectonce.http.client import protect
 from effectonce.providers import provider, providers
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
-from tests.providers.loopback import UNPUBLISHED_S, Loopback
+from tests.providers.loopback import Loopback, window_of
 
 NAMES = providers()
 KEYED = [name for name in NAMES if provider(name).key.where != "none"]
@@ -408,11 +408,6 @@ def key_for(name, effect="0" * 40):
     return shaped_key(terms_of(name, None).sent_key.shape, effect, "refund")
 
 
-def window_s(name):
-    stated = provider(name).window_s
-    return {None: UNPUBLISHED_S, "no end": inf}.get(stated, stated)
-
-
 @pytest.mark.parametrize("name", WITHOUT)
 def test_without_a_key_each_request_is_an_effect(loopback, name):
     there = loopback.account(name)
@@ -447,12 +442,12 @@ def test_a_provider_does_with_a_repeat_what_its_file_says(loopback, name):
             assert again.json()["id"] == first.json()["id"]
 
 
-@pytest.mark.parametrize("name", [name for name in KEYED if window_s(name) != inf])
+@pytest.mark.parametrize("name", [name for name in KEYED if window_of(provider(name)) != inf])
 def test_a_provider_forgets_a_key_with_its_window(loopback, name):
     there, facts = loopback.account(name), provider(name)
 
     with to(there) as client:
-        for wait_s in (0, window_s(name) - 1, 1):
+        for wait_s in (0, window_of(facts) - 1, 1):
             there.set(advance_s=wait_s)
             post(client, name, key_for(name), {"order": "1"})
 
