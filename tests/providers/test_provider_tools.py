@@ -614,9 +614,9 @@ def test_every_key_of_a_shape_is_that_of_shaped_key():
 
 
 def test_a_contract_of_an_agents_tool_may_name_its_provider():
-    from effectonce.integrations._agent_tools import _declared
+    from effectonce.integrations._contracts import declare
 
-    declared = _declared("refund", kind="irreversible", provider="stripe.v1").contract
+    declared = declare("refund", kind="irreversible", provider="stripe.v1").contract
 
     @Guard("memory://").tool(kind="write", provider="stripe.v1")
     def refund(order: str) -> None: ...
@@ -626,7 +626,7 @@ def test_a_contract_of_an_agents_tool_may_name_its_provider():
     assert declared.rules == refund.contract.rules
     assert declared.terms.provider == "stripe.v1"
     with pytest.raises(ContractViolation, match="contradict"):
-        _declared("refund", provider="twilio", downstream="key")
+        declare("refund", provider="twilio", downstream="key")
 
 
 @pytest.mark.parametrize(
