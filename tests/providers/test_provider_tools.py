@@ -250,11 +250,23 @@ def test_a_provider_whose_keys_cannot_be_made_is_refused(changed, said):
     assert re.search(said, str(refused.value))
 
 
-def test_a_change_of_the_key_is_a_doubt_and_not_another_effect():
+@pytest.mark.parametrize("url", ["memory", "sqlite"])
+@pytest.mark.parametrize(
+    ("before", "after", "runs"),
+    [
+        ({"downstream": "key"}, {"provider": "stripe.v1"}, 1),
+        ({"provider": "stripe.v1"}, {"downstream": "key"}, 1),
+        ({"provider": "stripe.v1"}, {"provider": "checkout"}, 1),
+        ({"provider": "stripe.v1"}, {"provider": "stripe.v1"}, 2),
+        ({"downstream": "key"}, {"downstream": "key"}, 2),
+    ],
+)
+def test_a_change_of_the_key_is_a_doubt_and_not_another_effect(tmp_path, url, before, after, runs):
     """What was sent before the tool named its provider was sent under another key."""
-    store, ran = MemoryStore(clock=FakeClock()), []
+    store = MemoryStore() if url == "memory" else f"sqlite:///{tmp_path / 'effects.db'}"
+    ran, counts = [], {}
 
-    def made(**declared):
+    for declared in (before, after):
         guard = Guard(store)
 
         @guard.tool(kind="write", retry=Retry(attempts=1), name="refund", **declared)
@@ -262,18 +274,31 @@ def test_a_change_of_the_key_is_a_doubt_and_not_another_effect():
             ran.append(current_effect().downstream_key)
             raise ConnectionResetError
 
-        return guard, refund
-
-    for declared in (
-        {"downstream": "key"},
-        {"provider": "stripe.v1"},
-    ):
-        guard, refund = made(**declared)
         with guard.step("chat-42", "refund"), suppress(GaveUp, InDoubt):
             refund("ord_1")
+        counts = guard.counts()
+        if url == "sqlite":
+            guard.close()
 
-    assert len(ran) == 1
-    assert guard.counts() == {"in_doubt": 1}
+    assert len(ran) == runs
+    assert counts == ({"in_doubt": 1} if runs == 1 else {"dispatched": 1})
+
+
+def test_a_change_of_the_key_does_no_harm_where_a_repeat_does_none():
+    store, ran = MemoryStore(), []
+
+    for declared in ({"downstream": "key"}, {"provider": "stripe.v1"}):
+        guard = Guard(store)
+
+        @guard.tool(kind="idempotent_write", retry=Retry(attempts=1), name="save", **declared)
+        def save(order: str) -> str:
+            ran.append(current_effect().downstream_key)
+            raise ConnectionResetError
+
+        with guard.step("chat-42", "save"), suppress(GaveUp):
+            save("ord_1")
+
+    assert len(ran) == 2
 
 
 # ---------------------------------------------------------------- on the wire
@@ -589,9 +614,9 @@ def test_every_key_of_a_shape_is_that_of_shaped_key():
 
 
 def test_a_contract_of_an_agents_tool_may_name_its_provider():
-    from effectonce.integrations._agent_tools import _declared
+    from effectonce.integrations._contracts import declare
 
-    declared = _declared("refund", kind="irreversible", provider="stripe.v1").contract
+    declared = declare("refund", kind="irreversible", provider="stripe.v1").contract
 
     @Guard("memory://").tool(kind="write", provider="stripe.v1")
     def refund(order: str) -> None: ...
@@ -601,7 +626,7 @@ def test_a_contract_of_an_agents_tool_may_name_its_provider():
     assert declared.rules == refund.contract.rules
     assert declared.terms.provider == "stripe.v1"
     with pytest.raises(ContractViolation, match="contradict"):
-        _declared("refund", provider="twilio", downstream="key")
+        declare("refund", provider="twilio", downstream="key")
 
 
 @pytest.mark.parametrize(

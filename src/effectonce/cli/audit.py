@@ -266,8 +266,7 @@ def _tell_flaws(verified: Verified, among: str) -> None:
 @click.argument("file", type=_Written, default="-")
 @store_options
 def anchor(*, file: Path) -> None:
-    r"""Write down how far the audit has come: a line of JSON at the end of FILE, or on standard
-    output.
+    r"""Write down how far the audit has come: a line of JSON, to FILE or standard output.
 
     Keep FILE where those who can write to the store cannot write. `effectonce audit verify
     --anchor FILE` then finds an audit that was rewritten or cut since. Nothing is written to the

@@ -172,7 +172,7 @@ _ANSWERS = [
 def _reconciled(guard: Guard, record: Record, *, dry_run: bool) -> dict[str, Any]:
     import asyncio
 
-    from effectonce._core.codec import NotReadable
+    from effectonce._core.tagged_json import NotReadable
     from effectonce.views.effects import reference
 
     tool = prober_of(guard, record)

@@ -19,7 +19,8 @@ from msgspec import Struct
 
 from effectonce._core.ops import Found
 from effectonce._runtime.signature import is_async
-from effectonce._tools.tool import GuardedTool, Hosting
+from effectonce._tools.context import Hosting
+from effectonce._tools.tool import GuardedTool
 from effectonce.errors import ContractViolation, NotSent
 
 STAYS = (

@@ -35,11 +35,11 @@ from effectonce.integrations._agent_tools import (
     AgentTools,
     ReportedError,
     ToolAnswer,
-    ToolOptions,
     ToolRun,
     error_text,
     text_of,
 )
+from effectonce.integrations._contracts import ToolOptions
 
 
 def protect(

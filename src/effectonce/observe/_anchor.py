@@ -18,7 +18,8 @@ import msgspec
 from msgspec import Struct
 
 from effectonce.errors import ContractViolation
-from effectonce.observe._hash_chain import AuditNote, Head, began_at
+from effectonce.observe._hash_chain import Head, began_at
+from effectonce.observe._verification import AuditNote
 
 
 class Reached(Struct, frozen=True):

@@ -14,7 +14,7 @@ from effectonce.integrations._agent_tools import AgentCall, AgentTools, ToolRun
     ("option", "guess"),
     [
         ("volatle", "did you mean 'volatile'\\?"),
-        ("x", "there are kind, downstream, identity, volatile, "),
+        ("x", "there are kind, downstream, provider, identity, volatile, "),
     ],
 )
 def test_an_option_that_there_is_not_is_told_with_what_there_is(option, guess):
