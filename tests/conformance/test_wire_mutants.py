@@ -10,6 +10,7 @@ from tests.stores.test_exchanges import FACTS
 
 from effectonce import StoreUnavailable
 from effectonce.stores.postgres import PostgresStore
+from effectonce.stores.postgres import cell_statements as cells
 from effectonce.stores.postgres import statements as sql
 from effectonce.stores.redis import RedisStore, scripts
 from effectonce.stores.sqlite import SqliteStore, connection
@@ -200,11 +201,12 @@ def test_the_suite_catches_on_sqlite(fault, tmp_path, monkeypatch):
 @pytest.mark.parametrize("fault", POSTGRES)
 def test_the_suite_catches_on_postgres(fault, postgres, monkeypatch):
     name, part, instead = POSTGRES[fault]
-    right = getattr(sql, name)
+    home = sql if hasattr(sql, name) else cells
+    right = getattr(home, name)
     part, instead = (text.replace("{now}", sql.NOW) for text in (part, instead))
     assert part in right.sql.decode(), "the statement has changed: sabotage it anew"
     monkeypatch.setattr(
-        sql, name, sql.statement(right.sql.decode().replace(part, instead), *right.types)
+        home, name, sql.statement(right.sql.decode().replace(part, instead), *right.types)
     )
 
     assert caught(lambda clock: PostgresStore(postgres.emptied(), clock=clock))
