@@ -47,6 +47,7 @@ NAMES = [
     "NotSent",
     "OutOfOrder",
     "Outcome",
+    "Pace",
     "PartialSuccess",
     "Permit",
     "Phase",

@@ -48,6 +48,7 @@ from effectonce.health import Health
 from effectonce.outcome import Outcome
 from effectonce.policy import Breaker, Budget, Contract, Downstream, Retry, TimeWindow
 from effectonce.recovery.in_doubt import Reconciled
+from effectonce.recovery.pace import Pace
 from effectonce.retries.budget import RetryBudget
 from effectonce.retries.circuit import Circuit, breaker
 from effectonce.retries.circuits import Circuits
@@ -98,6 +99,7 @@ __all__ = [
     "NotSent",
     "OutOfOrder",
     "Outcome",
+    "Pace",
     "PartialSuccess",
     "Permit",
     "Phase",

@@ -53,7 +53,9 @@ from effectonce.errors import ContractViolation, Rejected
 from effectonce.health import Health, examine
 from effectonce.outcome import Outcome
 from effectonce.policy import Budget, Contract, Downstream, Retry, TimeWindow, kind_of, window_of
+from effectonce.recovery.background import BackgroundReconciler
 from effectonce.recovery.in_doubt import InDoubtFilter, Reconciled, Settlement
+from effectonce.recovery.pace import Pace, pace_of
 from effectonce.recovery.sweeper import Sweeper
 from effectonce.retries.budget import RetryBudget
 from effectonce.retries.circuit import Circuit
@@ -86,7 +88,9 @@ class Guard:
     *secret* makes keys and fingerprints unguessable. *keyring* seals arguments and results in
     the store. *cache* is how many known outcomes this process remembers. *spool* is a folder for
     outcomes that could not be stored in time; a store given by its URL has one among the user's
-    state. *observers* are called with every event, see `effectonce.observe`.
+    state. *observers* are called with every event, see `effectonce.observe`. *reconcile*: the
+    probes of tools are asked about what is in doubt in the background, at this `Pace`; False: only
+    when you ask for it.
     """
 
     def __init__(
@@ -99,6 +103,7 @@ class Guard:
         cache: int = 4096,
         spool: str | os.PathLike[str] | None = None,
         observers: Iterable[Observer] = (),
+        reconcile: bool | Pace = True,
     ) -> None:
         whole(cache=cache)
         report(os.environ)
@@ -108,6 +113,10 @@ class Guard:
             store if isinstance(store, str) else "memory:", self.store, spool, keyring, secret
         )
         env = Env(now=time.monotonic, new_token=new_token, rng=rng)
+        self._tools: dict[str, GuardedTool] = {}
+        watch = Observers()
+        self._desk = Settlement(self.store, self._tools, watch)
+        self._background = BackgroundReconciler(self._desk, pace_of(reconcile, os.environ))
         self._house = GuardContext(
             store=self.store,
             tenant=named(tenant, "tenant"),
@@ -116,15 +125,14 @@ class Guard:
             heart=Heartbeat(self.store),
             cache=ReplayCache(cache, time.monotonic),
             keep=not_kept if self.spool is None else self.spool.keep,
-            watch=Observers(),
+            watch=watch,
             where=where_is(store, self.store),
+            doubted=self._background.doubted,
         )
-        self._tools: dict[str, GuardedTool] = {}
         self._amplified: dict[str, Finding | None] = {}  # of tools whose clients retry, too
         shared = isinstance(store, str) and not store.startswith("memory:")
         # Guards that have all of it in common share keys.
         self._keys = (store if shared else id(store), self._house.tenant, self._house.secret)
-        self._desk = Settlement(self.store, self._tools, self._house.watch)
         for observer in observers:
             self.observe(observer)
 
@@ -495,8 +503,8 @@ class Guard:
         at_least_every_s: float = 86_400.0,
         tool: str | None = None,
     ) -> Reconciler:
-        """The same in the background: `with guard.reconciler():`, or `.start()` and `.stop()`;
-        `await .run()` for async tools.
+        """The same in the background, from now on and whatever `Guard(reconcile=)` says: `with
+        guard.reconciler():`, or `.start()` and `.stop()`; `await .run()` for async tools.
 
         It asks at most *per_s* probes a second. An effect whose probe does not know is asked
         again after *every_s*, then after twice as long each time, and never less often than
@@ -504,13 +512,8 @@ class Guard:
         """
         from effectonce.recovery.reconciler import Reconciler
 
-        return Reconciler(
-            self._desk,
-            InDoubtFilter(tool=tool),
-            every_s=every_s,
-            per_s=per_s,
-            at_least_every_s=at_least_every_s,
-        )
+        pace = Pace(every_s=every_s, per_s=per_s, at_least_every_s=at_least_every_s)
+        return Reconciler(self._desk, InDoubtFilter(tool=tool), pace)
 
     @property
     def dead_letters(self) -> DeadLetters:
@@ -561,7 +564,8 @@ class Guard:
         return msgspec.structs.replace(health, findings=(*health.findings, kept, *amplified))
 
     def close(self) -> None:
-        """Give back connections. The guard can be used again afterwards."""
+        """Give back connections, and ask no more probes. The guard can be used again afterwards."""
+        self._background.close()
         self._house.watch.close()
         self.store.close()
 

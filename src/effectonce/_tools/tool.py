@@ -130,6 +130,7 @@ class GuardContext(Struct, frozen=True):
     keep: Callable[[Complete | Fail], None]  # what could not be written to the store
     watch: Observers
     where: str = ""  # the store, as a command names it
+    doubted: Callable[[GuardedTool], object] = bool  # a call of this tool ended in doubt here
 
 
 def not_kept(op: Complete | Fail) -> None:
@@ -265,6 +266,7 @@ class GuardedTool:
 
     def rescue(self, error: Exception, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """What the fallback says to an error that it may speak for; without one, the error."""
+        self._notice(error)
         if self.fallback_function is None or not isinstance(error, FALLBACK_FOR):
             raise error
         return self.fallback_function(error, *args, **kwargs)
@@ -272,6 +274,7 @@ class GuardedTool:
     async def arescue(
         self, error: Exception, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
+        self._notice(error)
         if self.fallback_function is None or not isinstance(error, FALLBACK_FOR):
             raise error
         return await self.fallback_function(error, *args, **kwargs)
@@ -458,7 +461,20 @@ class GuardedTool:
         return self.concluded(await self.arun(prepared), prepared)
 
     def concluded(self, ending: Ending, prepared: Prepared) -> Outcome[Any]:
-        """How a call ended. A doubt says where it can be looked up."""
+        """How a call ended. A doubt says where it can be looked up, and is noticed."""
+        try:
+            outcome = self._concluded(ending, prepared)
+        except InDoubt as error:
+            self._notice(error)
+            raise
+        self._notice(outcome.error)
+        return outcome
+
+    def _notice(self, error: BaseException | None) -> None:
+        if isinstance(error, InDoubt):
+            self.house.doubted(self)
+
+    def _concluded(self, ending: Ending, prepared: Prepared) -> Outcome[Any]:
         try:
             outcome = conclude(ending, prepared.ref, self.signature.returns)
         except InDoubt as error:
@@ -548,7 +564,7 @@ class GuardedTool:
 
     def _settled(self, ending: Ending, prepared: Prepared) -> Outcome[Any]:
         self._remember_outcome(prepared.request, ending)
-        return self.concluded(ending, prepared)
+        return self._concluded(ending, prepared)
 
     def recalled(self, record: Record) -> Prepared:
         """The call that a record is about, from what it stores."""

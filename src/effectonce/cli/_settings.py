@@ -53,6 +53,7 @@ SETTINGS = (
     Setting("color", "auto", "Whether output is coloured; `NO_COLOR` and `FORCE_COLOR` count for `auto`.", "--color",
             ("auto", "always", "never")),
     Setting("limit", 50, "How many rows a list has.", "--limit"),
+    Setting("reconcile", True, "Whether the guard of an app asks probes in the background while a command runs. Guards elsewhere read `EFFECTONCE_RECONCILE`, and `Guard(reconcile=)`."),
     Setting("no_input", False, "Never ask: what would be asked for has to be given as an option.", "--no-input"),
 )  # fmt: skip
 BY_NAME = {setting.name: setting for setting in SETTINGS}
