@@ -3,8 +3,6 @@ SDK is not installed here are asked in tests/sdks.
 """
 
 import asyncio
-import imaplib
-import socketserver
 import threading
 import time
 from xml.sax.saxutils import escape
@@ -27,6 +25,7 @@ from effectonce.providers.probes import (
     stripe,
 )
 from tests.providers.loopback import Provider, asked, facts, page
+from tests.providers.post_office import Mailbox
 
 
 def test_stripe():
@@ -168,44 +167,8 @@ def test_dynamodb_is_read_back_consistently():
         assert asked(leave(""), probe)[0] == "cannot_tell"
 
 
-class Mailbox(socketserver.ThreadingTCPServer):
-    daemon_threads = allow_reuse_address = True
-    sent = ()
-    refuses = False
-
-
-class Session(socketserver.StreamRequestHandler):
-    """As much of IMAP as a search needs."""
-
-    def handle(self):
-        self.wfile.write(b"* OK ready\r\n")
-        for line in self.rfile:
-            tag, command, *rest = line.decode().split(" ")
-            lines, status = [], b"OK done"
-            match command.strip().upper():
-                case "CAPABILITY":
-                    lines = [b"* CAPABILITY IMAP4rev1"]
-                case "EXAMINE":
-                    lines = [b"* 1 EXISTS"]
-                    status = b"NO no such folder" if self.server.refuses else status
-                case "UID":
-                    wanted = rest[-1].strip().strip('"')
-                    uids = [str(n) for n, sent in enumerate(self.server.sent, 1) if sent == wanted]
-                    lines = [" ".join(["* SEARCH", *uids]).encode()]
-                case "LOGOUT":
-                    lines = [b"* BYE"]
-            self.wfile.write(b"".join(each + b"\r\n" for each in lines))
-            self.wfile.write(tag.encode() + b" " + status + b"\r\n")
-
-
 def test_imap():
-    with Mailbox(("127.0.0.1", 0), Session) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-
-        def connect():
-            client = imaplib.IMAP4("127.0.0.1", server.server_address[1])
-            client.login("ada", "secret")
-            return client
+    with Mailbox() as server:
 
         def leave(count):
             def put(to):
@@ -214,13 +177,12 @@ def test_imap():
 
             return put
 
-        probe = imap.message(connect, "shop.example")
+        probe = imap.message(server.connect, "shop.example")
         assert asked(leave(1), probe) == ("found", server.mine)
         assert asked(leave(0), probe)[0] == "cannot_tell"
         assert asked(leave(2), probe)[0] == "cannot_tell"
         server.refuses = True
         assert asked(leave(1), probe)[0] == "cannot_tell"
-        server.shutdown()
 
 
 def test_a_list_without_an_end_proves_nothing(monkeypatch):
