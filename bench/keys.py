@@ -9,9 +9,12 @@ of its own, decided by a model that had been shown all that came before. A trial
 its own: the same tasks once more, so keys that are the same in two trials are not held against a
 rule.
 
-  suppressed     a rule gives a write the key of an earlier one that succeeded: its result is shown again, or a conflict, and nothing is done
-  repeated       the answer is lost before the model is shown it, and the same write comes again: another key, and it is done twice.
-                 Once as a framework retries it (the same id), once as a model decides it anew (a new id), for each write that succeeded.
+  suppressed     a rule gives a write the key of an earlier one that succeeded: its result is shown
+                 again, or a conflict, and nothing is done
+  repeated       the answer is lost before the model is shown it, and the same write comes again:
+                 another key, and it is done twice.
+                 Once as a framework retries it (the same id), once as a model decides it anew (a
+                 new id), for each write that succeeded.
 
 A rule that decides wrongly is wrong by one for each. Ours is computed by the code that ships:
 `guard.step(..., delivered=...)`.

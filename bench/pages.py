@@ -1,7 +1,8 @@
 """How long each page of the dashboard takes in a store with a million records, beside the same
 page in one with ten thousand.
 
-    python bench/pages.py [--quick] [--json] [--dir FOLDER] [--store sqlite,postgres,redis] [--records 1e6]
+    python bench/pages.py [--quick] [--json] [--dir FOLDER]
+        [--store sqlite,postgres,redis] [--records 1e6]
 
 Of every twelve records ten are completed, one failed and one is in doubt; a hundred wait, and
 five are on their way. Only the last two rows look at all keys.

@@ -1,7 +1,8 @@
 """What a guarded call costs in a store that has grown, beside the same call in a small one; what
 a sweep costs; what a record weighs.
 
-    python bench/scale.py [--quick] [--json] [--dir FOLDER] [--sync-ms MS] [--store sqlite,postgres,redis] [--largest 1e6|1e7]
+    python bench/scale.py [--quick] [--json] [--dir FOLDER] [--sync-ms MS]
+        [--store sqlite,postgres,redis] [--largest 1e6|1e7]
 
 Stores of all sizes are open at once and take turns; the floor is the store with a thousand
 records. Everything fits into memory.

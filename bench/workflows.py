@@ -1,7 +1,8 @@
 """What a durable step costs, beside one bare durable insert, DBOS steps and LangGraph
 supersteps; how long resuming takes.
 
-    python bench/workflows.py [--quick] [--json] [--dir FOLDER] [--sync-ms MS] [--store sqlite,postgres]
+    python bench/workflows.py [--quick] [--json] [--dir FOLDER] [--sync-ms MS]
+        [--store sqlite,postgres]
 
 A run has 20 steps, each of which returns a small number. A step is what they take, divided by
 20, within the run; beside it stands the time of a whole run, its begin and its end included,

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from effectonce._core import rules
+from effectonce._core import guards, rules
 from effectonce._core.call import GuardedCall
 from effectonce._core.endings import Rejection
 from effectonce._core.guarantees import Capability, Kind, Terms
@@ -177,7 +177,7 @@ def _unsent_in_place(r: Any, op: Any, scene: Scene) -> Any:
 
 def _quiet_by_now(r: Any, op: Any, scene: Scene) -> bool:
     """Judge the delay bound when the probe's answer is used, not when it is asked."""
-    return r.sent_until == 0.0 or rules.quiet(r, op, scene)
+    return r.sent_until == 0.0 or guards.quiet(r, op, scene)
 
 
 class _TellsUnrecordedFailures(GuardedCall):
@@ -198,13 +198,13 @@ BAD: tuple[Case, ...] = (
         name='X2   "not found" re-runs, whatever is on its way',
         terms=PROBE_BOUNDED,
         has_probe=True,
-        rules=_swap({rules.asked_when_quiet: _always}),
+        rules=_swap({guards.asked_when_quiet: _always}),
         expect=DUPLICATE,
     ),
     Case(
         name="X3   a refusal after a lost send is final",
         terms=KEY,
-        rules=_swap({rules.rejection_is_final: _always}),
+        rules=_swap({guards.rejection_is_final: _always}),
         expect=FALSE_FAILURE,
     ),
     Case(
@@ -224,33 +224,33 @@ BAD: tuple[Case, ...] = (
         name="X7   the store forgets, owners fenced by epoch only",
         terms=KEY_STORES,
         losses=1,
-        rules=_swap({rules.owns: _owns_by_epoch}),
+        rules=_swap({guards.owns: _owns_by_epoch}),
         expect=STALE,
     ),
     Case(
         name="X8   a key whose window is over runs again",
         terms=NONE,
         closings=1,
-        rules=_swap({rules.may_rerun: rules.window_over}),
+        rules=_swap({guards.may_rerun: guards.window_over}),
         expect=DUPLICATE,
     ),
     Case(
         name="X9   an expired owner counts as failed: run again",
         terms=NONE,
-        rules=_swap({rules.resendable: _always, rules.not_resendable: _never}),
+        rules=_swap({guards.resendable: _always, guards.not_resendable: _never}),
         expect=DUPLICATE,
     ),
     Case(
         name="X10  our key downstream, but nobody is fenced",
         terms=KEY,
-        rules=_swap({rules.owns: _always, rules.rejection_is_final: _always}),
+        rules=_swap({guards.owns: _always, guards.rejection_is_final: _always}),
         expect=STALE,
     ),
     Case(
         name="X11  the delay bound is judged after the probe looked",
         terms=PROBE_BOUNDED,
         has_probe=True,
-        rules=_swap({rules.asked_when_quiet: _quiet_by_now}),
+        rules=_swap({guards.asked_when_quiet: _quiet_by_now}),
         expect=DUPLICATE,
     ),
     Case(

@@ -11,8 +11,10 @@ violation it meets has the shortest trace.
       a lease ends at any time after it was granted, whatever its owner is doing
       a worker dies between any two steps; the request it sent is still on its way
       a request lands at any later moment, or never; its answer may be lost
-      a store write is not acknowledged, and lands at once, later, or never; its sender repeats it with the same token
-      where a case says so: a caller is cancelled, a window ends, the store or the downstream forgets, a person decides
+      a store write is not acknowledged, and lands at once, later, or never; its sender repeats it
+      with the same token
+      where a case says so: a caller is cancelled, a window ends, the store or the downstream
+      forgets, a person decides
 
 Bounds: one key, and per case (cases.py) the number of workers, how often the record may change
 hands, how many attempts a call makes, and how many store writes go unanswered. Crashes, lease

@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from effectonce._core.guards import resendable
 from effectonce._core.ops import Attest, Complete, Fail, Together
 from effectonce._core.record import TERMINAL, Evidence, Record, Scene, State
-from effectonce._core.rules import RULES, TransitionRule, index, resendable
+from effectonce._core.rules import RULES, TransitionRule, index
 from effectonce._core.transitions import transition
 
 NOW = 1000.0

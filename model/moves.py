@@ -8,6 +8,7 @@ from typing import Any
 from effectonce._core.backoff import Jitter
 from effectonce._core.endings import Fresh, NothingSent, Rejection, Replay
 from effectonce._core.guarantees import Capability
+from effectonce._core.guards import resendable
 from effectonce._core.ops import (
     Ask,
     Busy,
@@ -35,7 +36,6 @@ from effectonce._core.ops import (
 )
 from effectonce._core.record import Request, State
 from effectonce._core.retry_state import Plan, Retrying
-from effectonce._core.rules import resendable
 from flows import DEADLINE_S, IDLE, Answer, Flows, Move
 from ledger import ABSENT, LEASE_S, SCENE, Ledger
 from world import (

@@ -1,6 +1,6 @@
 """Check the model: the protocol must hold, and every sabotage of it must be found.
 
-    python model/run.py            all cases at full bounds, then Spin if it is installed (a few minutes)
+    python model/run.py            all cases at full bounds, then Spin if it is there (minutes)
     python model/run.py --quick    smaller bounds, no Spin (a few seconds)
     python model/run.py --spin     Spin only
     python model/run.py --traces   also print the shortest way to each violation

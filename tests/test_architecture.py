@@ -1,6 +1,7 @@
 """Who may import whom. The house stays clean because this test says so."""
 
 import ast
+import itertools
 import re
 import subprocess
 import sys
@@ -271,8 +272,9 @@ def test_one_file_one_idea(path):
             isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
             and node.name != "store_machine"
         ):
-            length = node.end_lineno - node.lineno + 1
-            assert length <= 70, f"{node.name} has {length} lines"
+            first = node.body[1] if ast.get_docstring(node) and node.body[1:] else node.body[0]
+            length = node.end_lineno - first.lineno + 1
+            assert length <= 65, f"{node.name} has {length} lines"
 
 
 def test_there_is_one_place_where_a_record_changes():
@@ -301,12 +303,14 @@ def test_except_exception_stands_where_somebody_elses_code_ends():
     each says why.
     """
     allowed = {
-        "_runtime/performers.py": 4,
+        "_runtime/performers.py": 2,
+        "_runtime/plain_performers.py": 2,
         "_runtime/heartbeat.py": 2,
         "workflows/_run.py": 2,
         "workflows/_runs.py": 2,
         "retries/retry.py": 2,
-        "retries/circuit.py": 3,
+        "retries/circuit.py": 1,
+        "retries/guarded_function.py": 2,
         "stores/sqlite/store.py": 3,
         "_core/codec.py": 5,
         "integrations/_agent_tools.py": 3,
@@ -321,7 +325,7 @@ def test_except_exception_stands_where_somebody_elses_code_ends():
         "providers/probes/_asking.py": 1,
         "providers/probes/google_calendar.py": 1,
         "recovery/spool.py": 1,
-        "llm.py": 2,
+        "llm/__init__.py": 2,
         "recovery/reconciler.py": 1,
         "integrations/agent_framework.py": 1,
         "integrations/openai_agents.py": 1,
@@ -332,13 +336,16 @@ def test_except_exception_stands_where_somebody_elses_code_ends():
     for path in FILES:
         if room(path) in ("testing", "cli"):
             continue
-        lines = [
-            line
-            for line in path.read_text().splitlines()
+        lines = path.read_text().splitlines()
+        broad = [
+            (line, after)
+            for line, after in itertools.pairwise(lines)
             if "except Exception" in line or "except BaseException as" in line
         ]
-        assert len(lines) == allowed.get(str(path.relative_to(SOURCE)), 0), (path.name, lines)
-        assert all("  # " in line for line in lines), "it must say why"
+        assert len(broad) == allowed.get(str(path.relative_to(SOURCE)), 0), (path.name, broad)
+        assert all("  # " in line or after.lstrip().startswith("# ") for line, after in broad), (
+            "it must say why"
+        )
 
 
 def test_every_class_has_a_name_of_its_own():

@@ -1,5 +1,5 @@
-"""effectonce: your agent may retry anything; the effect lands once, or you learn that nobody can
-know.
+"""effectonce: your agent may retry anything; the effect lands once, or you learn that
+nobody can know.
 """
 
 import importlib

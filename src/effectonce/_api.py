@@ -20,7 +20,7 @@ from effectonce._core.keys import Explanation, Stable, content_key
 from effectonce._core.ops import CannotTell, Found, NotFound, Swept
 from effectonce._core.record import Record, State
 from effectonce._runtime.step import Delivered
-from effectonce._tools.tool import Tool
+from effectonce._tools.context import Tool
 from effectonce.effect import Effect, current_effect
 from effectonce.errors import (
     Cancelled,
@@ -46,9 +46,10 @@ from effectonce.errors import (
 from effectonce.guard import Guard
 from effectonce.health import Health
 from effectonce.outcome import Outcome
-from effectonce.policy import Breaker, Budget, Contract, Downstream, Retry, TimeWindow
+from effectonce.policy import Budget, Contract, Downstream, Retry, TimeWindow
 from effectonce.recovery.in_doubt import Reconciled
 from effectonce.recovery.pace import Pace
+from effectonce.retries.breaker_policy import Breaker
 from effectonce.retries.budget import RetryBudget
 from effectonce.retries.circuit import Circuit, breaker
 from effectonce.retries.circuits import Circuits

@@ -125,3 +125,8 @@ def of_type(name: str, value: Any, wanted: type | tuple[type, ...], how: str) ->
     """It is what it should be, or nothing. *how* is how to write it."""
     if value is not None and not isinstance(value, wanted):
         raise ContractViolation(f"{name}={value!r}: give {how}")
+
+
+def require(condition: bool, message: str) -> None:  # noqa: FBT001  # it reads as a sentence
+    if not condition:
+        raise ContractViolation(message)

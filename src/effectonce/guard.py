@@ -8,7 +8,7 @@ import time
 from asyncio import _get_running_loop
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, cast, overload
 
 import msgspec
@@ -16,8 +16,6 @@ import msgspec
 from effectonce._core.classification.classify import Rules, as_rules
 from effectonce._core.guarantees import TOMBSTONE_S, Capability, Kind
 from effectonce._core.keys import Part, Secret, Stable
-from effectonce._core.ops import Find, Sweep, Swept, Tally
-from effectonce._core.record import Record, State
 from effectonce._core.retry_state import Env
 from effectonce._environment import report
 from effectonce._log import LOG
@@ -35,9 +33,10 @@ from effectonce._runtime.step import (
     stable_part,
 )
 from effectonce._runtime.unprotected_sends import only_through
-from effectonce._tools.observers import Observer, Observers, tidied
+from effectonce._tools.context import PLAIN, GuardContext, Hosting, Tool, not_kept
+from effectonce._tools.observers import Observer, Observers
 from effectonce._tools.registry import register, tool_of
-from effectonce._tools.tool import PLAIN, GuardContext, GuardedTool, Hosting, Tool, not_kept
+from effectonce._tools.tool import GuardedTool
 from effectonce._tools.wrapper import wrap
 from effectonce._validate import (
     errors,
@@ -54,24 +53,24 @@ from effectonce.health import Health, examine
 from effectonce.outcome import Outcome
 from effectonce.policy import Budget, Contract, Downstream, Retry, TimeWindow, kind_of, window_of
 from effectonce.recovery.background import BackgroundReconciler
-from effectonce.recovery.in_doubt import InDoubtFilter, Reconciled, Settlement
+from effectonce.recovery.in_doubt import Settlement
 from effectonce.recovery.pace import Pace, pace_of
-from effectonce.recovery.sweeper import Sweeper
 from effectonce.retries.budget import RetryBudget
 from effectonce.retries.circuit import Circuit
 from effectonce.retries.turn import TurnBudget
 from effectonce.stores import Capabilities, Store, as_store
 from effectonce.stores._urls import where_is
 from effectonce.stores.base import Finding
-from effectonce.stores.encrypted import Sealed
+from effectonce.stores.encrypted import sealed
 from effectonce.stores.keyring import Keyring
 
 if TYPE_CHECKING:
     from effectonce.dead_letters import DeadLetters
-    from effectonce.recovery.reconciler import Reconciler
     from effectonce.recovery.spool import Spool
     from effectonce.workflows import WorkflowOptions, Workflows
     from effectonce.workflows._run import Run
+
+from effectonce.recovery.operations import GuardOperations
 
 P = ParamSpec("P")
 _NOTHING: frozenset[str] = frozenset()
@@ -80,7 +79,7 @@ _REMEMBERED = frozenset({str, int, type(None)})
 R = TypeVar("R")
 
 
-class Guard:
+class Guard(GuardOperations):
     """Protects tools: whatever retries, the effect lands once, or you learn that nobody can know.
 
     *store* is a URL (`sqlite:///effects.db`, `postgresql://…`, `redis://…`, `memory://`) or a
@@ -108,7 +107,7 @@ class Guard:
         whole(cache=cache)
         report(os.environ)
         self.keyring = keyring
-        self.store: Store = _sealed(as_store(store), keyring, secret)
+        self.store: Store = sealed(as_store(store), keyring, secret)
         self.spool = _spool(
             store if isinstance(store, str) else "memory:", self.store, spool, keyring, secret
         )
@@ -428,93 +427,6 @@ class Guard:
             guarded.warn_of_loop()
         return guarded.call(guarded.prepare((), dict(arguments), parts))
 
-    # ------------------------------------------------------------ settling
-
-    def find(self, key: str) -> Record | None:
-        """The record of one effect."""
-        return self.store.apply(Find(key))
-
-    def in_doubt(
-        self,
-        *,
-        limit: int = 100,
-        tenant: str | None = None,
-        tool: str | None = None,
-        older_than_s: float = 0.0,
-    ) -> tuple[Record, ...]:
-        """Effects whose outcome is unknown, oldest first."""
-        return self._desk.in_doubt(
-            InDoubtFilter(tenant=tenant, tool=tool, older_than_s=older_than_s), limit
-        )
-
-    def counts(self) -> dict[State, int]:
-        """How many effects there are in each state."""
-        return self.store.apply(Tally())
-
-    def confirm(self, key: str, *, result: Any, by: str, reason: str) -> None:
-        """It happened: *result* is what every later call gets."""
-        self._desk.confirm(key, result, by, reason)
-
-    def refute(self, key: str, *, by: str, reason: str) -> None:
-        """It did not happen: every later call gets that as a failure. Use a new step to do it
-        after all.
-        """
-        self._desk.refute(key, by, reason)
-
-    def retry(self, key: str, *, by: str, reason: str) -> None:
-        """The next call sends the same request again under the same key. Only where the
-        downstream still honours it.
-        """
-        self._desk.retry(key, by, reason)
-
-    def reconcile(
-        self,
-        *,
-        key: str | None = None,
-        limit: int = 100,
-        tool: str | None = None,
-        older_than_s: float = 0.0,
-    ) -> Reconciled:
-        """Ask the probes of sync tools about effects in doubt, or about the one of *key*.
-        Nothing is sent again.
-        """
-        return self._desk.reconcile(InDoubtFilter(tool=tool, older_than_s=older_than_s), limit, key)
-
-    async def areconcile(
-        self,
-        *,
-        key: str | None = None,
-        limit: int = 100,
-        tool: str | None = None,
-        older_than_s: float = 0.0,
-    ) -> Reconciled:
-        """Ask the probes of async tools about effects in doubt, or about the one of *key*.
-        Nothing is sent again.
-        """
-        return await self._desk.areconcile(
-            InDoubtFilter(tool=tool, older_than_s=older_than_s), limit, key
-        )
-
-    def reconciler(
-        self,
-        *,
-        every_s: float = 60.0,
-        per_s: float = 5.0,
-        at_least_every_s: float = 86_400.0,
-        tool: str | None = None,
-    ) -> Reconciler:
-        """The same in the background, from now on and whatever `Guard(reconcile=)` says: `with
-        guard.reconciler():`, or `.start()` and `.stop()`; `await .run()` for async tools.
-
-        It asks at most *per_s* probes a second. An effect whose probe does not know is asked
-        again after *every_s*, then after twice as long each time, and never less often than
-        *at_least_every_s*.
-        """
-        from effectonce.recovery.reconciler import Reconciler
-
-        pace = Pace(every_s=every_s, per_s=per_s, at_least_every_s=at_least_every_s)
-        return Reconciler(self._desk, InDoubtFilter(tool=tool), pace)
-
     @property
     def dead_letters(self) -> DeadLetters:
         """What gave up or cannot go on: list it, redrive it under the same key, discard it,
@@ -523,32 +435,6 @@ class Guard:
         from effectonce.dead_letters import DeadLetters
 
         return DeadLetters(self.store, self._tools, self._house.watch)
-
-    def sweep(self, *, limit: int = 100) -> Swept:
-        """One bounded round of tidying: abandoned effects go in doubt, outcomes past their
-        window become tombstones.
-        """
-        swept = self.store.apply(Sweep(limit))
-        tidied(self._house.watch, swept)
-        return swept
-
-    def sweeper(self, *, every_s: float = 60.0, batch: int = 10, pause_s: float = 0.05) -> Sweeper:
-        """The same in the background: `with guard.sweeper():`, or `.start()` and `.stop()`.
-
-        It pauses after every batch: 200 records a second, 17 million a day. A larger batch, or a
-        shorter pause, sweeps more, and calls that are made meanwhile wait for it.
-        """
-        on_swept = partial(tidied, self._house.watch)
-        return Sweeper(self.store, every_s=every_s, batch=batch, pause_s=pause_s, on_swept=on_swept)
-
-    def observe(self, observer: Observer) -> None:
-        """Call *observer* with every `effectonce.observe.Event` from now on; reads tell if they
-        are declared afterwards.
-
-        It is called where things happen, so it should hand longer work over. If it raises, that
-        is logged once, counted, and nothing else.
-        """
-        self._house.watch.add(observer)
 
     def health(self) -> Health:
         """How the store is, and whether it can keep what the tools of this guard promise. Never
@@ -612,20 +498,3 @@ def _spool(
             " may write."
         )
     return spool
-
-
-def _sealed(store: Store, keyring: Keyring | None, secret: bytes) -> Store:
-    if not isinstance(secret, bytes):
-        raise ContractViolation(
-            "secret is no bytes. Give them as secret=os.environ['SECRET'].encode()."
-        )
-    of_type("keyring", keyring, Keyring, "a keyring, such as keyring=Keyring.from_env()")
-    if keyring is None:
-        return store
-    if not secret:
-        raise ContractViolation(
-            "a keyring needs a secret: without one, keys and fingerprints are plain digests, from"
-            " which sealed arguments can be guessed. Give the guard both, Guard(..., keyring=...,"
-            " secret=...), and keep the secret: keys that are made with another one differ."
-        )
-    return Sealed(store, keyring)

@@ -15,8 +15,6 @@ from effectonce._core.classification.verdicts import Basis
 from effectonce._core.codec import (
     NOT_PLAIN,
     PARTIAL,
-    NotReadable,
-    NotStorable,
     Stored,
     as_declared,
     decode,
@@ -42,6 +40,7 @@ from effectonce._core.endings import Exhausted as GaveUpEnding
 from effectonce._core.ops import Busy, Doubtful, Early, Latched, Mismatch, Unavailable
 from effectonce._core.ops import KeyExpired as ExpiredReply
 from effectonce._core.record import State
+from effectonce._core.tagged_json import NotReadable, NotStorable
 from effectonce._log import LOG
 from effectonce.effect import THIS_CLOCK
 from effectonce.errors import (

@@ -13,7 +13,6 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from effectonce._core.backoff import MULTIPLIER, Jitter
-from effectonce._core.breaker.machine import NEVER_COUNTED, UNHEALTHY, Limits
 from effectonce._core.budget import TurnLimits
 from effectonce._core.classification.classify import Bucket, Rule
 from effectonce._core.guarantees import (
@@ -26,12 +25,10 @@ from effectonce._core.guarantees import (
     Terms,
     resend_window_s,
 )
-from effectonce._validate import flags, numbers, of_type, seconds, texts, whole
+from effectonce._validate import flags, numbers, of_type, require, seconds, texts, whole
 from effectonce.errors import ContractViolation
 
 ATTEMPTS, THROTTLED_ATTEMPTS = 5, 10
-# so many failures in a row open a breaker that was not configured with when to open
-CONSECUTIVE = 5
 
 
 def span(value_s: float) -> str:
@@ -44,11 +41,6 @@ def span(value_s: float) -> str:
         ):
             return f"{value_s / size_s:.3g} {unit}"
     return f"{value_s:.3g} s"
-
-
-def _require(condition: bool, message: str) -> None:  # noqa: FBT001  # it reads as a sentence
-    if not condition:
-        raise ContractViolation(message)
 
 
 class Retry(Struct, frozen=True, kw_only=True):
@@ -86,29 +78,29 @@ class Retry(Struct, frozen=True, kw_only=True):
             deadline_s=self.deadline_s,
         )
         numbers(multiplier=self.multiplier)
-        _require(self.attempts >= 1, f"attempts={self.attempts}: a call is at least one attempt")
-        _require(
+        require(self.attempts >= 1, f"attempts={self.attempts}: a call is at least one attempt")
+        require(
             self.throttled_attempts >= 1,
             f"throttled_attempts={self.throttled_attempts}: a call is at least one attempt",
         )
-        _require(
+        require(
             0 <= self.base_s <= self.cap_s,
             f"base_s={self.base_s} and cap_s={self.cap_s}: need 0 <= base_s <= cap_s",
         )
-        _require(
+        require(
             self.throttled_base_s >= 0,
             f"throttled_base_s={self.throttled_base_s}: a delay cannot be negative",
         )
-        _require(self.deadline_s > 0, f"deadline_s={self.deadline_s}: a call needs some time")
-        _require(
+        require(self.deadline_s > 0, f"deadline_s={self.deadline_s}: a call needs some time")
+        require(
             self.jitter in tuple(Jitter),
             f"jitter={self.jitter!r}: choose one of {', '.join(Jitter)}",
         )
         grows = (
             f"multiplier={self.multiplier}: the ceiling stays (1) or grows up to tenfold each time"
         )
-        _require(1 <= self.multiplier <= 10, grows)
-        _require(
+        require(1 <= self.multiplier <= 10, grows)
+        require(
             self.jitter != Jitter.DECORRELATED or self.multiplier == MULTIPLIER,
             f"multiplier={self.multiplier}: decorrelated delays have no multiplier; choose"
             " jitter='full' or 'equal'",
@@ -132,13 +124,13 @@ class Budget(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         whole(attempts=self.attempts, steps=self.steps, repairs=self.repairs)
         numbers(wall_s=self.wall_s)
-        _require(self.attempts >= 1, f"attempts={self.attempts}: a step is at least one attempt")
-        _require(self.steps >= 1, f"steps={self.steps}: a turn is at least one step")
-        _require(
+        require(self.attempts >= 1, f"attempts={self.attempts}: a step is at least one attempt")
+        require(self.steps >= 1, f"steps={self.steps}: a turn is at least one step")
+        require(
             0 < self.wall_s < inf,
             f"wall_s={self.wall_s}: a turn needs some time, and ends some day",
         )
-        _require(self.repairs >= 0, f"repairs={self.repairs}: repair prompts cannot be negative")
+        require(self.repairs >= 0, f"repairs={self.repairs}: repair prompts cannot be negative")
         if not isinstance(self.by_bucket, Mapping):
             raise ContractViolation(
                 f"by_bucket={self.by_bucket!r}: give buckets, such as"
@@ -148,7 +140,7 @@ class Budget(Struct, frozen=True, kw_only=True):
         wrong = [
             name for name, times in self.by_bucket.items() if name not in tuple(Bucket) or times < 0
         ]
-        _require(
+        require(
             not wrong,
             f"by_bucket={dict(self.by_bucket)!r}: give buckets, and how often each may be retried",
         )
@@ -158,183 +150,6 @@ class Budget(Struct, frozen=True, kw_only=True):
         """The part that the core works with."""
         by_bucket = {Bucket(bucket): times for bucket, times in self.by_bucket.items()}
         return TurnLimits(self.attempts, self.steps, self.wall_s, self.repairs, by_bucket)
-
-
-class Breaker(Struct, frozen=True, kw_only=True):
-    """When to stop asking a dependency that is unwell, and how to find out that it is well again.
-
-    It opens after so many *consecutive* failures, or so many *failures* in the window, or when
-    the *rate* of failures or the *slow_rate* of calls of *slow_s* and longer is reached in the
-    window, if that holds at least *minimum* calls. The window is the last *window_s* seconds or,
-    if given, the last *window_calls* calls. Any one that is given opens it; if none is, five
-    consecutive failures do.
-    """
-
-    consecutive: int | None = None
-    failures: int | None = None
-    rate: float | None = None
-    slow_rate: float | None = None
-    slow_s: float | None = None
-    window_s: float = 30.0
-    window_calls: int | None = None
-    minimum: int = 10
-    open_s: float = 10.0
-    open_max_s: float = 300.0
-    growth: float = 2.0
-    jitter: float = 0.2
-    retry_after_max_s: float = 3600.0
-    probes: int = 1
-    probe_lease_s: float = 60.0
-    successes: int = 1
-    counts_as_failure: frozenset[Bucket] = UNHEALTHY
-    counts_as_success: frozenset[Bucket] = frozenset()
-    shadow: bool = False  # refuse no call, and report what would have happened
-    refresh_s: float = 5.0  # how often processes that share it exchange what they found
-    quorum: float = 0.5  # more than this share of them, and at least two, open the circuit of all
-
-    def __post_init__(self) -> None:
-        if all(
-            given is None for given in (self.consecutive, self.failures, self.rate, self.slow_rate)
-        ):
-            force_setattr(self, "consecutive", CONSECUTIVE)
-        _check_types(self)
-        _check_opening(self)
-        _check_open_time(self)
-        _check_counting(self)
-
-    @property
-    def limits(self) -> Limits:
-        """The part that the machine works with."""
-        return Limits(
-            consecutive=self.consecutive,
-            failures=self.failures,
-            rate=self.rate,
-            slow_rate=self.slow_rate,
-            slow_s=inf if self.slow_s is None else self.slow_s,
-            window_s=self.window_s,
-            window_calls=self.window_calls,
-            minimum=self.minimum,
-            open_s=self.open_s,
-            open_max_s=self.open_max_s,
-            growth=self.growth,
-            jitter=self.jitter,
-            retry_after_max_s=self.retry_after_max_s,
-            probes=self.probes,
-            probe_lease_s=self.probe_lease_s,
-            successes=self.successes,
-        )
-
-
-_COUNTS = ("consecutive", "failures", "window_calls", "minimum", "probes", "successes")
-_MEASURES = (
-    "rate", "slow_rate", "slow_s", "window_s", "open_s", "open_max_s", "growth", "jitter", "retry_after_max_s", "probe_lease_s",
-    "refresh_s", "quorum",
-)  # fmt: skip
-_NONE_IS_FINE = ("consecutive", "failures", "rate", "slow_rate", "slow_s", "window_calls")
-
-
-def _check_types(policy: Breaker) -> None:
-    for check, names in ((whole, _COUNTS), (numbers, _MEASURES)):
-        given = {name: getattr(policy, name) for name in names}
-        check(
-            **{
-                name: value
-                for name, value in given.items()
-                if value is not None or name not in _NONE_IS_FINE
-            }
-        )
-    flags(shadow=policy.shadow)
-
-
-def _check_opening(policy: Breaker) -> None:
-    failures, rate, slow_rate, slow_s = (
-        policy.failures,
-        policy.rate,
-        policy.slow_rate,
-        policy.slow_s,
-    )
-    for name, count in (("consecutive", policy.consecutive), ("failures", failures)):
-        _require(count is None or count >= 1, f"{name}={count}: it takes at least one to open")
-    _require(
-        rate is None or 0 < rate <= 1, f"rate={rate}: a share of the calls, above 0 and up to 1"
-    )
-    _require(
-        slow_rate is None or 0 < slow_rate <= 1,
-        f"slow_rate={slow_rate}: a share of the calls, above 0 and up to 1",
-    )
-    _require(
-        (slow_rate is None) == (slow_s is None),
-        f"slow_rate={slow_rate} and slow_s={slow_s}: one needs the other",
-    )
-    _require(slow_s is None or 0 < slow_s < inf, f"slow_s={slow_s}: how many seconds are slow?")
-    _require(
-        0 < policy.window_s < inf,
-        f"window_s={policy.window_s}: the window must be positive and end some day",
-    )
-    _require(policy.minimum >= 1, f"minimum={policy.minimum}: a rate is of at least one call")
-    if policy.window_calls is not None:
-        _check_window_of(policy, policy.window_calls)
-
-
-def _check_window_of(policy: Breaker, calls: int) -> None:
-    failures, rated = policy.failures, policy.rate is not None or policy.slow_rate is not None
-    _require(calls >= 1, f"window_calls={calls}: a window holds at least one call")
-    _require(
-        rated or failures is not None,
-        f"window_calls={calls}: a window needs failures, a rate or a slow_rate to watch",
-    )
-    _require(
-        calls >= policy.minimum or not rated,
-        f"window_calls={calls} and minimum={policy.minimum}: a window that never holds the minimum"
-        " never opens",
-    )
-    _require(
-        failures is None or calls >= failures,
-        f"window_calls={calls} and failures={failures}: they never fit the window",
-    )
-
-
-def _check_open_time(policy: Breaker) -> None:
-    base_s, max_s = policy.open_s, policy.open_max_s
-    _require(
-        0 < base_s <= max_s < inf,
-        f"open_s={base_s} and open_max_s={max_s}: need 0 < open_s <= open_max_s, and an end",
-    )
-    _require(
-        1 <= policy.growth <= 10,
-        f"growth={policy.growth}: the open time stays (1) or grows up to tenfold each time",
-    )
-    _require(0 <= policy.jitter <= 1, f"jitter={policy.jitter}: a share of the open time, 0 to 1")
-    _require(
-        policy.retry_after_max_s >= 0,
-        f"retry_after_max_s={policy.retry_after_max_s}: waiting cannot be negative",
-    )
-    _require(policy.probes >= 1, f"probes={policy.probes}: without a probe it would never close")
-    _require(
-        policy.probe_lease_s > 0, f"probe_lease_s={policy.probe_lease_s}: a probe needs some time"
-    )
-    _require(policy.successes >= 1, f"successes={policy.successes}: it takes at least one to close")
-    _require(policy.refresh_s > 0, f"refresh_s={policy.refresh_s}: an exchange needs some time")
-    _require(
-        0 <= policy.quorum < 1,
-        f"quorum={policy.quorum}: a share of the processes, from 0 to below 1",
-    )
-
-
-def _check_counting(policy: Breaker) -> None:
-    bad, good = policy.counts_as_failure, policy.counts_as_success
-    _require(
-        all(isinstance(bucket, Bucket) for bucket in (*bad, *good)),
-        f"counts_as_failure={bad} and counts_as_success={good}: give sets of Bucket",
-    )
-    both = sorted(frozenset(bad) & frozenset(good))
-    _require(not both, f"{', '.join(both)} cannot count both as failure and as success")
-    never = sorted((frozenset(bad) | frozenset(good)) & (NEVER_COUNTED | {Bucket.OK}))
-    _require(
-        not never,
-        f"{', '.join(never)}: this is no failure and no success of a dependency, so it cannot count"
-        " as one",
-    )
 
 
 class Downstream(Struct, frozen=True, kw_only=True):
@@ -355,7 +170,7 @@ class Downstream(Struct, frozen=True, kw_only=True):
         too.
         """
         window_s = seconds(window, "window")
-        _require(
+        require(
             window_s > 0,
             f"window={window}: a downstream that honours the key for no time is downstream='none'",
         )
@@ -370,7 +185,7 @@ class Downstream(Struct, frozen=True, kw_only=True):
         lease ended.
         """
         delay_s = None if delay is None else seconds(delay, "delay")
-        _require(
+        require(
             delay_s is None or delay_s >= 0, f"delay={delay}: no request lands before it is sent"
         )
         return cls(capability=Capability.PROBE, delay_s=delay_s)
@@ -419,7 +234,7 @@ class TimeWindow(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         numbers(seconds=self.seconds)
-        _require(
+        require(
             self.seconds > 0, f"TimeWindow(seconds={self.seconds}): the window must be positive"
         )
 
@@ -455,7 +270,7 @@ class Contract(Struct, frozen=True, kw_only=True):
     accept_store_loss: bool = False
 
     def __post_init__(self) -> None:
-        _require(bool(self.name), "a tool needs a name")
+        require(bool(self.name), "a tool needs a name")
         texts(
             name=self.name,
             version=self.version,
@@ -470,26 +285,26 @@ class Contract(Struct, frozen=True, kw_only=True):
         )
         of_type("retry", self.retry, Retry, "a policy, such as retry=Retry(attempts=3)")
         of_type("dedup", self.dedup, TimeWindow, "dedup=TimeWindow(seconds=300)")
-        _require(
+        require(
             self.lease_s > 0,
             f"lease_s={self.lease_s}: the lease must outlast the time between two heartbeats",
         )
-        _require(
+        require(
             self.lease_s <= LEASE_MAX_S,
             f"lease_s={self.lease_s}: at most {span(LEASE_MAX_S)}, or no caller could go on after a"
             " crash. Heartbeats renew it",
         )
-        _require(self.wait_s >= 0, f"wait_s={self.wait_s}: waiting cannot be negative")
-        _require(
+        require(self.wait_s >= 0, f"wait_s={self.wait_s}: waiting cannot be negative")
+        require(
             self.window_s > 0 or self.kind is Kind.READ,
             f"window_s={self.window_s}: the window must be positive",
         )
-        _require(
+        require(
             self.tombstone_s >= 0,
             f"tombstone={self.tombstone_s}: a key cannot be forgotten before its window is over",
         )
         both = sorted(set(self.identity or ()) & set(self.volatile))
-        _require(not both, f"{', '.join(both)} cannot be both identity and volatile")
+        require(not both, f"{', '.join(both)} cannot be both identity and volatile")
         of_type(
             "added",
             self.added,
@@ -497,12 +312,12 @@ class Contract(Struct, frozen=True, kw_only=True):
             'what calls meant without the parameter, such as added={"currency": "EUR"}',
         )
         ignored = sorted(set(self.added) & set(self.volatile))
-        _require(
+        require(
             not ignored,
             f"{', '.join(ignored)} cannot be both added and volatile: what is volatile never"
             " counts",
         )
-        _require(
+        require(
             self.dedup is None or self.kind in (Kind.READ, Kind.IDEMPOTENT_WRITE, Kind.WRITE),
             "time-window dedup lets an effect repeat after its window: it cannot guard an"
             " irreversible tool",

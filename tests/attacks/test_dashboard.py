@@ -18,7 +18,7 @@ from effectonce.dashboard._request import RefusedVisit
 from effectonce.simulate.storm import simulate
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.sqlite import SqliteStore
-from effectonce.stores.sqlite.connection import BROWSE, BROWSE_OF
+from effectonce.stores.sqlite.statements import BROWSE, BROWSE_OF
 from tests.server.conftest import browser
 
 PAGES = (

@@ -5,15 +5,7 @@ import functools
 
 import pytest
 
-from effectonce import (
-    Found,
-    Guard,
-    InDoubt,
-    NotFound,
-    Retry,
-    StoreUnavailable,
-    current_effect,
-)
+from effectonce import Found, Guard, InDoubt, NotFound, Retry, StoreUnavailable, current_effect
 from effectonce._core import ops
 from effectonce.stores.sqlite import SqliteStore
 from effectonce.testing.conformance.bench import request

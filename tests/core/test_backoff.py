@@ -11,7 +11,7 @@ from effectonce._core.ops import Invoke, Raised, Sleep
 from effectonce._core.retry_flow import plain_call
 from effectonce._core.retry_state import Env, Retrying, RetryState
 from effectonce._drivers import drive
-from effectonce._runtime.performers import Plain
+from effectonce._runtime.plain_performers import Plain
 from effectonce.retries.retry import retrying
 
 

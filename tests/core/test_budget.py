@@ -6,7 +6,7 @@ from effectonce import Bucket, Budget, Certainty, ContractViolation, RetryBudget
 from effectonce._core.budget import Purchase, TokenBucket, TurnState
 from effectonce._core.ops import Cell, ReadCell, Unavailable, WriteCell
 from effectonce._drivers import drive
-from effectonce._runtime.performers import Plain
+from effectonce._runtime.plain_performers import Plain
 from effectonce.errors import StoreUnavailable
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock

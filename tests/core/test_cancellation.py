@@ -7,13 +7,7 @@ import contextlib
 
 import pytest
 
-from effectonce import (
-    Guard,
-    InDoubt,
-    Retry,
-    State,
-    current_effect,
-)
+from effectonce import Guard, InDoubt, Retry, State, current_effect
 from effectonce._core import ops
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.sqlite import SqliteStore

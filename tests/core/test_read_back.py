@@ -17,7 +17,8 @@ import pytest
 from typing_extensions import TypeAliasType
 
 from effectonce import ContractViolation, ResultUnavailable
-from effectonce._core.codec import AS_DATA, NotReadable, decode, encode, encode_or_excuse
+from effectonce._core.codec import decode, encode, encode_or_excuse
+from effectonce._core.tagged_json import AS_DATA, NotReadable
 from tests.core.helpers import Colour
 
 if TYPE_CHECKING:

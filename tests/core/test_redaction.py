@@ -17,7 +17,8 @@ from effectonce import (
     NotSent,
     current_effect,
 )
-from effectonce._core.codec import NotReadable, Stored, decode
+from effectonce._core.codec import Stored, decode
+from effectonce._core.tagged_json import NotReadable
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.sqlite import SqliteStore
 from tests.core.helpers import QUICK, Colour, Ledger, Line

@@ -27,7 +27,7 @@ from effectonce import (
 )
 from effectonce._core import ops
 from effectonce.stores.sqlite import SqliteStore
-from effectonce.stores.sqlite import connection as sqlite_file
+from effectonce.stores.sqlite import statements as sqlite_file
 from effectonce.stores.sqlite import store as sqlite
 from effectonce.testing.clock import FakeClock
 from effectonce.testing.conformance.bench import request

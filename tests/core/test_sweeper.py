@@ -8,7 +8,7 @@ from effectonce import Guard, State, StoreUnavailable, Swept
 from effectonce._core import ops
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.sqlite import SqliteStore
-from effectonce.stores.sqlite.connection import _DUE
+from effectonce.stores.sqlite.statements import _DUE
 from tests.flaky import FlakyStore
 
 

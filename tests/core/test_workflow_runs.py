@@ -7,12 +7,7 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
-from effectonce import (
-    ContractViolation,
-    Guard,
-    Rejected,
-    StoreUnavailable,
-)
+from effectonce import ContractViolation, Guard, Rejected, StoreUnavailable
 from effectonce._core.failed_attempts import attempts_of
 from effectonce._core.ops import Complete, Fail, Together
 from effectonce._core.record import State

@@ -6,11 +6,7 @@ import functools
 
 import pytest
 
-from effectonce import (
-    Guard,
-    Rejected,
-    ReplayedFailure,
-)
+from effectonce import Guard, Rejected, ReplayedFailure
 from effectonce.errors import CodeChanged, LeaseLost, StepFailed
 from effectonce.workflows import Resumed, Run
 from tests.core.helpers import QUICK

@@ -12,6 +12,7 @@ from effectonce._core.ops import Browse, ListCells, ReadCell, Sweep, Tally, Writ
 from effectonce._core.pages import Refer
 from effectonce._core.record import State
 from effectonce.stores.postgres import PostgresStore
+from effectonce.stores.postgres import cell_statements as cells
 from effectonce.stores.postgres import statements as sql
 from effectonce.stores.redis import RedisStore
 from effectonce.stores.sqlite import SqliteStore
@@ -259,10 +260,10 @@ def test_who_waited_for_a_faster_one_is_told_what_that_wrote(postgres, database)
 
 def test_a_cell_that_is_written_over_after_a_wait_is_noticed(postgres, database, monkeypatch):
     part = f"   WHERE CASE WHEN cell.forget_at > {sql.NOW} THEN cell.revision ELSE 0 END = $3\n"
-    right = sql.WRITE_CELL.sql.decode()
+    right = cells.WRITE_CELL.sql.decode()
     assert part in right, "the statement has changed: sabotage it anew"
     monkeypatch.setattr(
-        sql, "WRITE_CELL", sql.statement(right.replace(part, ""), *sql.WRITE_CELL.types)
+        sql, "WRITE_CELL", sql.statement(right.replace(part, ""), *cells.WRITE_CELL.types)
     )
 
     reply, stands, _ = told_who_was_faster(postgres, database)

@@ -12,7 +12,7 @@ import pytest
 from effectonce import Guard, StoreUnavailable
 from effectonce._core import ops
 from effectonce.stores.sqlite import SqliteStore
-from effectonce.stores.sqlite.connection import SCHEMA_VERSION
+from effectonce.stores.sqlite.statements import SCHEMA_VERSION
 from tests.privileges import file_permissions_count
 
 

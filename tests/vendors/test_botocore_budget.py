@@ -6,7 +6,7 @@ import pytest
 
 from effectonce import Bucket, Certainty, RetryBudget, Verdict
 from effectonce._drivers import drive
-from effectonce._runtime.performers import Plain
+from effectonce._runtime.plain_performers import Plain
 
 DOWN = Verdict(Bucket.SERVER_ERROR, Certainty.AMBIGUOUS)
 BUSY = Verdict(Bucket.RATE_LIMIT, Certainty.REJECTED)

@@ -3,10 +3,13 @@ says that it cannot.
 
     v1 ok <json>            a result that JSON carries exactly
     v1 tagged <json>        a result with tuples, bytes, decimals, dates, big integers, models...
-    v1 error <json>         a definite failure: {"type", "message"}, and what it was taken to mean: see attempts.py
+    v1 error <json>         a definite failure: {"type", "message"}, and what it was taken to mean:
+                            see attempts.py
     v1 partial <json>       a partial success: {"message", "done", "corrective_action"}
-    v1 unavailable <json>   the effect happened, its result could not be stored: {"why"}; or cannot be opened here, which is never stored
-    v1 redacted <one of the above>      arguments, some of which were never stored: REDACTED or NOT_STORED stands for them
+    v1 unavailable <json>   the effect happened, its result could not be stored: {"why"}; or cannot
+                            be opened here, which is never stored
+    v1 redacted <one of the above>      arguments, some of which were never stored: REDACTED or
+                                        NOT_STORED stands for them
     v1 sealed <bytes>       any of the above, encrypted: see stores/keyring.py
 
 No class is ever looked up by a name from the store: a model is stored as its fields and rebuilt
@@ -17,21 +20,26 @@ of them.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from datetime import date, datetime, time, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from decimal import Decimal
 from enum import Enum
 from types import NoneType
-from typing import Any, is_typeddict
-from uuid import UUID
+from typing import Any
 
 import msgspec
 import orjson
 from msgspec import Struct
 
-from effectonce._core.canonical import NotCanonical, fields_of
-from effectonce._core.type_hints import arms, chosen, classes, field_hints, hints_of, inner
+from effectonce._core.tagged_json import (
+    NotReadable,
+    NotStorable,
+    as_tagged,
+    model_fields,
+    read_tagged,
+    rebuilt,
+)
+from effectonce._core.type_hints import arms, classes
 
 OPTIONS = (
     orjson.OPT_PASSTHROUGH_DATACLASS
@@ -42,22 +50,10 @@ OK, PARTIAL, SEALED, _REDACTED = b"v1 ok ", b"v1 partial ", b"v1 sealed ", b"v1 
 _CLOSED = b'v1 unavailable {"closed":true,'
 REDACTED, NOT_STORED = "[redacted]", "[not stored: a "
 NOT_PLAIN = object()
-# In place of a declared type: models as their fields, Enums as their values, for who has no
-# class of the tool's.
-AS_DATA = object()
-_TAG = "$"
 SCALARS = frozenset({str, int, bool, NoneType})
 # Far below what a store can take (Redis 512 MB, SQLite and PostgreSQL 1 GB) and still written
 # within the time that a store is given.
 STORED_BYTES_MAX = 16 << 20
-
-
-class NotStorable(ValueError):
-    """This value cannot be stored so that it reads back equal."""
-
-
-class NotReadable(ValueError):
-    """These stored bytes are not an outcome that this release can read."""
 
 
 def encode(value: Any, hint: Any = Any) -> bytes:
@@ -77,8 +73,8 @@ def _encoded(value: Any, hint: Any) -> bytes:
         plain = None if isinstance(value, Enum) and _is_declared_enum(hint) else _plain(value)
         if plain is not None:
             return OK + plain
-        tagged = orjson.dumps(_tag(value))
-        if _same(_rebuild(orjson.loads(tagged), hint), value):
+        tagged = orjson.dumps(as_tagged(value))
+        if _same(rebuilt(orjson.loads(tagged), hint), value):
             return b"v1 tagged " + tagged
     except Exception as error:
         # the value's own methods run here, and the effect has happened whatever they raise
@@ -113,7 +109,7 @@ def _same(read: Any, value: Any) -> bool:
         ):
             return False
         case _:
-            return _same(_fields(read), _fields(value))
+            return _same(model_fields(read), model_fields(value))
 
 
 def _is_declared_enum(hint: Any) -> bool:
@@ -219,8 +215,8 @@ def encode_error(error: BaseException, facts: Mapping[str, Any] | None = None) -
 def encode_partial(message: str, done: Any, corrective_action: str) -> bytes:
     """Store what a tool reported about a partial success."""
     try:
-        readable = orjson.loads(orjson.dumps(_tag(done)))
-        _rebuild(readable, Any)  # it will have to be read without a declared type
+        readable = orjson.loads(orjson.dumps(as_tagged(done)))
+        rebuilt(readable, Any)  # it will have to be read without a declared type
     except Exception:  # noqa: BLE001  # see `encode`
         readable = printable(done)
     report = {
@@ -272,7 +268,7 @@ def decode(data: bytes, hint: Any = Any) -> Stored:
     try:
         match version, status:
             case b"v1", b"tagged":
-                return Stored("ok", _read(orjson.loads(body), hint))
+                return Stored("ok", read_tagged(orjson.loads(body), hint))
             case b"v1", (b"error" | b"partial" | b"unavailable"):
                 return Stored(status.decode(), _report(status, orjson.loads(body)))
             case b"v1", b"redacted":
@@ -289,7 +285,7 @@ def decode(data: bytes, hint: Any = Any) -> Stored:
 
 def _report(status: bytes, body: Any) -> dict[str, Any]:
     """What is known beside a result, with all that its readers ask it for."""
-    report = _rebuild(body, Any)
+    report = rebuilt(body, Any)
     if not isinstance(report, dict) or not all(name in report for name in _REPORTED[status]):
         raise NotReadable(f"it does not say {', '.join(_REPORTED[status])}")
     return report
@@ -322,197 +318,3 @@ def describe_error(kind: str, message: str) -> str:
 
 
 # ---------------------------------------------------------------- tags
-
-_SCALARS: dict[type, tuple[str, Callable[[Any], Any]]] = {
-    bytes: ("bytes", bytes.hex),
-    Decimal: ("decimal", str),
-    datetime: ("datetime", datetime.isoformat),
-    date: ("date", date.isoformat),
-    time: ("time", time.isoformat),
-    timedelta: ("timedelta", lambda d: d // timedelta(microseconds=1)),
-    UUID: ("uuid", str),
-}
-_READERS: dict[str, Callable[[Any], Any]] = {
-    "bytes": bytes.fromhex,
-    "decimal": Decimal,
-    "datetime": datetime.fromisoformat,
-    "date": date.fromisoformat,
-    "time": time.fromisoformat,
-    "timedelta": lambda us: timedelta(microseconds=us),
-    "uuid": UUID,
-    "int": int,
-    "float": float,
-}
-_BAGS: dict[str, type] = {"tuple": tuple, "set": set, "frozenset": frozenset}
-
-
-def _tag(value: Any) -> Any:
-    match value:
-        case None | bool():
-            return value
-        case Enum():
-            return {_TAG: "enum", "v": _tag(value.value), "n": type(value).__name__}
-        case str():
-            return str(value)
-        case int():
-            return int(value) if -(2**63) <= value < 2**63 else {_TAG: "int", "v": str(int(value))}
-        case float():
-            return float(value) if value - value == 0 else {_TAG: "float", "v": repr(value)}
-        case list():
-            return [_tag(item) for item in value]
-        case tuple() if hasattr(value, "_fields"):
-            return {_TAG: "tuple", "v": [_tag(item) for item in value], "n": type(value).__name__}
-        case tuple() | set() | frozenset():
-            bag = next(name for name, kind in _BAGS.items() if isinstance(value, kind))
-            return {_TAG: bag, "v": [_tag(item) for item in value]}
-        case Mapping():
-            if _TAG not in value and all(type(key) is str for key in value):
-                return {key: _tag(item) for key, item in value.items()}
-            return {_TAG: "dict", "v": [[_tag(key), _tag(item)] for key, item in value.items()]}
-        case _ if type(value) in _SCALARS:
-            name, write = _SCALARS[type(value)]
-            return {_TAG: name, "v": write(value)}
-        case _:
-            return _tag_model(value)
-
-
-def _tag_model(value: Any) -> dict[str, Any]:
-    name = type(value).__name__
-    try:
-        return {
-            _TAG: "model",
-            "v": {field: _tag(item) for field, item in _fields(value).items()},
-            "n": name,
-        }
-    except NotStorable:
-        if not hasattr(type(value), "model_dump_json"):
-            raise
-    # Pydantic knows more types than we do: URLs, paths, addresses.
-    return {_TAG: "json", "v": value.model_dump_json(round_trip=True, warnings=False), "n": name}
-
-
-def _fields(value: Any) -> dict[str, Any]:
-    try:
-        return fields_of(value)
-    except NotCanonical:
-        raise NotStorable(f"a {type(value).__qualname__} is not data that can be stored") from None
-
-
-def _read(tree: Any, hint: Any) -> Any:
-    return _rebuild(_as_data(tree), Any) if hint is AS_DATA else _rebuild(tree, hint)
-
-
-def _as_data(tree: Any) -> Any:
-    """What `_tag` made, with the fields of models and the values of Enums in their places."""
-    if isinstance(tree, list):
-        return [_as_data(item) for item in tree]
-    if not isinstance(tree, dict):
-        return tree
-    match tree.get(_TAG):
-        case "model":
-            return {_TAG: "dict", "v": [[name, _as_data(item)] for name, item in tree["v"].items()]}
-        case "enum":
-            return _as_data(tree["v"])
-        case "json":
-            return _tag(orjson.loads(tree["v"]))
-        case _:
-            return {name: _as_data(item) for name, item in tree.items()}
-
-
-def _rebuild(tree: Any, hint: Any) -> Any:
-    """Undo `_tag`; where a model or an Enum was stored, *hint* says which."""
-    if isinstance(tree, list):
-        each = inner(hint, -1)
-        return [_rebuild(item, each) for item in tree]
-    if not isinstance(tree, dict):
-        return tree
-    if _TAG not in tree:
-        # arguments: one declared type per name
-        named = hint if isinstance(hint, dict) else _typed_dict(hint)
-        return {
-            key: _rebuild(item, named.get(key) or inner(hint, -1)) for key, item in tree.items()
-        }
-    tag, stored, name = tree[_TAG], tree["v"], tree.get("n")
-    if tag in _READERS:
-        return _READERS[tag](stored)
-    if tag == "tuple":
-        return _rebuild_tuple(stored, hint, name)
-    if tag in _BAGS:
-        return _BAGS[tag](_rebuild(item, inner(hint, index)) for index, item in enumerate(stored))
-    if tag == "dict":
-        return {
-            _rebuild(key, inner(hint, 0)): _rebuild(item, inner(hint, -1)) for key, item in stored
-        }
-    return (
-        _rebuild_enum(_rebuild(stored, Any), hint, name)
-        if tag == "enum"
-        else _rebuild_model(tag, stored, hint, name)
-    )
-
-
-def _typed_dict(hint: Any) -> dict[str, Any]:
-    return {
-        name: each
-        for cls in classes(hint)
-        if is_typeddict(cls)
-        for name, each in hints_of(cls).items()
-    }
-
-
-def _rebuild_tuple(items: list[Any], hint: Any, name: str | None) -> Any:
-    """A tuple with names, if one is declared."""
-    declared = classes(hint)
-    named = [
-        cls
-        for cls in declared
-        if issubclass(cls, tuple) and len(getattr(cls, "_fields", ())) == len(items) > 0
-    ]
-    cls: Any = None if name is None else chosen(named, name, lambda _: True)
-    if cls is None:
-        return tuple(_rebuild(item, inner(hint, index)) for index, item in enumerate(items))
-    hints = field_hints(cls, declared[cls])
-    return cls(
-        *(
-            _rebuild(item, hints.get(field, Any))
-            for field, item in zip(cls._fields, items, strict=True)
-        )
-    )
-
-
-def _rebuild_enum(member: Any, hint: Any, name: str | None) -> Any:
-    enums = [cls for cls in classes(hint) if issubclass(cls, Enum)]
-    cls = chosen(enums, name, lambda cls: any(member == each.value for each in cls))
-    if cls is None:
-        raise NotStorable("it holds an Enum, and the declared type does not say which")
-    return cls(member)
-
-
-def _rebuild_model(tag: str, stored: Any, hint: Any, name: str | None) -> Any:
-    declared = classes(hint)
-    models = [cls for cls in declared if _fields_of_class(cls) is not None]
-    cls: Any = chosen(
-        models, name, lambda cls: tag == "json" or _fields_of_class(cls) == stored.keys()
-    )
-    if cls is None:
-        raise NotStorable("it holds a model, and the declared type does not say which")
-    if tag == "json":
-        return cls.model_validate_json(stored)
-    hints = field_hints(cls, declared[cls])
-    fields = {name: _rebuild(item, hints.get(name, Any)) for name, item in stored.items()}
-    # pydantic: the fields were validated when the model was made
-    if hasattr(cls, "model_construct"):
-        return cls.model_construct(**fields)
-    if hasattr(cls, "__struct_fields__"):
-        return cls(**{name: fields[name] for name in cls.__struct_fields__ if name in fields})
-    # Of an older release a dataclass may lack fields that have defaults now, or have more.
-    return cls(
-        **{f.name: fields[f.name] for f in dataclasses.fields(cls) if f.init and f.name in fields}
-    )
-
-
-def _fields_of_class(cls: type) -> set[str] | None:
-    """The names of a model's fields; None if it is no model."""
-    for names in ("__pydantic_fields__", "__struct_fields__", "__dataclass_fields__"):
-        if hasattr(cls, names):
-            return set(getattr(cls, names))
-    return None

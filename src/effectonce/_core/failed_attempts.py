@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from effectonce._core.attempt_log import FailedAttempt, read_entry, read_failure
-from effectonce._core.codec import NotReadable, decode
+from effectonce._core.codec import decode
 from effectonce._core.record import Record, State
+from effectonce._core.tagged_json import NotReadable
 
 
 def attempts_of(record: Record) -> list[FailedAttempt]:

@@ -1,9 +1,11 @@
 """A downstream key in the shape that a provider takes.
 
     number = SHA-512 or HMAC-SHA-512 over "shape", tool, key, form, alphabet, length
-    plain  = that number, written with the characters of the alphabet: as many as carry 256 bits, or as the provider allows.
+    plain  = that number, written with the characters of the alphabet: as many as carry 256 bits, or
+             as the provider allows.
              One that wants more characters than that gets them from the beginning again
-    uuid   = 122 bits of it in the layout of RFC 9562, version 8: the version for values of one's own making
+    uuid   = 122 bits of it in the layout of RFC 9562, version 8: the version for values of one's
+             own making
 
 A key is made anew for its shape. It is no piece of `downstream_key`, so a provider that sees one
 of an effect's keys cannot work out another. Only what shows goes in: the length, not the bounds;

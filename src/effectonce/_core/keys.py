@@ -1,10 +1,11 @@
 """How an effect gets its identity.
 
     scope   = tenant + conversation or workflow         owned by the runtime, never by the model
-    intent  = tool + canonical(identity fields)         default: all arguments minus the declared volatile ones
+    intent  = tool + canonical(identity fields)         all arguments but the declared volatile ones
     place   = the step id | the ordinal | a business key | a number in a sequence
-    key     = home + digest                             SHA-256 or HMAC over typed, length-prefixed parts
-    home    = a short digest of the scope or stream     what belongs together lies together: in one shard, on one page
+    key     = home + digest                             SHA-256 or HMAC over length-prefixed parts
+    home    = a short digest of the scope or stream     what belongs together lies together: in one
+                                                        shard, on one page
 
 Nothing that changes from one attempt to the next may go in: a clock, a counter of attempts, a
 random value, the id of one call. `check_stable` refuses what looks like one, with the reason

@@ -4,12 +4,12 @@ An error speaks about the request that raised it. What else a tool sent is seen 
 clients: each request that may change something is a `Sighting`, with how it ended. The table,
 read by `attested`:
 
-| seen                               | the tool sends only through these clients | it does not say so            |
-|------------------------------------|-------------------------------------------|-------------------------------|
-| no request left                    | nothing was sent                          | a final refusal is recorded   |
-| each was refused                   | refused, as the answer says               | a final refusal is recorded   |
-| one answered with success, alone   | done, its result is unavailable           | the same                      |
-| anything else                      | in doubt                                  | in doubt                      |
+| seen                             | it sends only through them      | it does not say so          |
+|----------------------------------|---------------------------------|-----------------------------|
+| no request left                  | nothing was sent                | a final refusal is recorded |
+| each was refused                 | refused, as the answer says     | a final refusal is recorded |
+| one answered with success, alone | done, its result is unavailable | the same                    |
+| anything else                    | in doubt                        | in doubt                    |
 
 The right column holds only what can never be sent again: a recorded refusal and a recorded
 success make no second effect, whatever else the tool did. "Nothing was sent" would, so it needs

@@ -4,10 +4,10 @@ Theory of operation. A record is the whole truth about one effect. Nothing but a
 may change it, and a store applies a rule in one atomic step or not at all. Each rule has the
 number it has in the model (`make model` explores this very table):
 
-  absent ── T1 ──> claimed ── T3 ──> dispatched ── T5 ──> completed ── T12 ──> tombstone ── T12 ──> (forgotten)
-                     │  ^               │  │  │                              ^
-                     │  └── T4 not sent ┘  │  └── T6 ──> failed ── T12 ─────┘
-                     └──── T2 stolen       └── T7 ──> in doubt ── T9 T10 T11 ──> completed | failed | claimed
+ absent ─ T1 ─> claimed ─ T3 ─> dispatched ─ T5 ─> completed ─ T12 ─> tombstone ─ T12 ─> (forgotten)
+                  │  ^             │  │  │                          ^
+                  │  └ T4 not sent ┘  │  └─ T6 ─> failed ─ T12 ─────┘
+                  └─── T2 stolen      └─ T7 ─> in doubt ─ T9 T10 T11 ─> completed | failed | claimed
 
  1. Safety uses no clock: `lease_over` only decides who may try next, never whether something was
     sent. The one delay that a tool may declare (`quiet`) is counted only while the clock is
@@ -34,7 +34,32 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from effectonce._core.guarantees import LEASE_MAX_S, Capability, Kind, Terms
+from effectonce._core.guarantees import Capability
+from effectonce._core.guards import (
+    asked_when_quiet,
+    ends_unsent,
+    in_turn,
+    late_only_send,
+    lease_over,
+    may_rerun,
+    never_sent,
+    next_send,
+    not_resendable,
+    owns,
+    quiet,
+    recognisable,
+    rejection_is_final,
+    remembered,
+    resendable,
+    same_request,
+    sent_before,
+    this_send,
+    to_dispatch,
+    to_hold,
+    unlatched,
+    unremembered,
+    window_over,
+)
 from effectonce._core.ops import (
     Attest,
     Claim,
@@ -54,7 +79,6 @@ from effectonce._core.ops import (
 )
 from effectonce._core.record import TERMINAL, Evidence, Record, Request, Scene, State
 
-SET_BACK_S = 30.0  # clocks are put back by so little every day; `resend_s` has a margin for it
 EVIDENCE_MAX = 32  # entries; results that came too late are kept beyond it
 
 Guard: TypeAlias = Callable[[Record, Any, Scene], bool]
@@ -102,147 +126,6 @@ def latch_of(r: Record | None, op: Any) -> str:
     # a run's end sends nothing, beside whatever it is written
     written = isinstance(op, Complete) and r.request.terms.steps
     return r.request.latch if r.state is State.CLAIMED and not written else ""
-
-
-# ---------------------------------------------------------------- guards
-
-
-def owns(r: Record, op: Any, _: Scene) -> bool:
-    return bool(r.token == op.token and r.epoch == op.epoch)
-
-
-def leased(r: Record, now: float) -> bool:
-    """Is an owner believed to live? What ends later than a lease can was written by a clock that
-    has been put back since.
-    """
-    return now < r.lease_until <= now + 2 * LEASE_MAX_S
-
-
-def lease_over(r: Record, _op: Any, scene: Scene) -> bool:
-    return not leased(r, scene.now)
-
-
-def same_request(r: Record, op: Claim, _: Scene) -> bool:
-    return r.request.fingerprint == op.request.fingerprint
-
-
-def unlatched(_r: Record | None, _op: Claim, scene: Scene) -> bool:
-    return scene.rival is None
-
-
-def in_turn(_r: Record | None, op: Claim, scene: Scene) -> bool:
-    return op.request.after == "" or (
-        scene.predecessor is not None and scene.predecessor.state in TERMINAL
-    )
-
-
-def to_dispatch(_r: Record | None, op: Claim, _: Scene) -> bool:
-    return op.dispatch
-
-
-def to_hold(_r: Record | None, op: Claim, _: Scene) -> bool:
-    return not op.dispatch
-
-
-def resendable(r: Record, op: Any, scene: Scene) -> bool:
-    # What was sent is judged by the terms under which it was sent. A caller's own terms may be
-    # stricter, never looser.
-    pinned = r.request.terms
-    resend_s = pinned.resend_s
-    if isinstance(op, Claim) and op.request.terms is not pinned:
-        resend_s = (
-            min(resend_s, op.request.terms.resend_s)
-            if recognisable(pinned, op.request.terms)
-            else 0.0
-        )
-    if r.sends == 0 or resend_s == inf:
-        return True
-    # Sent in the future: the clock was put back, and how long ago it was is not known.
-    return resend_s > 0 and -SET_BACK_S <= scene.now - r.first_dispatch_at < resend_s
-
-
-def recognisable(sent: Terms, asked: Terms) -> bool:
-    """Does the downstream know a repeat under the terms of today for what was sent under those
-    of then?
-
-    A key helps only if the first request carried it, too, which is not looked at where a repeat
-    does no harm; a transaction does not undo what was sent outside of it.
-    """
-    if sent.downstream is asked.downstream:
-        return (
-            sent.downstream is not Capability.KEY
-            or sent.kind is not Kind.IDEMPOTENT_WRITE
-            or asked.kind is sent.kind
-        )
-    harmless = sent.kind is asked.kind is Kind.IDEMPOTENT_WRITE
-    return harmless and asked.downstream is not Capability.TRANSACTION
-
-
-def not_resendable(r: Record, op: Any, scene: Scene) -> bool:
-    return not resendable(r, op, scene)
-
-
-def sent_before(r: Record, _op: Any, _: Scene) -> bool:
-    return r.sends > 0
-
-
-def never_sent(r: Record, _op: Any, _: Scene) -> bool:
-    return r.sends == 0 and not r.request.terms.steps  # what a run did, its steps have sent
-
-
-def next_send(r: Record, op: Dispatch, _: Scene) -> bool:
-    return op.send == r.sends + 1
-
-
-def this_send(r: Record, op: Unsend, _: Scene) -> bool:
-    return op.send == r.sends
-
-
-def rejection_is_final(r: Record, _op: Any, _: Scene) -> bool:
-    return r.sends == 1 or r.request.terms.stores_rejections
-
-
-def ends_unsent(r: Record, _op: Any, _: Scene) -> bool:
-    """Its effect is written by the same COMMIT as its end, or by its steps: nothing is ever sent
-    for it.
-    """
-    return r.request.terms.downstream is Capability.TRANSACTION or r.request.terms.steps
-
-
-def late_only_send(r: Record, op: Complete, _: Scene) -> bool:
-    return r.dtoken == op.token and r.sends == 1
-
-
-def quiet(r: Record, _op: Any, scene: Scene) -> bool:
-    terms = r.request.terms
-    if terms.kind is Kind.IRREVERSIBLE or terms.delay_s is None:
-        return False
-    sent_until = r.sent_until
-    # the clock was stepped: the last lease may have begun just before
-    if scene.steady_since > r.first_dispatch_at:
-        leases_s = min(sent_until - r.first_dispatch_at, LEASE_MAX_S)
-        sent_until = max(sent_until, scene.steady_since + leases_s)
-    return scene.now > sent_until + terms.delay_s
-
-
-def asked_when_quiet(r: Record, _op: Rerun, _: Scene) -> bool:
-    return r.sent_until == 0.0
-
-
-def window_over(r: Record, _op: Any, scene: Scene) -> bool:
-    return r.dedup_until <= scene.now
-
-
-def may_rerun(r: Record, op: Claim, scene: Scene) -> bool:
-    return op.request.terms.rerun and window_over(r, op, scene)
-
-
-def remembered(r: Record, _op: Any, _: Scene) -> bool:
-    return r.request.terms.tombstone_s > 0
-
-
-def unremembered(r: Record, _op: Any, scene: Scene) -> bool:
-    return r.dedup_until + r.request.terms.tombstone_s <= scene.now
 
 
 # ---------------------------------------------------------------- changes

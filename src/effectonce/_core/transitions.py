@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from effectonce._core.guards import lease_over, leased, may_rerun, same_request, window_over
 from effectonce._core.ops import (
     Applied,
     Attest,
@@ -34,16 +35,7 @@ from effectonce._core.ops import (
     Unsend,
 )
 from effectonce._core.record import GAVE_UP, TERMINAL, TRIED, Record, Scene, State
-from effectonce._core.rules import (
-    TABLE,
-    Table,
-    TransitionRule,
-    lease_over,
-    leased,
-    may_rerun,
-    same_request,
-    window_over,
-)
+from effectonce._core.rules import TABLE, Table, TransitionRule
 
 _RERUN_FROM = (State.COMPLETED, State.FAILED)
 _HOLDS = frozenset({Claim, Inquire})

@@ -8,7 +8,7 @@ contract, and the rest is new. Resuming is replaying; there is no second engine.
 
   claim the run ──> call the function ──> complete       it came to its end
                         ├─ a step failed for good ──────> compensate ──> fail
-                        └─ anything else ───────────────> let go: it is resumed when a call comes again
+                        └─ anything else ───────────────> let go, until a call resumes it
 
 A step is keyed by its position in the run and nothing else. Other arguments, or another tool, at
 the same position are a conflict and not a new effect: that is how changed code is noticed.

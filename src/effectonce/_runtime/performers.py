@@ -12,7 +12,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from math import inf
-from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -301,42 +301,6 @@ def _raised(error: BaseException, started: float) -> Raised:
     return Raised(error)
 
 
-class Plain:
-    """Performs ops for one sync call that has no record. *store*, if there is one, keeps the
-    budgets.
-    """
-
-    __slots__ = ("call", "store")
-
-    def __init__(self, store: Store | None, call: Callable[[], Any] | None = None) -> None:
-        self.store, self.call = store, call
-
-    def __call__(self, op: Op[Any]) -> Any:
-        try:
-            match op:
-                case Invoke():
-                    assert self.call is not None
-                    return Ok(self.call())
-                case Sleep(seconds):
-                    return time.sleep(seconds)
-                case _:
-                    return _NO_STORE if self.store is None else self.store.apply(op)
-        except BaseException as error:  # noqa: BLE001  # whatever the function raises is its answer
-            return _answered(op, error)
-
-
-_NO_STORE = Unavailable(StoreUnavailable("there is no store to share it through"))
-
-
-def _answered(op: Op[Any], error: BaseException) -> Raised | Unavailable:
-    """What an error says to a flow that can do without a store."""
-    if isinstance(op, Invoke):
-        return Raised(error)
-    if isinstance(error, StoreUnavailable):
-        return Unavailable(error)
-    raise error
-
-
 # ---------------------------------------------------------------- async
 
 
@@ -492,31 +456,3 @@ class AsyncPerformer(Struct, eq=False):
         except asyncio.CancelledError as cancelled:
             self.cancelled = cancelled
             return NotStarted(cancelled) if committed is None else committed
-
-
-class AsyncPlain:
-    """The same for async tools. A cancellation goes through at once: there is nothing to write
-    down.
-    """
-
-    __slots__ = ("call", "store")
-    cancelled: ClassVar[None] = None
-
-    def __init__(
-        self, store: Store | None, call: Callable[[], Awaitable[Any]] | None = None
-    ) -> None:
-        self.store, self.call = store, call
-
-    async def __call__(self, op: Op[Any]) -> Any:
-        try:
-            match op:
-                case Invoke():
-                    assert self.call is not None
-                    return Ok(await self.call())
-                case Sleep(seconds):
-                    return await asyncio.sleep(seconds)
-                case _:
-                    return _NO_STORE if self.store is None else await self.store.aapply(op)
-        except BaseException as error:  # noqa: BLE001
-            # whatever the function raises is its answer, cancellation included
-            return _answered(op, error)

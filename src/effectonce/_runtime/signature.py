@@ -19,8 +19,9 @@ import msgspec
 
 from effectonce._core.call_forms import Forms, plain_forms
 from effectonce._core.canonical import NotCanonical, canonical, composed
-from effectonce._core.codec import NOT_STORED, NotReadable, decode, encode_arguments
+from effectonce._core.codec import NOT_STORED, decode, encode_arguments
 from effectonce._core.keys import Stable, unstable_default, unstable_name
+from effectonce._core.tagged_json import NotReadable
 from effectonce._core.type_hints import classes, default_factories, field_hints, hints_of
 from effectonce._runtime.isolation import UNCHANGING, own
 from effectonce.errors import ContractViolation

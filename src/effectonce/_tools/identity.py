@@ -8,6 +8,10 @@ of this file alone. `tests/integrations/golden_identities.txt` pins what it make
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
 from msgspec import Struct
 
 from effectonce._core.guarantees import Terms
@@ -22,6 +26,7 @@ from effectonce._core.keys import (
     latch_key,
 )
 from effectonce._core.record import Request
+from effectonce._runtime.step import StepContext
 
 
 class Identity(Struct, frozen=True):
@@ -71,3 +76,33 @@ class Identity(Struct, frozen=True):
         return Request(
             self.key(place), fingerprint, terms, self.tenant, scope, step, arguments, latch, after
         )
+
+
+_pack = msgspec.msgpack.Encoder().encode
+
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
+# calls whose request is remembered, and how large they may be
+ASKED_MAX, ASKED_BYTES_MAX = 1024, 4096
+
+
+def same_call(
+    boundary: StepContext, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[StepContext, bytes] | None:
+    """This very call in this very place, if it is made of plain data: a retry has the same
+    request, and need not derive it again.
+
+    Of plain data only: MessagePack tells 1, 1.0 and True apart, so equal bytes are equal arguments.
+    """
+    if (args and not _PLAIN.issuperset(map(type, args))) or (
+        kwargs and not _PLAIN.issuperset(map(type, kwargs.values()))
+    ):
+        return None
+    try:
+        data = _pack((args, kwargs))
+    except (OverflowError, UnicodeEncodeError, TypeError):
+        # an integer of more than 64 bits, half a surrogate pair, no dict
+        return None
+    return (boundary, data) if len(data) <= ASKED_BYTES_MAX else None

@@ -17,7 +17,8 @@ from effectonce._core.record import Record
 from effectonce._core.retry_flow import Over, whole_call
 from effectonce._core.safe_access import attempt
 from effectonce._drivers import drive
-from effectonce._runtime.performers import AsyncPlain, Plain, Prepared, adrive_call
+from effectonce._runtime.performers import Prepared, adrive_call
+from effectonce._runtime.plain_performers import AsyncPlain, Plain
 from effectonce._tools.event_recorder import CallFacts, EventRecorder, heard, heard_call
 from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.retries.retry import Retrier, concluded

@@ -10,10 +10,9 @@ import builtins
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Struct
 
 from effectonce._core.call import GuardedCall
 from effectonce._core.canonical import canonical, fingerprint
@@ -34,27 +33,18 @@ from effectonce._core.keys import (
     Stable,
     derive,
 )
-from effectonce._core.ops import Complete, Fail, Flow, Op, Recorded
+from effectonce._core.ops import Flow, Recorded
 from effectonce._core.record import Record, Request, State
-from effectonce._core.retry_state import Env, Plan
+from effectonce._core.retry_state import Plan
 from effectonce._drivers import drive
 from effectonce._log import LOG
-from effectonce._runtime.heartbeat import Heartbeat
 from effectonce._runtime.isolation import declared_lazy
-from effectonce._runtime.performers import (
-    AsyncPerformer,
-    AsyncPerforming,
-    Performer,
-    Prepared,
-    Setup,
-    adrive_call,
-)
-from effectonce._runtime.replay_cache import ReplayCache
-from effectonce._runtime.signature import Recall, ToolSignature, is_async
+from effectonce._runtime.performers import AsyncPerformer, Performer, Prepared, Setup, adrive_call
+from effectonce._runtime.signature import ToolSignature, is_async
 from effectonce._runtime.step import StepContext, here, stable
 from effectonce._tools.check_declaration import DeclarationCheck
-from effectonce._tools.identity import Identity
-from effectonce._tools.observers import Observers
+from effectonce._tools.context import PLAIN, F, GuardContext, Hosting
+from effectonce._tools.identity import ASKED_MAX, Identity, same_call
 from effectonce._tools.separate_dispatch import AnnouncedPerformer, AsyncAnnouncedPerformer
 from effectonce.effect import Effect, running
 from effectonce.errors import (
@@ -67,99 +57,30 @@ from effectonce.errors import (
     PartialSuccess,
     StoreUnavailable,
 )
-from effectonce.outcome import Outcome, conclude, encoder
+from effectonce.outcome import Outcome, conclude
 from effectonce.policy import Contract
 from effectonce.retries.budget import RetryBudget
 from effectonce.retries.circuit import Circuit
 from effectonce.retries.retry import retrying
 from effectonce.retries.turn import step_of, turn_here
-from effectonce.stores.base import LocalStore, Store
+from effectonce.stores.base import LocalStore
 
 if TYPE_CHECKING:
     from effectonce._tools.instrument import CallEvents
 
-P = ParamSpec("P")
-_pack = msgspec.msgpack.Encoder().encode
-_PLAIN = frozenset({str, int, float, bool, type(None)})
-# calls whose request is remembered, and how large they may be
-ASKED_MAX, ASKED_BYTES_MAX = 1024, 4096
 
 IN_A_THREAD = (
     " This thread was given no step by who started it: hand it on with"
     " contextvars.copy_context().run(function, ...)."
 )
-R = TypeVar("R", covariant=True)
-F = TypeVar("F", bound=Callable[..., Any])
 
 # A fallback may speak for a tool that could not run or has no outcome to show; never for a
 # caller's own mistake.
 FALLBACK_FOR = (StoreUnavailable, CircuitOpen, InFlight, InDoubt, GaveUp, LeaseLost)
 
 
-class Tool(Protocol, Generic[P, R]):
-    """A guarded function: call it as before."""
-
-    __name__: str
-    contract: Contract
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
-
-    def probe(self, function: F) -> F:
-        """Register how to ask the downstream: called like the tool, answers Found, NotFound or
-        CannotTell.
-        """
-
-    def fallback(self, function: F) -> F:
-        """Register what to answer when the tool cannot run: called with the error, then like the
-        tool. Its answer is not stored.
-        """
-
-    def explain(self, *args: P.args, **kwargs: P.kwargs) -> Explanation:
-        """Why this call has the key it has. Nothing is sent."""
-
-
-class GuardContext(Struct, frozen=True):
-    """What all tools of one guard share."""
-
-    store: Store
-    tenant: str
-    secret: bytes
-    env: Env
-    heart: Heartbeat
-    cache: ReplayCache
-    keep: Callable[[Complete | Fail], None]  # what could not be written to the store
-    watch: Observers
-    where: str = ""  # the store, as a command names it
-    doubted: Callable[[GuardedTool], object] = bool  # a call of this tool ended in doubt here
-
-
-def not_kept(op: Complete | Fail) -> None:
-    ended = EffectRef("", op.key).reference
-    LOG.warning(
-        "how %s ended was not written to the store, and there is no spool (Guard(spool=...))", ended
-    )
-
-
-class Hosting(Struct, frozen=True, kw_only=True):
-    """What a workflow, an adapter or a proxy hands in when it makes a tool of its own."""
-
-    calling: type[GuardedCall] = GuardedCall
-    performing: Callable[[Setup, Prepared], Callable[[Op[Any]], Any]] | None = None
-    aperforming: Callable[[Setup, Prepared], AsyncPerforming] | None = None
-    encoder: Callable[[str, Any], Callable[[Any], bytes]] = encoder
-    # stored arguments as a call again, where the function does not take them itself
-    recall: Recall | None = None
-    stays: str = ""  # why a call cannot be run here from its stored arguments
-    steps: bool = False  # a workflow, whose record has records of steps
-
-
-PLAIN = Hosting()  # a tool of a user
-
-
 class GuardedTool:
-    """Behind the wrapper: everything that is known when a tool is decorated. Nothing outside
-    this file sets anything of it.
-    """
+    """Behind the wrapper: what is known of a tool. Nothing outside this file sets any of it."""
 
     def __init__(
         self,
@@ -202,7 +123,7 @@ class GuardedTool:
         self._plan_calls()
         self._prefix = canonical(contract.name)
         self._look = house.store.look if isinstance(house.store, LocalStore) else None
-        self._asked: dict[tuple[StepContext, bytes], tuple[Request, EffectRef]] = {}
+        self.same_call: dict[tuple[StepContext, bytes], tuple[Request, EffectRef]] = {}
         house.watch.know(self)
 
     def watch(self) -> None:
@@ -266,7 +187,7 @@ class GuardedTool:
 
     def rescue(self, error: Exception, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """What the fallback says to an error that it may speak for; without one, the error."""
-        self._notice(error)
+        self.house.notice(error, self)
         if self.fallback_function is None or not isinstance(error, FALLBACK_FOR):
             raise error
         return self.fallback_function(error, *args, **kwargs)
@@ -274,7 +195,7 @@ class GuardedTool:
     async def arescue(
         self, error: Exception, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
-        self._notice(error)
+        self.house.notice(error, self)
         if self.fallback_function is None or not isinstance(error, FALLBACK_FOR):
             raise error
         return await self.fallback_function(error, *args, **kwargs)
@@ -315,8 +236,8 @@ class GuardedTool:
             if outer is not None:
                 outer.used.add("key")  # the key of this call is made of it
             if boundary is not None and boundary.lasting and key is None and not signature.changing:
-                asked = _asked(boundary, args, kwargs)
-                known = None if asked is None else self._asked.get(asked)
+                asked = same_call(boundary, args, kwargs)
+                known = None if asked is None else self.same_call.get(asked)
                 if known is not None:
                     if outer is not None:
                         self._refuse_inside_a_transaction(outer)
@@ -331,9 +252,9 @@ class GuardedTool:
             )
             if asked is None:
                 return self._prepared(request, ref, args, kwargs)
-            if len(self._asked) >= ASKED_MAX:
-                self._asked.clear()
-            self._asked[asked] = (request, ref)
+            if len(self.same_call) >= ASKED_MAX:
+                self.same_call.clear()
+            self.same_call[asked] = (request, ref)
             return Prepared(request, ref, args, kwargs)  # of plain data, which cannot be changed
         except ContractViolation as error:
             if self._events is not None:
@@ -463,25 +384,11 @@ class GuardedTool:
     def concluded(self, ending: Ending, prepared: Prepared) -> Outcome[Any]:
         """How a call ended. A doubt says where it can be looked up, and is noticed."""
         try:
-            outcome = self._concluded(ending, prepared)
-        except InDoubt as error:
-            self._notice(error)
-            raise
-        self._notice(outcome.error)
-        return outcome
-
-    def _notice(self, error: BaseException | None) -> None:
-        if isinstance(error, InDoubt):
-            self.house.doubted(self)
-
-    def _concluded(self, ending: Ending, prepared: Prepared) -> Outcome[Any]:
-        try:
             outcome = conclude(ending, prepared.ref, self.signature.returns)
         except InDoubt as error:
-            error.look_up(self.house.where)
+            self.house.notice(error, self)
             raise
-        if isinstance(outcome.error, InDoubt):
-            outcome.error.look_up(self.house.where)
+        self.house.notice(outcome.error, self)
         return outcome
 
     def run(self, prepared: Prepared) -> Ending:
@@ -564,7 +471,7 @@ class GuardedTool:
 
     def _settled(self, ending: Ending, prepared: Prepared) -> Outcome[Any]:
         self._remember_outcome(prepared.request, ending)
-        return self._concluded(ending, prepared)
+        return self.concluded(ending, prepared)
 
     def recalled(self, record: Record) -> Prepared:
         """The call that a record is about, from what it stores."""
@@ -585,26 +492,6 @@ class GuardedTool:
                     State.COMPLETED, outcome, 0.0, self.terms.window_s, ending.settled_by
                 )
                 cache.put(request.key, request.fingerprint, remembered)
-
-
-def _asked(
-    boundary: StepContext, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> tuple[StepContext, bytes] | None:
-    """This very call in this very place, if it is made of plain data: a retry has the same
-    request, and need not derive it again.
-
-    Of plain data only: MessagePack tells 1, 1.0 and True apart, so equal bytes are equal arguments.
-    """
-    if (args and not _PLAIN.issuperset(map(type, args))) or (
-        kwargs and not _PLAIN.issuperset(map(type, kwargs.values()))
-    ):
-        return None
-    try:
-        data = _pack((args, kwargs))
-    except (OverflowError, UnicodeEncodeError, TypeError):
-        # an integer of more than 64 bits, half a surrogate pair, no dict
-        return None
-    return (boundary, data) if len(data) <= ASKED_BYTES_MAX else None
 
 
 def _partial(error: BaseException) -> bytes | None:

@@ -9,8 +9,9 @@ from typing import Any, cast
 
 from effectonce._core.guarantees import Kind
 from effectonce._runtime.unawaited import WRAPPERS
+from effectonce._tools.context import Tool
 from effectonce._tools.error_text import brief
-from effectonce._tools.tool import GuardedTool, Tool
+from effectonce._tools.tool import GuardedTool
 from effectonce.errors import EffectOnceError
 from effectonce.outcome import value_of
 from effectonce.retries.retry import Retrier

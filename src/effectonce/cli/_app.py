@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from effectonce._tools.tool import GuardedTool
 
 NO_STORE = (
-    'Which store? Give --store URL or --app MODULE:GUARD, set EFFECTONCE_STORE, or write `store = "sqlite:///effects.db"` '
-    "into effectonce.toml."
-)  # fmt: skip
+    "Which store? Give --store URL or --app MODULE:GUARD, set EFFECTONCE_STORE, or write "
+    '`store = "sqlite:///effects.db"` into effectonce.toml.'
+)
 NO_APP = "This needs your tools: give --app MODULE:GUARD, or set EFFECTONCE_APP."
 
 _MADE_HERE: weakref.WeakSet[Guard] = weakref.WeakSet()

@@ -162,10 +162,13 @@ def _tell_steps(steps: list[Record]) -> None:
 
 def _tell_next(record: Record, steps: list[Record], state: str, now: float) -> None:
     doubts = [
-        (f"settle step {position(step)[1]}" if not position(step)[0] else f"settle undo {position(step)[1]}",
-         f"effectonce effect show {reference(step)}")
-        for step in steps if step.state is State.IN_DOUBT
-    ]  # fmt: skip
+        (
+            f"settle {'undo' if position(step)[0] else 'step'} {position(step)[1]}",
+            f"effectonce effect show {reference(step)}",
+        )
+        for step in steps
+        if step.state is State.IN_DOUBT
+    ]
     rows = [*(doubts if state == "waiting" else []), *run_steps(record, reference(record), now)]
     if rows:
         rows = [(what, runnable(command)) for what, command in rows]

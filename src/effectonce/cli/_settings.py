@@ -42,20 +42,65 @@ class Setting(NamedTuple):
 
 
 SETTINGS = (
-    Setting("store", "", "The URL of the store. One with a password in it belongs in `EFFECTONCE_STORE` or in `store_file`.", "--store"),
-    Setting("store_file", "", "A file that holds the URL of the store, for one with a password in it."),
-    Setting("app", "", "A guard of yours, as `MODULE:GUARD`: its store, and what only your code knows: tools, probes, breakers.", "--app"),
-    Setting("keys_file", "", "A file with the keys of a sealed store, as `EFFECTONCE_KEYS` has them: `id:base64`, one to a line."),
+    Setting(
+        "store",
+        "",
+        "The URL of the store. One with a password in it belongs in "
+        "`EFFECTONCE_STORE` or in `store_file`.",
+        "--store",
+    ),
+    Setting(
+        "store_file", "", "A file that holds the URL of the store, for one with a password in it."
+    ),
+    Setting(
+        "app",
+        "",
+        "A guard of yours, as `MODULE:GUARD`: its store, and what only your code "
+        "knows: tools, probes, breakers.",
+        "--app",
+    ),
+    Setting(
+        "keys_file",
+        "",
+        "A file with the keys of a sealed store, as `EFFECTONCE_KEYS` has them: "
+        "`id:base64`, one to a line.",
+    ),
     Setting("tenant", "", "Whose effects to show. Without it, those of all tenants.", "--tenant"),
-    Setting("by", "", "Who settles: a name that will be on the record. Without it, the user of this machine, unless that is root.", "--by"),
-    Setting("output", "auto", "How data is printed. `auto` is a table on a terminal and tab-separated lines elsewhere.", "--output",
-            ("auto", "table", "json", "jsonl")),
-    Setting("color", "auto", "Whether output is coloured; `NO_COLOR` and `FORCE_COLOR` count for `auto`.", "--color",
-            ("auto", "always", "never")),
+    Setting(
+        "by",
+        "",
+        "Who settles: a name that will be on the record. Without it, the user of "
+        "this machine, unless that is root.",
+        "--by",
+    ),
+    Setting(
+        "output",
+        "auto",
+        "How data is printed. `auto` is a table on a terminal and tab-separated lines elsewhere.",
+        "--output",
+        ("auto", "table", "json", "jsonl"),
+    ),
+    Setting(
+        "color",
+        "auto",
+        "Whether output is coloured; `NO_COLOR` and `FORCE_COLOR` count for `auto`.",
+        "--color",
+        ("auto", "always", "never"),
+    ),
     Setting("limit", 50, "How many rows a list has.", "--limit"),
-    Setting("reconcile", True, "Whether the guard of an app asks probes in the background while a command runs. Guards elsewhere read `EFFECTONCE_RECONCILE`, and `Guard(reconcile=)`."),
-    Setting("no_input", False, "Never ask: what would be asked for has to be given as an option.", "--no-input"),
-)  # fmt: skip
+    Setting(
+        "reconcile",
+        True,
+        "Whether the guard of an app asks probes in the background while a command runs. "
+        "Guards elsewhere read `EFFECTONCE_RECONCILE`, and `Guard(reconcile=)`.",
+    ),
+    Setting(
+        "no_input",
+        False,
+        "Never ask: what would be asked for has to be given as an option.",
+        "--no-input",
+    ),
+)
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 
 

@@ -131,7 +131,8 @@ def _with_few_headers(app: App) -> App:
         if len(headers) <= HEADERS_COUNT_MAX and size <= HEADERS_MAX:
             await app(scope, receive, send)
             return
-        body = f"At most {HEADERS_COUNT_MAX} headers are allowed, of {HEADERS_MAX} bytes in all.\n".encode()
+        limits = f"At most {HEADERS_COUNT_MAX} headers are allowed, of {HEADERS_MAX} bytes in all."
+        body = f"{limits}\n".encode()
         start = {
             "type": "http.response.start",
             "status": 431,

@@ -188,11 +188,28 @@ def verify(*, expect: str | None, anchor: Path | None) -> None:
         "with_secret": verified.keyed,
         "unchecked": list(verified.unchecked),
         "streams": [
-            {"name": s.name, "first": s.first, "last": s.last, "batches": s.batches, "started_at": iso(s.started_at),
-             "written_at": iso(s.written_at), "closed": s.closed} for s in verified.streams
+            {
+                "name": s.name,
+                "first": s.first,
+                "last": s.last,
+                "batches": s.batches,
+                "started_at": iso(s.started_at),
+                "written_at": iso(s.written_at),
+                "closed": s.closed,
+            }
+            for s in verified.streams
         ],
-        "flaws": [{"what": f.what, "stream": f.stream, "batch": f.batch, "entry": f.entry, "found": f.found} for f in verified.flaws],
-    }  # fmt: skip
+        "flaws": [
+            {
+                "what": f.what,
+                "stream": f.stream,
+                "batch": f.batch,
+                "entry": f.entry,
+                "found": f.found,
+            }
+            for f in verified.flaws
+        ],
+    }
     print_one(data, lambda: _tell(verified, known=bool(expect or anchor)), schema="verified")
     if not verified.ok:
         if unsigned and verified.flaws:
@@ -249,8 +266,7 @@ def _tell_flaws(verified: Verified, among: str) -> None:
 @click.argument("file", type=_Written, default="-")
 @store_options
 def anchor(*, file: Path) -> None:
-    r"""Write down how far the audit has come: a line of JSON at the end of FILE, or on standard
-    output.
+    r"""Write down how far the audit has come: a line of JSON, to FILE or standard output.
 
     Keep FILE where those who can write to the store cannot write. `effectonce audit verify
     --anchor FILE` then finds an audit that was rewritten or cut since. Nothing is written to the

@@ -175,8 +175,14 @@ def _letter(guard: Guard, record: Record, now: float, *, failed: bool = False) -
 @click.option(
     "--limit", type=click.IntRange(1), metavar="N", help="At most this many.  [default: none]"
 )
-@click.option("--rps", type=Number(0.0, min_open=True), default=10.0, show_default=True, metavar="N",
-              help="At most this many a second.")  # fmt: skip
+@click.option(
+    "--rps",
+    type=Number(0.0, min_open=True),
+    default=10.0,
+    show_default=True,
+    metavar="N",
+    help="At most this many a second.",
+)
 @click.option("--early", is_flag=True, help="Even before the time that the downstream asked for.")
 @reason_option
 @yes_option
@@ -342,8 +348,7 @@ _DISCARDED = [
 @letter_filters
 @takes("tenant", "store", "app", "config")
 def export_letters(*, file: Path, wanted: Wanted) -> None:
-    r"""Write dead letters as JSON Lines, to FILE or standard output: to carry them to another
-    store.
+    r"""Write dead letters as JSON Lines, to FILE or standard output.
 
     Each line is whole: arguments, key, terms and evidence, with a digest. What a keyring seals
     in the store is in the clear in it, so FILE is made for its owner alone. Definite failures
@@ -366,8 +371,7 @@ def export_letters(*, file: Path, wanted: Wanted) -> None:
 @click.argument("file", type=_Read, default="-")
 @store_options
 def import_letters(*, file: Path) -> None:
-    r"""Take dead letters from FILE or standard input into this store, with their keys, terms and
-    evidence.
+    r"""Take dead letters from FILE or standard input into this store, keys and evidence too.
 
     Importing the same file twice has no effect. Invalid lines are reported with their number and
     the reason, and the other lines are imported; then the exit code is 1.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -177,6 +178,7 @@ def reconcile(*, references: tuple[str, ...], tool: str | None, dry_run: bool) -
 
     if not setting("app"):
         raise click.UsageError(NO_APP)
+    os.environ["EFFECTONCE_RECONCILE"] = "false"  # this command asks
     guard = app_here()
     try:
         records = find_all(guard, references) if references else list(doubts(guard, tool))
@@ -221,7 +223,7 @@ _ANSWERS = [
 def _reconciled(guard: Guard, record: Record, *, dry_run: bool) -> dict[str, Any]:
     import asyncio
 
-    from effectonce._core.codec import NotReadable
+    from effectonce._core.tagged_json import NotReadable
     from effectonce.views.effects import reference
 
     tool = prober_of(guard, record)

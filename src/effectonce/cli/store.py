@@ -32,8 +32,7 @@ def store() -> None:
 @store.command()
 @store_options
 def check() -> None:
-    r"""Is this store fit to hold effects? The same as `effectonce doctor`, for the store that is
-    set.
+    r"""Is this store fit to hold effects? As `effectonce doctor`, for the store that is set.
 
     The exit code is 0 if all is well, 1 if something must be changed, 7 if it cannot be reached.
 

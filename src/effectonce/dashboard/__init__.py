@@ -5,7 +5,9 @@ settled.
 
     def access(request):
         user = request.user  # found by an authentication middleware outside
-        return Access(user.username, acts="support" in user.groups) if user.is_authenticated else None
+        if user.is_authenticated:
+            return Access(user.username, acts="support" in user.groups)
+        return None
 
     site.mount("/effects", app(guard, access=access))
 

@@ -11,9 +11,9 @@ import anyio
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from effectonce._core.codec import NotReadable
 from effectonce._core.record import Record, State
 from effectonce._core.strict_json import read_exactly
+from effectonce._core.tagged_json import NotReadable
 from effectonce.dashboard._pages import PAGE, effect_page, group_of, version_of, wanted_of
 from effectonce.dashboard._request import DashboardRequest, RefusedVisit, link_of
 from effectonce.dead_letters import Letter, Redriven

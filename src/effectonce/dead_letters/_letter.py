@@ -14,11 +14,12 @@ from msgspec import Struct
 
 from effectonce._core.attempt_log import FailedAttempt, RedriveRequest, read_entry, read_failure
 from effectonce._core.classification.verdicts import Bucket
-from effectonce._core.codec import AS_DATA, NotReadable, Stored, decode
+from effectonce._core.codec import Stored, decode
 from effectonce._core.effect_ref import EffectRef
+from effectonce._core.guards import leased
 from effectonce._core.ops import Browse, Find, Flow, ReadCell
 from effectonce._core.record import Evidence, Record, State
-from effectonce._core.rules import leased
+from effectonce._core.tagged_json import AS_DATA, NotReadable
 from effectonce._core.workflow import CANCEL
 from effectonce._runtime.performers import CLOCK
 from effectonce._tools.tool import GuardedTool

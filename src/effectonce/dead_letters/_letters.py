@@ -17,10 +17,10 @@ from effectonce._core.attempt_log import asked_again
 from effectonce._core.codec import encode_error
 from effectonce._core.effect_ref import EffectRef, reference_of
 from effectonce._core.endings import Ending
+from effectonce._core.guards import leased, resendable
 from effectonce._core.ops import Applied, Flow, Refute
 from effectonce._core.pages import Refer
 from effectonce._core.record import Record, Scene, State
-from effectonce._core.rules import leased, resendable
 from effectonce._drivers import adrive, drive
 from effectonce._tools.observers import Observers, notify_of
 from effectonce._tools.tool import GuardedTool

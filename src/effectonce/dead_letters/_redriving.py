@@ -7,7 +7,6 @@ from typing import Any, Literal, assert_never
 
 from msgspec import Struct
 
-from effectonce._core.codec import NotReadable
 from effectonce._core.effect_ref import EffectRef
 from effectonce._core.endings import (
     Done,
@@ -23,6 +22,7 @@ from effectonce._core.endings import (
 )
 from effectonce._core.ops import Busy, Doubtful, Early, KeyExpired, Latched, Mismatch, Unavailable
 from effectonce._core.record import Record, State
+from effectonce._core.tagged_json import NotReadable
 from effectonce._tools.tool import GuardedTool
 from effectonce.dead_letters._letter import Letter, effect_of
 from effectonce.errors import ContractViolation

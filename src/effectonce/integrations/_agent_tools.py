@@ -17,13 +17,12 @@ from __future__ import annotations
 import difflib
 import json
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypedDict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from msgspec import Struct
 
 from effectonce._core.canonical import NotCanonical, canonical, fingerprint
-from effectonce._core.classification.classify import Rules, as_rules
 from effectonce._core.classification.verdicts import Bucket, Certainty, Verdict
 from effectonce._core.codec import encode_or_excuse
 from effectonce._core.effect_ref import EffectRef
@@ -34,45 +33,31 @@ from effectonce._core.record import Record
 from effectonce._core.rules import outcome_pending
 from effectonce._drivers import drive
 from effectonce._log import LOG
-from effectonce._runtime.performers import AsyncPlain, Plain, Prepared, adrive_call
+from effectonce._runtime.performers import Prepared, adrive_call
+from effectonce._runtime.plain_performers import AsyncPlain, Plain
 from effectonce._runtime.step import Delivered, Step, at_ordinal, flagged, named
 from effectonce._tools.identity import Identity
 from effectonce._tools.tool import GuardedTool
-from effectonce._validate import errors, of_type, several
 from effectonce.effect import is_running
-from effectonce.errors import ContractViolation, EffectOnceError, Rejected
+from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.guard import Guard
-from effectonce.integrations._redrive import Redrive, add_probe, hosting_of
+from effectonce.integrations._contracts import (
+    SAFE,
+    Declared,
+    ToolOptions,
+    declare,
+    refuse_unknown,
+    with_defaults,
+)
+from effectonce.integrations._redrive import add_probe, hosting_of
 from effectonce.integrations._single_run import SingleRun
 from effectonce.outcome import Outcome
-from effectonce.policy import Contract, Downstream, Retry, kind_of, misspelt, window_of
+from effectonce.policy import misspelt
 
 Written = Callable[[Any], Any]
 KeyAt = Callable[[int], str]  # by the ordinal
 
 
-class ToolOptions(TypedDict, total=False):
-    """What is declared about a tool of a framework: as in `Guard.tool`."""
-
-    kind: str | Kind
-    downstream: str | Downstream
-    identity: Sequence[str]
-    volatile: Sequence[str]
-    version: str
-    window_s: float
-    lease_s: float
-    wait_s: float
-    retry: Retry
-    not_sent: Sequence[type[BaseException]]
-    rejected: Sequence[type[BaseException]]
-    rules: Rules
-    one_request: bool
-    # and how it is asked about, and done, without its framework: see _outside.py
-    probe: Callable[..., Any]
-    redrive: Callable[..., Any]
-
-
-SAFE: ToolOptions = {"kind": "write", "downstream": "none"}
 # what a model reads about a definite error of a tool's own, where the framework has no good word
 # for it
 FAILED = {
@@ -81,27 +66,6 @@ FAILED = {
     "message": "The tool failed, and nothing was done.",
     "corrective_action": "Correct the call, or do without it.",
 }
-
-
-class Declared(Struct, frozen=True):
-    """A contract, and which arguments of the model's are the effect. The engine's own tool has
-    but one: how to run it.
-    """
-
-    contract: Contract
-    identity: tuple[str, ...] | None  # None: every argument that is not volatile
-    volatile: tuple[str, ...]
-    outside: Redrive = Redrive()
-
-    def intent(self, arguments: Mapping[str, Any]) -> bytes:
-        if self.identity is None:
-            return self.matched(arguments)
-        return canonical({name: arguments.get(name) for name in self.identity})
-
-    def matched(self, arguments: Mapping[str, Any]) -> bytes:
-        return canonical(
-            {name: value for name, value in arguments.items() if name not in self.volatile}
-        )
 
 
 class AgentCall(Struct, frozen=True, kw_only=True):
@@ -260,8 +224,8 @@ class AgentTools:
                     name,
                     near[0],
                 )
-            _refuse_unknown(name, options)
-            self._contracts[name] = _declared(name, **options)
+            refuse_unknown(name, options)
+            self._contracts[name] = declare(name, **options)
         return self._contracts[name]
 
     def passes(self, name: str) -> bool:
@@ -464,27 +428,6 @@ class Shown:
         return None if known is None else known[1]
 
 
-def with_defaults(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """A model may leave a default out, or write it down: both are one call."""
-    properties = schema.get("properties") or {}
-    defaults = {
-        name: known["default"]
-        for name, known in properties.items()
-        if isinstance(known, Mapping) and "default" in known
-    }
-    return defaults | dict(arguments)
-
-
-def _refuse_unknown(name: str, options: ToolOptions) -> None:
-    known = ToolOptions.__annotations__
-    of_type(name, options, Mapping, 'a contract, such as {"kind": "write"}')
-    for option in options:
-        if option not in known:
-            near = difflib.get_close_matches(option, known, 1)
-            guess = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-            raise ContractViolation(f"{name}: a contract has no {option!r}; {guess}")
-
-
 def error_text(error: EffectOnceError) -> str:
     """An error as the model reads it."""
     return json.dumps(error.as_model_error())
@@ -532,46 +475,3 @@ def _instead(error: Exception, leg: ToolRun) -> ToolAnswer:
     if instead is None:
         raise error
     return ToolAnswer(instead, None, None)
-
-
-def _declared(
-    name: str,
-    *,
-    kind: str | Kind = "write",
-    downstream: str | Downstream = "none",
-    identity: Sequence[str] | None = None,
-    volatile: Sequence[str] = (),
-    version: str = "1",
-    window_s: float | None = None,
-    lease_s: float = 30.0,
-    wait_s: float = 30.0,
-    retry: Retry | None = None,
-    not_sent: Sequence[type[BaseException]] = (),
-    rejected: Sequence[type[BaseException]] = (),
-    rules: Rules = (),
-    one_request: bool = False,
-    probe: Callable[..., Any] | None = None,
-    redrive: Callable[..., Any] | None = None,
-) -> Declared:
-    fields, volatile = (
-        None if identity is None else several("identity", identity),
-        several("volatile", volatile),
-    )
-    both = sorted(set(fields or ()) & set(volatile))
-    if both:
-        raise ContractViolation(f"{name}: {', '.join(both)} cannot be both identity and volatile")
-    contract = Contract(
-        name=name,
-        kind=kind_of(kind),
-        downstream=Downstream.of(downstream),
-        version=version,
-        window_s=window_of(kind_of(kind), window_s),
-        lease_s=lease_s,
-        wait_s=wait_s,
-        retry=Retry() if retry is None else retry,
-        not_sent=errors("not_sent", not_sent),
-        rejected=(Rejected, *errors("rejected", rejected)),
-        rules=as_rules(rules),
-        one_request=one_request,
-    )
-    return Declared(contract, fields, volatile, Redrive(probe, redrive))

@@ -1,7 +1,8 @@
 """A framework's tool without its framework: from the arguments on its record it can be asked
 about, and done again, if it is declared how.
 
-    contracts={"refund": {"downstream": "probe", "probe": find_refund, "redrive": refund_at_the_bank}}
+    refund = {"downstream": "probe", "probe": find_refund, "redrive": refund_at_the_bank}
+    contracts={"refund": refund}
 
 Both are called with the arguments of the model by name, defaults included. A tool without this
 declaration stays with its framework: what the model was shown is on the record, but whatever
@@ -18,7 +19,8 @@ from msgspec import Struct
 
 from effectonce._core.ops import Found
 from effectonce._runtime.signature import is_async
-from effectonce._tools.tool import GuardedTool, Hosting
+from effectonce._tools.context import Hosting
+from effectonce._tools.tool import GuardedTool
 from effectonce.errors import ContractViolation, NotSent
 
 STAYS = (

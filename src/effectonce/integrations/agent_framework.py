@@ -52,11 +52,11 @@ from effectonce.integrations._agent_tools import (
     AgentCall,
     AgentTools,
     ReportedError,
-    ToolOptions,
     ToolRun,
     error_text,
     is_error_text,
 )
+from effectonce.integrations._contracts import ToolOptions
 from effectonce.integrations._single_run import Guarded, SingleRun, stand_around
 
 Of = Callable[[FunctionInvocationContext], str | Stable]

@@ -1,6 +1,7 @@
 """Anthropic's tool runner: the tools that it runs land once.
 
-    runner = protect(client, guard, conversation="chat-42", model=..., max_tokens=..., messages=[...], tools=[refund])
+    asked = {"model": ..., "max_tokens": ..., "messages": [...], "tools": [refund]}
+    runner = protect(client, guard, conversation="chat-42", **asked)
     message = runner.until_done()
 
 It is `client.beta.messages.tool_runner(...)`, for sync and async clients, with tools of which
@@ -34,11 +35,11 @@ from effectonce.integrations._agent_tools import (
     AgentTools,
     ReportedError,
     ToolAnswer,
-    ToolOptions,
     ToolRun,
     error_text,
     text_of,
 )
+from effectonce.integrations._contracts import ToolOptions
 
 
 def protect(

@@ -49,11 +49,11 @@ from effectonce.integrations._agent_tools import (
     AgentTools,
     CallAgain,
     ReportedError,
-    ToolOptions,
     ToolRun,
     error_text,
     text_of,
 )
+from effectonce.integrations._contracts import ToolOptions
 
 
 def protect(

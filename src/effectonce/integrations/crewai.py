@@ -56,12 +56,12 @@ from effectonce.integrations._agent_tools import (
     CallAgain,
     ReportedError,
     Shown,
-    ToolOptions,
     ToolRun,
     error_text,
     is_error,
     text_of,
 )
+from effectonce.integrations._contracts import ToolOptions
 
 Of = Callable[[ToolCallHookContext], str | Stable]
 _calling: ContextVar[ToolCallHookContext | None] = ContextVar(

@@ -2,7 +2,8 @@
 repeated.
 
     mcp = FastMCP("bank")
-    mcp.add_middleware(EffectOnce(guard, contracts={"refund": {"kind": "irreversible"}, "balance": {"kind": "read"}}))
+    contracts = {"refund": {"kind": "irreversible"}, "balance": {"kind": "read"}}
+    mcp.add_middleware(EffectOnce(guard, contracts=contracts))
 
 A tool without a contract is a write that is sent once. Other middleware may stand on either
 side: one that tries again, or makes a result of an error, gets the result of the one run of the

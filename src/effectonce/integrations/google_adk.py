@@ -40,10 +40,10 @@ from effectonce.integrations._agent_tools import (
     AgentTools,
     ReportedError,
     ToolAnswer,
-    ToolOptions,
     ToolRun,
     is_error,
 )
+from effectonce.integrations._contracts import ToolOptions
 
 Of = Callable[[ToolContext], str | Stable]
 Run = Callable[..., Any]

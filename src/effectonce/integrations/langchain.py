@@ -51,12 +51,12 @@ from effectonce.integrations._agent_tools import (
     AgentTools,
     ReportedError,
     ToolAnswer,
-    ToolOptions,
     ToolRun,
     error_text,
     is_error_text,
     text_of,
 )
+from effectonce.integrations._contracts import ToolOptions
 from effectonce.integrations._single_run import Guarded, SingleRun
 from effectonce.policy import Retry
 from effectonce.retries.retry import advise

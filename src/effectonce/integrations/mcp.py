@@ -1,7 +1,8 @@
 """For a server that is made with the MCP SDK: every call of a tool lands once, however often it
 is repeated.
 
-    MCPServer("bank", extensions=[EffectOnce(guard, contracts={"refund": {"kind": "irreversible"}, "balance": {"kind": "read"}})])
+    contracts = {"refund": {"kind": "irreversible"}, "balance": {"kind": "read"}}
+    MCPServer("bank", extensions=[EffectOnce(guard, contracts=contracts)])
 
 A tool without a contract is a write that is sent once. Inside a tool
 `current_effect().downstream_key` is the key to hand on.

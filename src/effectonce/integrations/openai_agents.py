@@ -46,11 +46,11 @@ from effectonce.integrations._agent_tools import (
     AgentTools,
     ReportedError,
     Shown,
-    ToolOptions,
     ToolRun,
     error_text,
     is_error_text,
 )
+from effectonce.integrations._contracts import ToolOptions
 
 Of = Callable[[ToolContext[Any]], str | Stable]
 _once_only: ContextVar[bool] = ContextVar("effectonce_openai_agents_once_only", default=False)

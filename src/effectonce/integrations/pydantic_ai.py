@@ -52,18 +52,18 @@ except ImportError as missing:
 
 from effectonce._core.keys import Stable
 from effectonce._runtime.step import Delivered
-from effectonce._tools.tool import Tool
+from effectonce._tools.context import Tool
 from effectonce.errors import ContractViolation, EffectOnceError, NotSent, Rejected
 from effectonce.guard import Guard
 from effectonce.integrations._agent_tools import (
     AgentCall,
     AgentTools,
     ReportedError,
-    ToolOptions,
     ToolRun,
     error_text,
     is_error_text,
 )
+from effectonce.integrations._contracts import ToolOptions
 from effectonce.integrations._single_run import Guarded, SingleRun, under_way
 
 MADE_UP = 7  # the version of the UUIDs that Pydantic AI makes

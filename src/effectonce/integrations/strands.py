@@ -33,13 +33,8 @@ from effectonce._runtime.step import Delivered, flagged
 from effectonce._tools.tool import GuardedTool
 from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.guard import Guard
-from effectonce.integrations._agent_tools import (
-    AgentCall,
-    AgentTools,
-    ReportedError,
-    ToolOptions,
-    ToolRun,
-)
+from effectonce.integrations._agent_tools import AgentCall, AgentTools, ReportedError, ToolRun
+from effectonce.integrations._contracts import ToolOptions
 from effectonce.integrations._single_run import Guarded, SingleRun
 
 Of = Callable[[ExecuteToolContext], str | Stable]

@@ -363,7 +363,8 @@ async def until_settled(
     """In a workflow: run an activity, and if its effect is in doubt, wait until it is settled,
     then take the outcome.
 
-        receipt = await until_settled(lambda: workflow.execute_activity(refund, "pay_7", start_to_close_timeout=MINUTE))
+        ask = partial(workflow.execute_activity, refund, "pay_7", start_to_close_timeout=MINUTE)
+        receipt = await until_settled(ask)
 
     The query `effectonce_in_doubt` says what the workflow waits for. Settle it (`effectonce
     indoubt`), then send the signal `effectonce_settled` with its reference; without the signal

@@ -18,12 +18,32 @@ from typing import TypeVar
 N = TypeVar("N", bound=ast.AST)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _OWN_SCOPE = (
-    ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp,
-)  # fmt: skip
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.Lambda,
+    ast.ClassDef,
+    ast.ListComp,
+    ast.SetComp,
+    ast.DictComp,
+    ast.GeneratorExp,
+)
 _BINDS = (
-    ast.Name, ast.Assign, ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.AnnAssign, ast.NamedExpr,
-    ast.withitem, ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.Global, ast.Nonlocal,
-)  # fmt: skip
+    ast.Name,
+    ast.Assign,
+    ast.Import,
+    ast.ImportFrom,
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.ClassDef,
+    ast.AnnAssign,
+    ast.NamedExpr,
+    ast.withitem,
+    ast.ExceptHandler,
+    ast.MatchAs,
+    ast.MatchStar,
+    ast.Global,
+    ast.Nonlocal,
+)
 _NOTHING: frozenset[ast.AST] = frozenset()
 _BUILTINS = frozenset(dir(builtins))
 _CONTAINERS = ("typing.Annotated", "typing.Optional", "typing_extensions.Annotated")

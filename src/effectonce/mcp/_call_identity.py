@@ -2,8 +2,10 @@
 
     a key           in `_meta`: the client that sends it says what is the same
     a step          in `_meta`, of a conversation: the same call in the same step is the same effect
-    a conversation  named by the host; the place is the ordinal: how many results of this very call the model was shown
-    nothing         the same, for all who use this server; and for a while after a result the same call is taken for a retry
+    a conversation  named by the host; the place is the ordinal: how many results of this very call
+                    the model was shown
+    nothing         the same, for all who use this server; and for a while after a result the same
+                    call is taken for a retry
 
 A result counts as shown when it was handed to a client that lived on and did not give up on it.
 A server does not see that, and a client may give up without a word: there, and after a result

@@ -14,8 +14,9 @@ from effectonce._core.keys import AtStep
 from effectonce._core.record import Request
 from effectonce._runtime.performers import Prepared
 from effectonce._runtime.step import flagged
+from effectonce._tools.context import Hosting
 from effectonce._tools.identity import Identity
-from effectonce._tools.tool import GuardedTool, Hosting
+from effectonce._tools.tool import GuardedTool
 from effectonce.errors import ContractViolation
 from effectonce.guard import Guard
 from effectonce.mcp._call_identity import CallPlaces, Placed, ToolRequest, asked

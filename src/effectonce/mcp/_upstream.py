@@ -214,9 +214,10 @@ class McpUpstream:
             raise Unanswered(f"the server did not answer: {error!r}", sent=True) from None
         if response.is_redirect:  # a client that follows it would go past us from then on
             await response.aclose()
+            following = response.next_request
             moved = (
                 "the server is at"
-                f" {shown(str(response.next_request.url)) if response.next_request else 'another place'} now"
+                f" {shown(str(following.url)) if following else 'another place'} now"
             )
             raise Unanswered(
                 f"{moved}: give that URL to the proxy", sent=response.status_code not in NOT_HANDLED

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -31,6 +31,7 @@ from effectonce.mcp._calls import BESIDE_S, McpCall, ToolError, Unanswered, resu
 from effectonce.mcp._contracts import CALLS_S, Contracts, hidden_in
 from effectonce.mcp._credentials_of_callers import SESSION, Callers, Credentials, NoCaller
 from effectonce.mcp._effects import Effects, HeldCall
+from effectonce.mcp._http_client import JSON, HttpClient, Receive, Scope, Send
 from effectonce.mcp._jsonrpc import (
     BAD_ID,
     CALL_MAX,
@@ -48,94 +49,12 @@ from effectonce.outcome import Outcome
 if TYPE_CHECKING:
     from effectonce.mcp._upstream import Reply, StreamEvent
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 Session = tuple[Credentials, bytes]
 # a proxy between us and the server has waited too long: it may have gone on
 NO_ANSWER = frozenset({408, 499})
 LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 # for a piece of a body, and for all of it, if nothing else is given
 BODY_PIECE_S, BODY_S = 20.0, 120.0
-JSON = [(b"content-type", b"application/json")]
-
-
-class HttpClient:
-    """The client that asked: what it is sent, and whether it is still there."""
-
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.scope, self._receive, self._send = scope, receive, send
-        self._begun = self._lost = False
-        self._leaving: asyncio.Task[None] | None = None
-
-    async def body(self, size_max: int, piece_s: float, whole_s: float) -> bytes:
-        """What it asks, or more than *size_max* bytes of it; if it went before all of it was
-        here, it is gone.
-
-        `TimeoutError`: it rested for *piece_s* seconds, or took more than *whole_s* in all.
-        """
-        pieces, size, more = [], 0, True
-        now = asyncio.get_running_loop().time
-        ends_at = now() + whole_s
-        while more:
-            async with asyncio.timeout_at(min(ends_at, now() + piece_s)):
-                message = await self._receive()
-            if message["type"] == "http.disconnect":
-                self._lost = True
-                break
-            pieces.append(message.get("body", b""))
-            size, more = (
-                size + len(pieces[-1]),
-                message.get("more_body", False) and size <= size_max,
-            )
-        return b"".join(pieces)
-
-    def watch(self) -> None:
-        """Notice when it goes."""
-        self._leaving = asyncio.ensure_future(self._leave())
-
-    async def _leave(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-
-    @property
-    def gone(self) -> bool:
-        return self._lost or (self._leaving is not None and self._leaving.done())
-
-    async def _say(self, message: Message) -> None:
-        try:
-            await self._send(message)
-        except OSError:  # a server may tell us so that it is gone, which changes nothing: rule 1
-            self._lost = True
-
-    async def begin(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-        if not self._begun:
-            self._begun = True
-            await self._say({"type": "http.response.start", "status": status, "headers": headers})
-
-    async def piece(self, body: bytes, *, more: bool) -> None:
-        await self._say({"type": "http.response.body", "body": body, "more_body": more})
-
-    async def say(self, status: int, message: dict[str, Any]) -> None:
-        """A whole answer; in a stream that has begun, its last event."""
-        line = written(message).rstrip()
-        if self._begun:
-            return await self.piece(b"event: message\ndata: " + line + b"\n\n", more=False)
-        await self.begin(status, JSON)
-        return await self.piece(line, more=False)
-
-    async def done(self, status: int) -> None:
-        """Nothing more is to be sent."""
-        await self.begin(status, [(b"content-length", b"0")])
-        await self.piece(b"", more=False)
-
-    def header_values(self, header: bytes) -> list[bytes]:
-        return [value for name, value in self.scope["headers"] if name == header]
-
-    def close(self) -> None:
-        if self._leaving is not None:
-            self._leaving.cancel()
 
 
 class Asking:

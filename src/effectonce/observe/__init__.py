@@ -8,8 +8,9 @@ An observer is any callable that takes an `Event`. `Prometheus` is in
 library.
 """
 
-from effectonce.observe._hash_chain import Entry, Flaw, Stream, Verified
+from effectonce.observe._hash_chain import Entry
 from effectonce.observe._symptoms import Symptom
+from effectonce.observe._verification import Flaw, Stream, Verified
 from effectonce.observe.audit import Audit
 from effectonce.observe.dashboards import alerts, grafana
 from effectonce.observe.events import EVENTS, OUTCOMES, Event

@@ -1,8 +1,8 @@
 """Anchors: how far the streams of an audit had come at some time, as a line to keep where the
 store's writers cannot write. Pure.
 
-    {"schema": "effectonce.anchor/1", "at": "2026-11-16T20:00:00Z", "streams": {"<name>": {"entries": 12, "mark": "<hex>", "until": 1.8e9,
-     "whole_until": 1.7e9}}}
+    {"schema": "effectonce.anchor/1", "at": "2026-11-16T20:00:00Z", "streams":
+     {"<name>": {"entries": 12, "mark": "<hex>", "until": 1.8e9, "whole_until": 1.7e9}}}
 
 A mark is a digest of everything before it. So an audit whose marks fit, and that still has these
 at these places, has all that it had then.
@@ -18,7 +18,8 @@ import msgspec
 from msgspec import Struct
 
 from effectonce.errors import ContractViolation
-from effectonce.observe._hash_chain import AuditNote, Head, began_at
+from effectonce.observe._hash_chain import Head, began_at
+from effectonce.observe._verification import AuditNote
 
 
 class Reached(Struct, frozen=True):

@@ -32,18 +32,16 @@ from effectonce.observe._hash_chain import (
     HEADS,
     KEYED,
     START,
-    AuditNote,
     Entry,
     EntryBatch,
-    Examination,
     Head,
     Marks,
-    Verified,
     entry_of,
     read_batch,
     read_head,
 )
 from effectonce.observe._symptoms import Symptom, symptoms
+from effectonce.observe._verification import AuditNote, Examination, Verified
 from effectonce.observe.events import EVENTS, Event
 from effectonce.stores.base import Store
 from effectonce.stores.keyring import Keyring, NotOpened

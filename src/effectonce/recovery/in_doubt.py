@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from effectonce._core.codec import NotReadable, NotStorable, encode, encode_error, printable
+from effectonce._core.codec import encode, encode_error, printable
 from effectonce._core.ops import (
     Applied,
     Browse,
@@ -26,6 +26,7 @@ from effectonce._core.ops import (
     WriteReply,
 )
 from effectonce._core.record import Record, State
+from effectonce._core.tagged_json import NotReadable, NotStorable
 from effectonce._drivers import adrive, drive
 from effectonce._runtime.performers import CLOCK
 from effectonce._tools.observers import Observers, settled

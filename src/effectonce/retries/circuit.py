@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable
 from itertools import count
 from math import inf
-from types import CoroutineType
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from effectonce._core.breaker.machine import FREE, UNASKED, Machine, Phase, Sign, sign_of
@@ -32,10 +31,11 @@ from effectonce._core.classification.classify import (
 from effectonce._forks import anew_in_a_fork
 from effectonce._log import LOG
 from effectonce._random import rng
-from effectonce._runtime.signature import is_async
 from effectonce._validate import of_type, texts
 from effectonce.errors import CircuitOpen, ContractViolation
-from effectonce.policy import Breaker, span
+from effectonce.policy import span
+from effectonce.retries.breaker_policy import Breaker
+from effectonce.retries.guarded_function import guarded
 from effectonce.retries.permit import (
     NOTHING,
     WELL,
@@ -426,93 +426,8 @@ class Circuit:
         then the call's arguments.
         """
         if function is None:
-            return functools.partial(self._guarding, fallback=fallback)
-        return self._guarding(function, fallback)
-
-    def _guarding(
-        self, function: Callable[..., Any], fallback: Callable[..., Any] | None
-    ) -> Callable[..., Any]:
-        asynchronous = is_async(function)
-        if fallback is not None and is_async(fallback) is not asynchronous:
-            raise TypeError(
-                f"{_named(function)} and its fallback {_named(fallback)}: both must be def, or both"
-                " async def"
-            )
-        wrapper = (
-            self._around_async(function, fallback)
-            if asynchronous
-            else self._around(function, fallback)
-        )
-        cast(Any, wrapper).circuit = self
-        return wrapper
-
-    def _around(
-        self, function: Callable[..., Any], fallback: Callable[..., Any] | None
-    ) -> Callable[..., Any]:
-        measures, clock, settle = self._measures, self._clock, self._settle
-
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            started_at = clock() if measures else 0.0
-            permit: Permit | SharedPermit | None = self._shared_permit
-            if permit is None:
-                asked = self._ask()
-                if isinstance(asked, CircuitOpen):
-                    if fallback is None:
-                        raise asked
-                    return fallback(asked, *args, **kwargs)
-                permit = asked
-            try:
-                value = function(*args, **kwargs)
-                if type(value) is CoroutineType:
-                    value.close()
-                    raise TypeError(
-                        f"{_named(function)} returned a coroutine, so its outcome would not be"
-                        " seen; guard the async def"
-                    )
-            except BaseException as error:  # the function's own: it is judged, and raised as it is
-                settle(permit, error, started_at)
-                raise
-            if measures:
-                settle(permit, WELL, started_at)
-            else:
-                permit.succeeded()
-            return value
-
-        return call
-
-    def _around_async(
-        self, function: Callable[..., Any], fallback: Callable[..., Any] | None
-    ) -> Callable[..., Any]:
-        measures, clock, settle = self._measures, self._clock, self._settle
-
-        @functools.wraps(function)
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            started_at = clock() if measures else 0.0
-            permit: Permit | SharedPermit | None = self._shared_permit
-            if permit is None:
-                asked = self._ask()
-                if isinstance(asked, CircuitOpen):
-                    if fallback is None:
-                        raise asked
-                    return await fallback(asked, *args, **kwargs)
-                permit = asked
-            try:
-                value = await function(*args, **kwargs)
-            except BaseException as error:  # the function's own, cancellation included
-                settle(permit, error, started_at)
-                raise
-            if measures:
-                settle(permit, WELL, started_at)
-            else:
-                permit.succeeded()
-            return value
-
-        return call
-
-
-def _named(function: Callable[..., Any]) -> str:
-    return str(getattr(function, "__name__", function))
+            return functools.partial(guarded, self, fallback=fallback)
+        return guarded(self, function, fallback)
 
 
 def breaker(

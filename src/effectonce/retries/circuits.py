@@ -9,7 +9,7 @@ from typing import Any
 
 from effectonce._core.breaker.machine import Phase
 from effectonce.errors import ContractViolation
-from effectonce.policy import Breaker
+from effectonce.retries.breaker_policy import Breaker
 from effectonce.retries.circuit import Circuit
 
 

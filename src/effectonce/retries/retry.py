@@ -44,7 +44,8 @@ from effectonce._core.retry_state import (
 )
 from effectonce._drivers import drive
 from effectonce._random import rng
-from effectonce._runtime.performers import AsyncPlain, Plain, adrive_call
+from effectonce._runtime.performers import adrive_call
+from effectonce._runtime.plain_performers import AsyncPlain, Plain
 from effectonce._runtime.signature import is_async
 from effectonce._validate import flags, of_type
 from effectonce.effect import running

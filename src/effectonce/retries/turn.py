@@ -8,7 +8,8 @@ from effectonce._core.budget import Purchase, TurnState
 from effectonce._core.effect_ref import EffectRef
 from effectonce._core.keys import derive
 from effectonce._drivers import drive
-from effectonce._runtime.performers import AsyncPlain, Plain, adrive_call
+from effectonce._runtime.performers import adrive_call
+from effectonce._runtime.plain_performers import AsyncPlain, Plain
 from effectonce._runtime.step import ContextScope
 from effectonce.errors import GaveUp
 from effectonce.policy import Budget

@@ -17,7 +17,8 @@ from effectonce._core.decisions import Action
 from effectonce._core.ops import Flow
 from effectonce._core.retry_state import Env, RetryState, earn
 from effectonce._drivers import drive
-from effectonce.policy import Breaker, Budget, Retry
+from effectonce.policy import Budget, Retry
+from effectonce.retries.breaker_policy import Breaker
 from effectonce.retries.budget import RetryBudget
 from effectonce.retries.retry import retrying
 from effectonce.simulate._mix import Mix

@@ -12,7 +12,8 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from effectonce.policy import CONSECUTIVE, Retry
+from effectonce.policy import Retry
+from effectonce.retries.breaker_policy import CONSECUTIVE
 
 FIXTURE = (
     "TCC editorial, agent retry policy, 2026: 180,000 turns a day, four vendors, at most 8 steps"

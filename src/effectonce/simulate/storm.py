@@ -19,7 +19,8 @@ from effectonce._core.breaker.machine import FREE, Machine
 from effectonce._core.classification.classify import classify
 from effectonce._core.classification.verdicts import Bucket, Certainty, Verdict
 from effectonce._core.retry_state import Env, RetryState, earn
-from effectonce.policy import Breaker, Retry
+from effectonce.policy import Retry
+from effectonce.retries.breaker_policy import Breaker
 from effectonce.retries.budget import RetryBudget
 from effectonce.retries.retry import retrying
 from effectonce.simulate._callers import FAILED, settled

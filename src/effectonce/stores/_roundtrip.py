@@ -6,8 +6,8 @@ not in Lua. A backend only performs exchanges. Each is one round trip and one at
 server:
 
   look     the outcome, if it is known: a read, for a call that was made before
-  bear     insert a record that is not there; otherwise see it                T1: the first write of every call
-  finish   complete a record that is dispatched and owned by this token       T5: the second write of every call
+  bear     insert a record that is not there; otherwise see it (T1, the first write of a call)
+  finish   complete a record that is dispatched and owned by this token (T5, the second write)
   enter    insert a record that has its outcome already, if there is none of its key
   see      the record, the one that shares its latch, its predecessor, the time
   swap     replace the record that was seen, if it is still the same revision

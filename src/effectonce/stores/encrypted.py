@@ -41,6 +41,8 @@ from effectonce._core.ops import (
 )
 from effectonce._core.pages import Recently
 from effectonce._core.record import Record, Request
+from effectonce._validate import of_type
+from effectonce.errors import ContractViolation
 from effectonce.stores.base import (
     AsyncTransaction,
     Capabilities,
@@ -245,3 +247,21 @@ class _AsyncSealedTransaction:
 
     async def commit(self) -> None:
         await self._transaction.commit()
+
+
+def sealed(store: Store, keyring: Keyring | None, secret: bytes) -> Store:
+    """The store of a guard that has a keyring: what it holds cannot be read without it."""
+    if not isinstance(secret, bytes):
+        raise ContractViolation(
+            "secret is no bytes. Give them as secret=os.environ['SECRET'].encode()."
+        )
+    of_type("keyring", keyring, Keyring, "a keyring, such as keyring=Keyring.from_env()")
+    if keyring is None:
+        return store
+    if not secret:
+        raise ContractViolation(
+            "a keyring needs a secret: without one, keys and fingerprints are plain digests, from"
+            " which sealed arguments can be guessed. Give the guard both, Guard(..., keyring=...,"
+            " secret=...), and keep the secret: keys that are made with another one differ."
+        )
+    return Sealed(store, keyring)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from effectonce._core.ops import ListCells
-from effectonce.observe._hash_chain import BATCHES, SLACK_S, Entry, shown
+from effectonce.observe._hash_chain import BATCHES, Entry, shown
+from effectonce.observe._verification import SLACK_S
 from effectonce.observe.audit import Audit
 from effectonce.views.history import taken_for
 from effectonce.views.times import iso, span

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from effectonce._core.codec import AS_DATA, SEALED, NotReadable, Stored, decode, describe_error
+from effectonce._core.codec import SEALED, Stored, decode, describe_error
 from effectonce._core.effect_ref import INSIDE, EffectRef
 from effectonce._core.failed_attempts import attempts_of
+from effectonce._core.guards import leased, resendable
 from effectonce._core.ops import ReadCell
 from effectonce._core.record import Record, Scene, State
-from effectonce._core.rules import leased, resendable
+from effectonce._core.tagged_json import AS_DATA, NotReadable
 from effectonce.views.history import (
     asked_data,
     asked_of,

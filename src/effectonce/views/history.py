@@ -11,10 +11,11 @@ from typing import Any, TypeAlias
 import msgspec
 
 from effectonce._core.attempt_log import UNREADABLE, FailedAttempt, RedriveRequest, read_entry
-from effectonce._core.codec import NotReadable, decode
+from effectonce._core.codec import decode
 from effectonce._core.failed_attempts import attempts_of
+from effectonce._core.guards import leased
 from effectonce._core.record import Evidence, Record, State
-from effectonce._core.rules import leased
+from effectonce._core.tagged_json import NotReadable
 from effectonce._core.workflow import CANCEL, Cancellation
 from effectonce.views.text import Screen
 from effectonce.views.times import iso

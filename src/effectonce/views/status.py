@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from effectonce._core.guards import leased
 from effectonce._core.ops import Browse
 from effectonce._core.pages import COUNTED, Count, Counts
 from effectonce._core.record import Record, State
-from effectonce._core.rules import leased
 from effectonce.dead_letters._letter import is_dead, letter_of
 from effectonce.dead_letters._letters import GRACE_S
 from effectonce.views.effects import STATES, abandoned, may_resend, now_of, place_of, reference

@@ -8,8 +8,8 @@ from math import inf
 
 from effectonce._core.failed_attempts import failure_of
 from effectonce._core.guarantees import GUARANTEES
+from effectonce._core.guards import leased
 from effectonce._core.record import TERMINAL, Record, State
-from effectonce._core.rules import leased
 from effectonce.views.effects import (
     abandoned,
     arguments_of,

@@ -13,9 +13,9 @@ from typing import Any, ParamSpec, TypeVar, cast
 from msgspec import structs
 
 from effectonce._core.call import GuardedCall
-from effectonce._core.codec import describe_error, encode_error, printable
+from effectonce._core.codec import encode_error, printable
 from effectonce._core.effect_ref import EffectRef
-from effectonce._core.endings import Ending, Fenced, Fresh, NothingSent
+from effectonce._core.endings import Ending, Fenced, Fresh
 from effectonce._core.keys import run_key
 from effectonce._core.ops import (
     Applied,
@@ -36,17 +36,19 @@ from effectonce._drivers import adrive, drive
 from effectonce._runtime.performers import Prepared, adrive_call
 from effectonce._tools.registry import tool_of
 from effectonce.effect import running
-from effectonce.errors import (
-    Cancelled,
-    CodeChanged,
-    ContractViolation,
-    GaveUp,
-    InFlight,
-    LeaseLost,
-    StepFailed,
-    StoreUnavailable,
+from effectonce.errors import Cancelled, ContractViolation, InFlight, StepFailed
+from effectonce.workflows._errors import (
+    code_changed,
+    first_error_or_all,
+    interrupted,
+    kept_back,
+    left_over,
+    lost,
+    not_awaitable,
+    run_cancelled,
+    unwritten,
 )
-from effectonce.workflows._fence import AsyncFence, Fence, KeptBack, to_read
+from effectonce.workflows._fence import AsyncFence, Fence, to_read
 from effectonce.workflows._step import Planned, Steps
 
 P = ParamSpec("P")
@@ -62,7 +64,7 @@ STEPS_AT_ONCE = 16
 
 
 class Run:
-    """One run of a steps. Ask it for steps: those that were done before are not done again."""
+    """One run of a workflow. Ask it for steps: those that were done before are not done again."""
 
     def __init__(self, steps: Steps, prepared: Prepared) -> None:
         self._of, self._ref = steps, prepared.ref
@@ -119,7 +121,7 @@ class Run:
         """
         step = self._plan(f"{UNDO}{len(self._undo) + 1}", name, function, args, kwargs)
         if step.tool.is_async and not self._of.tool.is_async:
-            raise self._not_awaitable(step)
+            raise not_awaitable(self._of.tool, step)
         self._undo.append(step)
 
     def parallel(self, *steps: Sequence[Any]) -> Any:
@@ -131,29 +133,20 @@ class Run:
         ]
         for step in planned:
             if step.tool.is_async is not self._of.tool.is_async:
-                raise self._not_awaitable(step)
+                raise not_awaitable(self._of.tool, step)
         if self._of.tool.is_async:
             return self._aall(planned)
         with ThreadPoolExecutor(
             min(THREADS_MAX, max(1, len(planned))), "effectonce-steps"
         ) as threads:
-            doing = [
-                threads.submit(contextvars.copy_context().run, self.do, step) for step in planned
-            ]
-        return _first_error_or_all(
-            [done.exception() or done for done in doing], lambda done: done.result()
-        )
-
-    def _not_awaitable(self, step: Planned) -> ContractViolation:
-        mine, its = ("async def", "def") if self._of.tool.is_async else ("def", "async def")
-        return ContractViolation(
-            f"{self._ref.tool} is {mine}, but {label(step.position, step.name)} is {its}: it would"
-            " not be awaited. Nothing was sent."
-        )
+            here = contextvars.copy_context
+            doing = [threads.submit(here().run, self.do, step) for step in planned]
+        ended = [done.exception() or done for done in doing]
+        return first_error_or_all(ended, lambda done: done.result())
 
     async def _aall(self, planned: Sequence[Planned]) -> list[Any]:
         done = await asyncio.gather(*(self.do(step) for step in planned), return_exceptions=True)
-        return _first_error_or_all(done, lambda value: value)
+        return first_error_or_all(done, lambda value: value)
 
     # ------------------------------------------------------------ one step
 
@@ -225,7 +218,7 @@ class Run:
                 if self._ends_at(step)
                 else drive(tool.flow(prepared, calling), self._fenced(step, Fence, perform))
             )
-            if ending is None or self._kept_back(ending):
+            if ending is None or kept_back(ending):
                 if ending is not None:
                     self.seen(self._store.apply(self.look()))
                 drive(self._end_here(prepared), tool.setup.store.apply)
@@ -261,7 +254,7 @@ class Run:
                     tool.flow(prepared, calling), self._fenced(step, AsyncFence, perform)
                 )
             )
-            if ending is None or self._kept_back(ending):
+            if ending is None or kept_back(ending):
                 if ending is not None:
                     self.seen(await self._store.aapply(self.look()))
                 await adrive(self._end_here(prepared), tool.setup.store.aapply)
@@ -314,12 +307,12 @@ class Run:
         self._reached.add(step.position)
         if isinstance(ending, Fresh):
             if not ending.recorded and step.tool.terms.resend_s == inf:
-                raise self._unwritten(step)
+                raise unwritten(self._ref, step)
             return ending.value
         if found is not None:
-            raise self._changed(step, prepared, found)
+            raise code_changed(self._ref, step, prepared, found)
         if isinstance(ending, Fenced) and self._calling(step) is LateCall:
-            raise self._lost()
+            raise lost(self._ref)
         outcome = step.tool.concluded(ending, prepared)
         if outcome.status != "failed":
             return outcome.unwrap()
@@ -338,30 +331,6 @@ class Run:
             effect=prepared.ref,
         ) from error
 
-    def _unwritten(self, step: Planned) -> StoreUnavailable:
-        """A worker that resumes the run does this step again, and may get another answer: so
-        nothing is done with this one.
-        """
-        return StoreUnavailable(
-            f"step {label(step.position, step.name)} of {self._ref} was done, but its result could"
-            " not be written to the store. The run waits; resumed, it does this step again, which"
-            " may be repeated.",
-            effect=self._ref,
-        )
-
-    def _changed(self, step: Planned, prepared: Prepared, found: Record) -> CodeChanged:
-        now, then = label(step.position, step.name), found.request.step
-        what = (
-            f"step {then!r} was done here before, and now {now!r} is asked for"
-            if now != then
-            else f"{then!r} has other arguments"
-        )
-        return CodeChanged(
-            f"{self._ref} cannot go on: {what} than when the run was here before. Nothing was"
-            " sent.",
-            effect=prepared.ref,
-        )
-
     # ------------------------------------------------------------ stopping
 
     def refuse_when_stopped(self) -> None:
@@ -372,9 +341,7 @@ class Run:
             raise self._stopped
 
     def close(self) -> None:
-        """The function has ended. What it has left behind, such as a task that was not awaited,
-        does nothing more.
-        """
+        """The function has ended. What it left behind, such as a task, does nothing more."""
         self._closed = True
 
     def _refuse_when_over(self, step: Planned) -> None:
@@ -390,20 +357,9 @@ class Run:
             self._reached.add(step.position)
         elif self._stopped is None:
             self._stopped = (
-                error if isinstance(error, Exception) else self._interrupted(error, step)
+                error if isinstance(error, Exception) else interrupted(self._ref, error, step)
             )
         return error
-
-    def _interrupted(self, error: BaseException, step: Planned) -> GaveUp:
-        """A cancellation is for who was waiting; the next step raises why there is none."""
-        what = (
-            f"step {label(step.position, step.name)} of {self._ref} was interrupted"
-            f" ({type(error).__name__})"
-        )
-        return GaveUp(
-            f"{what} and may have happened. This run does nothing more until it is resumed.",
-            effect=self._ref,
-        )
 
     def _fenced(self, step: Planned, fence: Callable[..., T], perform: Any) -> T:
         """What performs the step, unless the run was cancelled before it. A compensation is what
@@ -414,9 +370,6 @@ class Run:
         return fence(
             perform, self._cell, None if step.tool.setup.store is self._store else self._store
         )
-
-    def _kept_back(self, ending: Ending) -> bool:
-        return isinstance(ending, NothingSent) and isinstance(ending.error, KeptBack)
 
     def _ends_at(self, step: Planned) -> bool:
         return self._cancelled is not None and not step.position.startswith(UNDO)
@@ -435,7 +388,7 @@ class Run:
             if cancellation(found) is None:
                 yield from Attest(key, CANCEL, cancelled.written())
             return
-        ended = self._ended(cancelled)
+        ended = run_cancelled(self._ref, cancelled)
         if found is not None and found.state is State.CLAIMED and found.sends == 0:
             # Left open, it could be sent by who redrives it, or by an owner that wakes up: after
             # it was counted as not done.
@@ -451,16 +404,11 @@ class Run:
         ):
             raise ended
 
-    def _ended(self, cancelled: Cancellation) -> Cancelled:
-        return Cancelled(
-            f"{self._ref} was cancelled by {cancelled.by}: {cancelled.reason}", effect=self._ref
-        )
-
     def cancelled(self) -> Cancelled | None:
         """The end of a run that was cancelled while it did its last step, or whose function
         caught its cancellation.
         """
-        return None if self._cancelled is None else self._ended(self._cancelled)
+        return None if self._cancelled is None else run_cancelled(self._ref, self._cancelled)
 
     # ------------------------------------------------------------ owning it
 
@@ -486,15 +434,9 @@ class Run:
     def seen(self, replies: tuple[Any, ...]) -> None:
         renewed, record = replies
         if not isinstance(renewed, Applied):
-            raise self._lost()
+            raise lost(self._ref)
         self._cancelled = cancellation(record)
         self._look_at = self._env.now() + self._looks_after_s
-
-    def _lost(self) -> LeaseLost:
-        return LeaseLost(
-            f"{self._ref} is run by another worker by now. This run does nothing more.",
-            effect=self._ref,
-        )
 
     # ------------------------------------------------------------ the end
 
@@ -540,23 +482,8 @@ class Run:
         compensated.
         """
         left = next((record.request.step for record in found if record is not None), None)
-        if left is None:
-            return
-        how = (
-            "returns"
-            if failed is None
-            else f"fails ({describe_error(type(failed).__name__, printable(failed))})"
-        )
-        then = (
-            "It does not end."
-            if failed is None
-            else "Nothing was compensated, and it does not end."
-        )
-        raise CodeChanged(
-            f"{self._ref} {how}, but step {left!r} was begun when the run was here before, and the"
-            f" code of today does not come to it. {then}",
-            effect=self._ref,
-        ) from failed
+        if left is not None:
+            raise left_over(self._ref, left, failed) from failed
 
     async def all_ended(self) -> None:
         """Wait for steps that are still under way, such as those beside one that failed: what
@@ -570,13 +497,3 @@ class Run:
         """What has to be compensated, the last one first."""
         while self._undo:
             yield self._undo.pop()
-
-
-def _first_error_or_all(done: Sequence[Any], value: Callable[[Any], Any]) -> list[Any]:
-    """Everything has ended: the first error in the order of the steps, not of time, or all
-    results.
-    """
-    for each in done:
-        if isinstance(each, BaseException):
-            raise each
-    return [value(each) for each in done]

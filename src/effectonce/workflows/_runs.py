@@ -13,18 +13,20 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast
 from msgspec import Struct
 
 from effectonce._core.attempt_log import FailedAttempt
-from effectonce._core.codec import AS_DATA, NotReadable, decode, describe_error
+from effectonce._core.codec import decode, describe_error
 from effectonce._core.effect_ref import EffectRef
 from effectonce._core.failed_attempts import attempts_of
 from effectonce._core.guarantees import DAY_S, Kind
+from effectonce._core.guards import leased
 from effectonce._core.keys import Stable, run_key
 from effectonce._core.ops import Attest, Browse, Find, ReadCell, Together
 from effectonce._core.record import TERMINAL, Record, State
-from effectonce._core.rules import leased
+from effectonce._core.tagged_json import AS_DATA, NotReadable
 from effectonce._core.workflow import CANCEL, Cancellation, cancellation
 from effectonce._runtime.unprotected_sends import only_through
+from effectonce._tools.context import GuardContext, Tool
 from effectonce._tools.observers import notify_of
-from effectonce._tools.tool import GuardContext, GuardedTool, Tool
+from effectonce._tools.tool import GuardedTool
 from effectonce._tools.wrapper import wrap
 from effectonce._validate import errors, fields, seconds, several, whole
 from effectonce.errors import ContractViolation, InFlight, LeaseLost, Rejected, StepFailed

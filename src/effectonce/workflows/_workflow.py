@@ -16,12 +16,13 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from effectonce._core.codec import NotReadable, NotStorable, encode
+from effectonce._core.codec import encode
 from effectonce._core.effect_ref import EffectRef
 from effectonce._core.endings import Ending
 from effectonce._core.guarantees import Capability, Kind
 from effectonce._core.ops import Flow, Invoke, Op
 from effectonce._core.record import Record
+from effectonce._core.tagged_json import NotReadable, NotStorable
 from effectonce._core.type_hints import hints_of
 from effectonce._core.workflow import WorkflowCall
 from effectonce._drivers import drive
@@ -34,7 +35,8 @@ from effectonce._runtime.performers import (
     adrive_call,
 )
 from effectonce._runtime.signature import is_async, signature_of
-from effectonce._tools.tool import PLAIN, GuardContext, GuardedTool, Hosting
+from effectonce._tools.context import PLAIN, GuardContext, Hosting
+from effectonce._tools.tool import GuardedTool
 from effectonce.effect import current_effect
 from effectonce.errors import CodeChanged, ContractViolation, GaveUp, Rejected, StepFailed
 from effectonce.outcome import Outcome

@@ -7,7 +7,8 @@ that was let through in an older one is late, and changes nothing: what
         it tells is about a dependency that has been judged anew since.
 Rule 3: half-open, at most `probes` permits are out at any time. A permit comes back with its
 answer, whatever that is, or when its lease
-        ends. What a probe says after its lease still counts if nothing was decided meanwhile: it is true.
+        ends. What a probe says after its lease still counts if nothing was decided meanwhile: it is
+        true.
 Rule 4: only what says something about the dependency counts. A cancelled call, a refusal of this
 one request, an error of our own
         process say nothing: they neither open nor close, nor do they interrupt a row of failures.

@@ -18,7 +18,8 @@ IN_MS = ("retry-after-ms", "x-ms-retry-after-ms", "x-amz-retry-after", "grpc-ret
 _ASKED = re.compile(r"try(?: again)? (?:in|after):? ")
 _PART = re.compile(
     r"(\d{1,12}(?:\.\d{1,9})?)"
-    r" ?(?:(ms|milliseconds?)|(s|secs?|seconds?)|(m|mins?|minutes?)|(h|hrs?|hours?)|(d|days?))(?![a-z])[ ,]*"
+    r" ?(?:(ms|milliseconds?)|(s|secs?|seconds?)|(m|mins?|minutes?)|(h|hrs?|hours?)"
+    r"|(d|days?))(?![a-z])[ ,]*"
 )
 _UNIT_S = (0.001, 1.0, 60.0, 3600.0, 86_400.0)
 

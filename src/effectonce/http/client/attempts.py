@@ -36,7 +36,8 @@ from effectonce._core.ops import Flow
 from effectonce._core.retry_flow import Over, whole_call
 from effectonce._core.retry_state import Env
 from effectonce._drivers import drive
-from effectonce._runtime.performers import AsyncPlain, Plain, adrive_call
+from effectonce._runtime.performers import adrive_call
+from effectonce._runtime.plain_performers import AsyncPlain, Plain
 from effectonce.effect import Effect, aleaving, leaving, past_us, running
 from effectonce.http.client.keys import (
     EVERYWHERE,

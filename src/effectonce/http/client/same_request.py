@@ -5,10 +5,13 @@ What is compared is the query and the body; the method and the path are the plac
 to. The host is not: another one may stand in. Nor are headers. Two requests that differ only in
 what changes from one attempt to the next are the same:
 
-    a time          that is within minutes of the clock: of day, in Unix seconds or smaller units, or inside a UUID. A date that was
-                    chosen, such as an appointment, is not: two of them are two requests
-    by its name     a clock, a nonce, a count of attempts, and the id of one call unless it is a number, as `check_stable` knows them; and a
-                    random UUID in a field that says that it is the message's own. In all others it is taken for what it is about: a customer
+    a time          that is within minutes of the clock: of day, in Unix seconds or smaller units,
+                    or inside a UUID. A date that was chosen, such as an appointment, is not: two
+                    of them are two requests
+    by its name     a clock, a nonce, a count of attempts, and the id of one call unless it is a
+                    number, as `check_stable` knows them; and a random UUID in a field that says
+                    that it is the message's own. In all others it is taken for what it is about: a
+                    customer
 
 This is looked for in JSON and in forms, up to 1 MiB. Other bodies are compared byte for byte,
 multipart without its boundary. A body that can be read only once is never the same as another.

@@ -3,8 +3,10 @@ language.
 
 A request passes these doors, in this order, and whatever is refused at one of them was not sent:
 
-    is it for this API?     a path, and a host of the list; no absolute form, no CONNECT: there is no way to any other upstream
-    is it what it says?     no header that it is judged by is removed on the way, or written so that the API takes another for it
+    is it for this API?     a path, and a host of the list; no absolute form, no CONNECT: there is
+                            no way to any other upstream
+    is it what it says?     no header that it is judged by is removed on the way, or written so that
+                            the API takes another for it
     whose is it?            every request has a tenant, those without a key included
     is it too large?        413, before anything is read if the client says so itself
     once                    the middleware: see `asgi.py`

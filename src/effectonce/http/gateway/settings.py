@@ -22,7 +22,8 @@ from effectonce.http.server.quota import Quota
 from effectonce.http.server.responses import Scope
 from effectonce.http.server.routes import METHODS, Route
 from effectonce.http.server.spooled_body import BODY_PIECE_S, BODY_S
-from effectonce.policy import Breaker, Downstream, Retry
+from effectonce.policy import Downstream, Retry
+from effectonce.retries.breaker_policy import Breaker
 from effectonce.retries.budget import RetryBudget
 from effectonce.stores._urls import shown
 from effectonce.stores.keyring import Keyring

@@ -15,7 +15,8 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from effectonce.policy import Breaker, Retry
+from effectonce.policy import Retry
+from effectonce.retries.breaker_policy import Breaker
 from effectonce.retries.budget import RetryBudget
 from effectonce.retries.circuit import Circuit
 from effectonce.retries.retry import Retrier, retry

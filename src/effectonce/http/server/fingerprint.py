@@ -1,9 +1,12 @@
 """What a request asks for: two requests that ask for the same have the same fingerprint, however
 they were written down.
 
-    JSON            its canonical form: spaces, the order of members and 1.0 for 1 do not matter; null and absent are two things
-    multipart       the parts, byte for byte; the boundary, which is drawn anew for each attempt, does not matter, up to 10,000 parts
-    anything else   the bytes; so is JSON that does not fit into memory, unless members of it were chosen
+    JSON            its canonical form: spaces, the order of members and 1.0 for 1 do not matter;
+                    null and absent are two things
+    multipart       the parts, byte for byte; the boundary, which is drawn anew for each attempt,
+                    does not matter, up to 10,000 parts
+    anything else   the bytes; so is JSON that does not fit into memory, unless members of it were
+                    chosen
 
 What looks like JSON and is none, or has a member twice, or numbers that no canonical form has,
 is compared byte for byte: a difference that does not matter is then a conflict, which is

@@ -5,10 +5,13 @@ by the same engine and in the same store as any other. What is asked, in this or
 answer may already cost:
 
     is this an effect?      method and route; everything else goes to the app untouched
-    whose is it?            the tenant resolver, on every request: a replay is authorised like a first request
+    whose is it?            the tenant resolver, on every request: a replay is authorised like a
+                            first request
     under which key?        400 if it is missing or malformed; nothing was read
-    is it too much?         429 if the key is new and the tenant is over its quota; without a quota nothing is asked
-    what does it ask for?   the body is read to its end, within its limit; nothing is claimed, so a slow upload holds up no other request
+    is it too much?         429 if the key is new and the tenant is over its quota; without a quota
+                            nothing is asked
+    what does it ask for?   the body is read to its end, within its limit; nothing is claimed, so a
+                            slow upload holds up no other request
     run it, once            see `_exchange.py` for what leaves when
 """
 
@@ -17,14 +20,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any, NoReturn, assert_never
 
 from msgspec import Struct
 
-from effectonce._core.codec import encode
 from effectonce._core.effect_ref import EffectRef
 from effectonce._core.endings import (
     Done,
@@ -65,6 +67,13 @@ from effectonce.http.server.problems import BodyTooLarge, Gone, TooSlow
 from effectonce.http.server.profiles import IETF, Profile, Trouble, profile_of
 from effectonce.http.server.quota import Meter, Quota, Spending
 from effectonce.http.server.recorder import SEEN, Keeping, ResponseRecorder, Unstored
+from effectonce.http.server.request import (
+    RequestHeaders,
+    asked_path,
+    exact_path,
+    read_headers,
+    route_of,
+)
 from effectonce.http.server.responses import (
     App,
     Receive,
@@ -82,10 +91,7 @@ from effectonce.policy import Contract, Downstream, Retry, kind_of
 
 __all__ = ["IdempotencyMiddleware", "Quota", "Route"]
 
-HEADER = b"idempotency-key"
-HEADERS_READ = frozenset({HEADER, b"content-length", b"content-type", b"content-encoding"})
 TENANTS_MAX = 1024  # whose names have been looked at, and are remembered
-PATHS_MAX = 64  # that were asked for, and are remembered: most effects are asked for under few
 MEBIBYTE = 1 << 20
 # a body up to this size is fingerprinted on the loop; a longer one would hold up the others
 AT_ONCE_MAX = 1 << 15
@@ -111,38 +117,6 @@ class _Served(Struct, frozen=True):
     tool: GuardedTool
     anywhere: bool  # the path of a request is part of its key
     in_transaction: bool
-
-
-class _RequestHeaders(Struct):
-    """What the headers say that we have to know."""
-
-    lines: list[bytes]  # of the key
-    length: bytes = b""  # that of the body, as it was announced
-    content_type: bytes = b""
-    content_encoding: bytes = b""
-
-
-def _read_headers(headers: Iterable[tuple[bytes, bytes]]) -> _RequestHeaders:
-    read = _RequestHeaders([])
-    for name, value in headers:
-        if name not in HEADERS_READ:
-            continue
-        if name == HEADER:
-            read.lines.append(value)
-        elif name == b"content-length":
-            read.length = value
-        elif name == b"content-type":
-            read.content_type = _added(read.content_type, value) if read.content_type else value
-        else:
-            read.content_encoding = (
-                _added(read.content_encoding, value) if read.content_encoding else value
-            )
-    return read
-
-
-def _added(lines: bytes, value: bytes) -> bytes:
-    """Which of two lines the app looks at is not known, so both count."""
-    return b"%b, %b" % (lines, value)
 
 
 async def _run(exchange: ResponseRecorder) -> dict[str, Any]:
@@ -250,7 +224,7 @@ class IdempotencyMiddleware:
         served = self._match(scope) if scope["type"] == "http" and SEEN not in scope else None
         if served is None:
             return await self.app(scope, receive, send)
-        headers = _read_headers(scope["headers"])
+        headers = read_headers(scope["headers"])
         if not headers.lines and not served.required:
             return await self.app(scope, receive, send)
         body = Spooled(self._keeping.memory_max)
@@ -390,9 +364,9 @@ class IdempotencyMiddleware:
                 await exchange.close()
 
     async def _fingerprint(
-        self, served: _Served, scope: Scope, headers: _RequestHeaders, body: Spooled
+        self, served: _Served, scope: Scope, headers: RequestHeaders, body: Spooled
     ) -> str:
-        path, query = _asked_path(scope), scope["query_string"].decode("latin-1")
+        path, query = asked_path(scope), scope["query_string"].decode("latin-1")
         asked = ParsedRequest(
             path,
             query,
@@ -468,7 +442,7 @@ def _within_quota(wait_s: float) -> None:
 def _identity(served: _Served, scope: Scope, tenant: str, key: str) -> str:
     """The key of the effect."""
     tool = served.tool
-    where = _exactly(scope["path"]) if served.anywhere else served.route.path
+    where = exact_path(scope["path"]) if served.anywhere else served.route.path
     return Identity(tenant, "", tool.contract.name, b"", tool.house.secret).key(
         ByName((scope["method"].upper(), where, key))
     )
@@ -483,35 +457,11 @@ def _prepared(
     exchange: ResponseRecorder,
 ) -> Prepared:
     tool = served.tool
-    where, arguments = _where(scope["method"].upper(), scope["path"])
+    where, arguments = route_of(scope["method"].upper(), scope["path"])
     request = Request(identity, fingerprint, tool.terms, tenant, where, "", arguments)
     return Prepared(
         request, EffectRef(tool.contract.name, identity, tenant, where), (exchange,), {}
     )
-
-
-@lru_cache(PATHS_MAX)
-def _where(method: str, path: str) -> tuple[str, bytes]:
-    """What is asked for, for people to read, and as the arguments that are stored."""
-    path = path.encode("utf-8", "replace").decode()
-    return f"{method} {path}", encode({"method": method, "path": path})
-
-
-def _exactly(path: str) -> str:
-    """A path as text that everything can carry. Two paths are never one, not even those that no
-    UTF-8 is behind.
-    """
-    return path if path.isascii() else path.encode("utf-8", "surrogatepass").decode("latin-1")
-
-
-def _asked_path(scope: Scope) -> str:
-    """The path, for a fingerprint; as it was sent besides, where decoding makes one path of two.
-
-    `%2F` is no slash to some apps and upstreams, and servers write U+FFFD for whatever is no UTF-8.
-    """
-    path, sent = scope["path"], (scope.get("raw_path") or b"").lower()
-    exactly = _exactly(path)
-    return f"{exactly} {sent.decode('latin-1')}" if b"%2f" in sent or "\ufffd" in path else exactly
 
 
 def _sentence(text: str) -> str:

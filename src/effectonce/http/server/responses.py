@@ -12,9 +12,10 @@ import msgspec
 import orjson
 from msgspec import Struct, structs
 
-from effectonce._core.codec import OK, NotReadable, decode
+from effectonce._core.codec import OK, decode
 from effectonce._core.effect_ref import EffectRef
 from effectonce._core.ops import Recorded
+from effectonce._core.tagged_json import NotReadable
 from effectonce.errors import ContractViolation
 from effectonce.http.server.profiles import Profile, Style, Trouble
 

@@ -1,5 +1,5 @@
-"""Mail of any server: search the folder of sent mail for the Message-ID. Only what your server keeps
-a copy of is found there, so what is not found may still have been sent.
+"""Mail of any server: search the folder of sent mail for the Message-ID. Only what your server
+keeps a copy of is found there, so what is not found may still have been sent.
 
     mail["Message-ID"] = imap.message_id("shop.example")                 # in the tool
     send.probe(imap.message(connect, "shop.example", folder="Sent"))

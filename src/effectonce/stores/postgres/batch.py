@@ -34,7 +34,8 @@ from effectonce.stores._roundtrip import (
     SeenRecord,
     SwapCell,
 )
-from effectonce.stores.postgres import pages
+from effectonce.stores.postgres import binary, pages
+from effectonce.stores.postgres import cell_statements as cells
 from effectonce.stores.postgres import shared_statements as batches
 from effectonce.stores.postgres import statements as sql
 from effectonce.stores.postgres.connection import ServerError
@@ -190,13 +191,13 @@ def queries_of(exchange: Any, now: bytes | None) -> list[sql.BoundStatement]:
         case Paged(asked_for):
             return [pages.query(asked_for)]
         case SeeCell(name):
-            return [sql.cell(name, now)]
+            return [cells.cell(name, now)]
         case SwapCell(write):
-            return [sql.write_cell(write, now)]
+            return [cells.write_cell(write, now)]
         case ListedCells(asked):
-            return [sql.listed_cells(asked, now)]
+            return [cells.listed_cells(asked, now)]
         case Forget(limit):
-            return [sql.forget(limit, now)]
+            return [cells.forget(limit, now)]
         case Pipeline(exchanges):
             return [query for each in exchanges for query in queries_of(each, now)]
         case _:
@@ -234,7 +235,7 @@ def reply_of(exchange: Any, results: list[PGresult]) -> Any:
         case ListedCells():
             get = result.get_value
             return tuple(
-                (sql.unpack_text(get(row, 0)), get(row, 1)) for row in range(result.ntuples)
+                (binary.unpack_text(get(row, 0)), get(row, 1)) for row in range(result.ntuples)
             )
         case Forget():
             return result.command_tuples
@@ -245,7 +246,7 @@ def reply_of(exchange: Any, results: list[PGresult]) -> Any:
         case _:
             get = result.get_value
             return {
-                _rows.STATES[get(n, 0).decode()]: sql.unpack_int(get(n, 1))
+                _rows.STATES[get(n, 0).decode()]: binary.unpack_int(get(n, 1))
                 for n in range(result.ntuples)
             }
 
@@ -263,15 +264,15 @@ def recorded(result: Any, row: int, fingerprint: str) -> Recorded | None:
     get = result.get_value
     state = _OUTCOMES.get(get(row, 3))
     if state is not None and get(row, 2).decode() == fingerprint:
-        now = sql.unpack_float(get(row, 1))
-        remaining_s = sql.unpack_float(get(row, 6)) - now
+        now = binary.unpack_float(get(row, 1))
+        remaining_s = binary.unpack_float(get(row, 6)) - now
         if remaining_s > 0:
             return Recorded(
                 state,
                 get(row, 4),
-                now - sql.unpack_float(get(row, 5)),
+                now - binary.unpack_float(get(row, 5)),
                 remaining_s,
-                sql.unpack_text(get(row, 7)),
+                binary.unpack_text(get(row, 7)),
             )
     return None
 
@@ -279,9 +280,9 @@ def recorded(result: Any, row: int, fingerprint: str) -> Recorded | None:
 def _cell(result: Any) -> Cell:
     now, value, revision = (result.get_value(0, n) for n in range(3))
     return (
-        Cell(sql.unpack_float(now))
+        Cell(binary.unpack_float(now))
         if revision is None
-        else Cell(sql.unpack_float(now), value, sql.unpack_int(revision))
+        else Cell(binary.unpack_float(now), value, binary.unpack_int(revision))
     )
 
 
@@ -293,8 +294,8 @@ def _due(result: Any) -> DueNow:
         try:
             found.append(sql.record(result, row, 1))
         except _rows.UNREADABLE:
-            unreadable.append(reference_of(sql.unpack_text(result.get_value(row, 2))))
-    return DueNow(sql.unpack_float(result.get_value(0, 0)), tuple(found), tuple(unreadable))
+            unreadable.append(reference_of(binary.unpack_text(result.get_value(row, 2))))
+    return DueNow(binary.unpack_float(result.get_value(0, 0)), tuple(found), tuple(unreadable))
 
 
 def _seen(result: Any) -> SeenRecord:
@@ -304,7 +305,7 @@ def _seen(result: Any) -> SeenRecord:
         if role is not None:
             found[role], its = sql.record(result, row, 2)
             revision = its if role == b"record" else revision
-    now = sql.unpack_float(result.get_value(0, 0))
+    now = binary.unpack_float(result.get_value(0, 0))
     return SeenRecord(
         now, found.get(b"record"), revision, found.get(b"rival"), found.get(b"predecessor")
     )

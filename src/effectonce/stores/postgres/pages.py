@@ -17,17 +17,10 @@ from effectonce._core.keys import REFERENCE_LENGTH
 from effectonce._core.pages import Beside, Count, Counts, Paging, Recently, Refer
 from effectonce._core.record import Record, State
 from effectonce.stores import _rows
+from effectonce.stores.postgres import binary
 from effectonce.stores.postgres import statements as sql
-from effectonce.stores.postgres.statements import (
-    FLOAT,
-    INT,
-    TEXT,
-    BoundStatement,
-    pack_float,
-    pack_int,
-    pack_text,
-    statement,
-)
+from effectonce.stores.postgres.binary import pack_float, pack_int, pack_text
+from effectonce.stores.postgres.statements import FLOAT, INT, TEXT, BoundStatement, statement
 
 _STATES = tuple(state for state in State if state is not State.ABSENT)
 _COLUMNS = ", ".join(f"e.{name}" for name in ("revision", *_rows.COLUMNS))
@@ -158,7 +151,9 @@ def _text(value: str | None) -> bytes | None:
 def reply(op: Paging, result: Any) -> Counts | Recently | tuple[Record, ...]:
     rows, get = range(result.ntuples), result.get_value
     if isinstance(op, Count):
-        numbers = {_rows.STATES[get(row, 0).decode()]: sql.unpack_int(get(row, 1)) for row in rows}
+        numbers = {
+            _rows.STATES[get(row, 0).decode()]: binary.unpack_int(get(row, 1)) for row in rows
+        }
         more = frozenset(state for state, number in numbers.items() if number > op.limit)
         return Counts(
             {state: min(number, op.limit) for state, number in numbers.items() if number}, more
@@ -169,8 +164,8 @@ def reply(op: Paging, result: Any) -> Counts | Recently | tuple[Record, ...]:
     found = tuple(
         record
         for row, record in zip(rows, records, strict=True)
-        if sql.unpack_int(get(row, _WIDTH))
+        if binary.unpack_int(get(row, _WIDTH))
     )
-    looked_at = sql.unpack_int(get(rows[-1], _WIDTH + 1)) if records else 0
+    looked_at = binary.unpack_int(get(rows[-1], _WIDTH + 1)) if records else 0
     ended = looked_at < op.looks and len(found) < op.limit
     return Recently(found, None if ended else found[-1] if len(found) == op.limit else records[-1])

@@ -25,6 +25,7 @@ from effectonce.stores._roundtrip import (
     SeeCell,
     SwapCell,
 )
+from effectonce.stores.postgres import binary
 from effectonce.stores.postgres import shared_statements as batches
 from effectonce.stores.postgres import statements as sql
 from effectonce.stores.postgres.batch import LOOK_AGAIN, First, PendingQuery, recorded
@@ -79,7 +80,7 @@ class Shared:
     def settle(self, results: list[PGresult]) -> None:
         """Rows come back only for jobs that have more to report than that all went well."""
         result: Any = results[-1]
-        rows = {sql.unpack_place(result.get_value(row, 0)): row for row in range(result.ntuples)}
+        rows = {binary.unpack_place(result.get_value(row, 0)): row for row in range(result.ntuples)}
         well = True if type(self.jobs[0].exchange) is Finish else None
         for place, job in enumerate(self.jobs, 1):
             job.reply = _reply(job.exchange, result, rows[place]) if place in rows else well

@@ -13,8 +13,9 @@ import time
 from pathlib import Path
 
 from effectonce.stores.base import Finding, size_finding
+from effectonce.stores.postgres.binary import unpack_text
 from effectonce.stores.postgres.connection import PostgresConnection, ServerError
-from effectonce.stores.postgres.statements import BoundStatement, statement, unpack_text
+from effectonce.stores.postgres.statements import BoundStatement, statement
 
 MIGRATIONS = tuple(
     path.read_text()

@@ -24,6 +24,7 @@ from effectonce._core.ops import Claim, Complete
 from effectonce._core.record import Record, Request
 from effectonce._core.rules import due_at
 from effectonce.stores import _rows
+from effectonce.stores.postgres import binary
 from effectonce.stores.postgres import statements as sql
 from effectonce.stores.postgres.statements import BYTES, FLOAT, INT, TEXT, BoundStatement, statement
 
@@ -173,7 +174,7 @@ def pack_birth(record: Record) -> PackedArrays:
 def _texts(values: Sequence[str]) -> bytes:
     joined = _SEPARATOR.join(values)
     if joined.count("\x1b") >= len(values) or "\0" in joined:
-        return _SEPARATOR.encode().join(map(sql.pack_text, values))
+        return _SEPARATOR.encode().join(map(binary.pack_text, values))
     return joined.encode()
 
 

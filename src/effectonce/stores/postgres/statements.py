@@ -7,7 +7,7 @@ hold U+0000 there: it is escaped.
 Rule 1: $1 is the time if a test has a clock of its own, else null. The server's clock is
 `statement_timestamp()`: one value for a whole statement, and unlike `now()` it moves on within a
 tool's transaction.
-Rule 2: a statement that writes asks for a durable commit itself (`_DURABLE`). A setting of the
+Rule 2: a statement that writes asks for a durable commit itself (`DURABLE`). A setting of the
 session would be lost behind a pooler, and the defaults of a role or a database are not ours to
 set.
 Rule 3: a statement's name is made from its text. Behind a pooler another release may have
@@ -18,17 +18,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import sha256
-from struct import Struct as Packer
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 
 from effectonce._core.guarantees import Terms
 from effectonce._core.keys import REFERENCE_LENGTH
-from effectonce._core.ops import Browse, Claim, Complete, ListCells, Search, WriteCell
+from effectonce._core.ops import Browse, Claim, Complete, Search
 from effectonce._core.record import Record, State
 from effectonce._core.rules import due_at
 from effectonce.stores import _rows
+from effectonce.stores.postgres.binary import (
+    pack_float,
+    pack_int,
+    pack_text,
+    unpack_float,
+    unpack_int,
+    unpack_text,
+)
 
 TEXT, FLOAT, INT, BYTES = 25, 701, 20, 17  # the type numbers of text, float8, int8 and bytea
 TERMS_MAX = 1024
@@ -79,7 +86,7 @@ _READ = ", ".join(("revision", *_rows.COLUMNS))
 _AT_BIRTH = (*_rows.BIRTH, *_rows.LIFE[:8], "due_at")  # the rest has defaults
 
 NOW = "coalesce($1, date_part('epoch', statement_timestamp()))"
-_DURABLE = """set_config('synchronous_commit',
+DURABLE = """set_config('synchronous_commit',
                    CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true) <> ''"""
 _OUTCOME_PENDING = (
     "latch <> '' AND (state IN ('dispatched', 'in_doubt') OR (state = 'claimed' AND sends > 0))"
@@ -115,7 +122,7 @@ WITH seen AS MATERIALIZED (
 ), born AS (
   INSERT INTO effectonce.effects ({", ".join(_AT_BIRTH)})
   SELECT {", ".join(_BORN_AT[name] for name in _AT_BIRTH)}
-   WHERE NOT EXISTS (SELECT FROM seen) AND {_DURABLE}
+   WHERE NOT EXISTS (SELECT FROM seen) AND {DURABLE}
       ON CONFLICT DO NOTHING
   RETURNING true
 )
@@ -129,7 +136,7 @@ _UNLATCHED = (
 )
 BEAR = statement(_BEAR, FLOAT, *_types(_AT_BIRTH))
 BEAR_UNSENT = statement(
-    _BEAR.replace(_DURABLE, f"{_DURABLE} AND {_UNLATCHED}"), FLOAT, *_types(_AT_BIRTH)
+    _BEAR.replace(DURABLE, f"{DURABLE} AND {_UNLATCHED}"), FLOAT, *_types(_AT_BIRTH)
 )
 
 LOOK = statement(
@@ -150,7 +157,7 @@ _ENDED_AT = _ENDED | {
 ENTER = statement(
     f"""
 INSERT INTO effectonce.effects ({", ".join(_AT_ONCE)})
-SELECT {", ".join(_ENDED_AT[name] for name in _AT_ONCE)} WHERE {_DURABLE}
+SELECT {", ".join(_ENDED_AT[name] for name in _AT_ONCE)} WHERE {DURABLE}
     ON CONFLICT DO NOTHING
 """,
     FLOAT,
@@ -163,7 +170,7 @@ FINISH = statement(
 UPDATE effectonce.effects
    SET state = 'completed', outcome = $5, settled_by = $6, lease_until = {NOW}, decided_at = {NOW},
        dedup_until = {NOW} + window_s, due_at = {NOW} + window_s, revision = revision + 1
- WHERE key = $2 AND token = $3 AND epoch = $4 AND state = 'dispatched' AND {_DURABLE}
+ WHERE key = $2 AND token = $3 AND epoch = $4 AND state = 'dispatched' AND {DURABLE}
 """,
     *(FLOAT, TEXT, TEXT, INT, BYTES, TEXT),
 )
@@ -186,7 +193,7 @@ _PUT = _places(_WRITTEN, 1)
 INSERT = statement(
     f"""
 INSERT INTO effectonce.effects ({", ".join(_WRITTEN)})
-SELECT {", ".join(_PUT.values())} WHERE {_DURABLE}
+SELECT {", ".join(_PUT.values())} WHERE {DURABLE}
     ON CONFLICT DO NOTHING
 """,
     *_types(_WRITTEN),
@@ -195,7 +202,7 @@ UPDATE = statement(
     f"""
 UPDATE effectonce.effects
    SET {", ".join(f"{name} = {place}" for name, place in _PUT.items() if name != "key")}, revision = revision + 1
- WHERE key = $1 AND revision = ${len(_WRITTEN) + 1} AND {_DURABLE}
+ WHERE key = $1 AND revision = ${len(_WRITTEN) + 1} AND {DURABLE}
 """,
     *(*_types(_WRITTEN), INT),
 )
@@ -210,7 +217,7 @@ LIFT = statement(
     INT,
 )
 DELETE = statement(
-    f"DELETE FROM effectonce.effects WHERE key = $1 AND revision = $2 AND {_DURABLE}", TEXT, INT
+    f"DELETE FROM effectonce.effects WHERE key = $1 AND revision = $2 AND {DURABLE}", TEXT, INT
 )
 
 _DUE = (
@@ -259,46 +266,6 @@ COUNTED = statement("SELECT state, count(*) FROM effectonce.effects GROUP BY sta
 
 # ---------------------------------------------------------------- cells
 
-CELL = statement(
-    f"""
-SELECT {NOW}, value, revision FROM (VALUES (1)) AS one LEFT JOIN effectonce.cells ON name = $2 AND forget_at > {NOW}
-""",
-    *(FLOAT, TEXT),
-)
-# Of two that saw the same revision the second waits for the first one's lock, and then finds
-# another revision: it gets (false, and what it saw before), and has to look again, because this
-# statement cannot see what came after it began.
-WRITE_CELL = statement(
-    f"""
-WITH stands AS MATERIALIZED (
-  SELECT value, revision FROM effectonce.cells WHERE name = $2 AND forget_at > {NOW}
-), written AS (
-  INSERT INTO effectonce.cells AS cell (name, value, forget_at)
-  SELECT $2, $4, {NOW} + $5 WHERE coalesce((SELECT revision FROM stands), 0) = $3 AND {_DURABLE}
-      ON CONFLICT (name) DO UPDATE SET value = excluded.value, revision = cell.revision + 1, forget_at = excluded.forget_at
-   WHERE CASE WHEN cell.forget_at > {NOW} THEN cell.revision ELSE 0 END = $3
-  RETURNING true
-)
-SELECT {NOW}, stands.value, stands.revision, EXISTS (SELECT FROM written) FROM (VALUES (1)) AS one LEFT JOIN stands ON true
-""",
-    *(FLOAT, TEXT, INT, BYTES, FLOAT),
-)
-_LISTED_CELLS = f"""
-SELECT name, value FROM effectonce.cells WHERE name > $2 AND name < $3 AND forget_at > {NOW} ORDER BY name LIMIT $4
-"""
-LISTED_CELLS = statement(_LISTED_CELLS, FLOAT, TEXT, TEXT, INT)
-LISTED_CELLS_BACKWARDS = statement(
-    _LISTED_CELLS.replace("name LIMIT", "name DESC LIMIT"), FLOAT, TEXT, TEXT, INT
-)
-# A cell that another process is writing again just now is not past its time any more, or is left
-# for the next sweep.
-FORGET = statement(
-    f"""
-DELETE FROM effectonce.cells WHERE name IN (
-  SELECT name FROM effectonce.cells WHERE forget_at <= {NOW} ORDER BY forget_at LIMIT $2 FOR UPDATE SKIP LOCKED)
-""",
-    *(FLOAT, INT),
-)
 
 # ---------------------------------------------------------------- transactions
 
@@ -309,13 +276,13 @@ TOGETHER = statement(f"""
 SELECT set_config('lock_timeout', '100', true), set_config('plan_cache_mode', 'force_generic_plan', true),
        set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
        set_config('enable_mergejoin', 'off', true), set_config('enable_bitmapscan', 'off', true)
- WHERE {_DURABLE}
+ WHERE {DURABLE}
 """)
 # A setting that ends with its transaction tells whether it is still the one that was lent, and
 # the trigger of migration 3 whether it was we who asked for COMMIT.
 BEGIN = f"""
 BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
-INSERT INTO effectonce.lent SELECT txid_current() WHERE set_config('effectonce.lent', '1', true) <> '' AND {_DURABLE}
+INSERT INTO effectonce.lent SELECT txid_current() WHERE set_config('effectonce.lent', '1', true) <> '' AND {DURABLE}
 """
 COMMIT = """
 DELETE FROM effectonce.lent WHERE transaction = txid_current() AND set_config('effectonce.lent', 'ended', true) <> '';
@@ -324,37 +291,6 @@ LENT = statement("SELECT current_setting('effectonce.lent', true)")
 
 
 # ---------------------------------------------------------------- values
-
-pack_float = Packer(">d").pack
-pack_int = Packer(">q").pack
-_unpack_float = Packer(">d").unpack
-_unpack_int = Packer(">q").unpack
-
-
-def pack_text(value: str) -> bytes:
-    if "\x1b" in value or "\0" in value:
-        value = value.replace("\x1b", "\x1b1").replace("\0", "\x1b0")
-    return value.encode()
-
-
-def unpack_text(value: bytes) -> str:
-    text = value.decode()
-    return text.replace("\x1b0", "\0").replace("\x1b1", "\x1b") if "\x1b" in text else text
-
-
-def unpack_float(value: bytes) -> float:
-    number: float = _unpack_float(value)[0]
-    return number
-
-
-def unpack_place(value: bytes) -> int:
-    """The number of a row, which is an int4."""
-    return int.from_bytes(value, "big")
-
-
-def unpack_int(value: bytes) -> int:
-    number: int = _unpack_int(value)[0]
-    return number
 
 
 _PACK: dict[int, Any] = {TEXT: pack_text, FLOAT: pack_float, INT: pack_int, BYTES: bytes}
@@ -522,27 +458,6 @@ def swap(key: str, revision: int, after: Record | None) -> list[BoundStatement]:
 
 def due(limit: int, now: bytes | None) -> BoundStatement:
     return BoundStatement(DUE, (now, pack_int(limit)))
-
-
-def cell(name: str, now: bytes | None) -> BoundStatement:
-    return BoundStatement(CELL, (now, pack_text(name)))
-
-
-def write_cell(op: WriteCell, now: bytes | None) -> BoundStatement:
-    return BoundStatement(
-        WRITE_CELL,
-        (now, pack_text(op.name), pack_int(op.revision), op.value, pack_float(op.keep_s)),
-    )
-
-
-def listed_cells(op: ListCells, now: bytes | None) -> BoundStatement:
-    first, last = op.bounds
-    asked = LISTED_CELLS_BACKWARDS if op.backwards else LISTED_CELLS
-    return BoundStatement(asked, (now, pack_text(first), pack_text(last), pack_int(op.limit)))
-
-
-def forget(limit: int, now: bytes | None) -> BoundStatement:
-    return BoundStatement(FORGET, (now, pack_int(limit)))
 
 
 def listed(op: Browse) -> BoundStatement:

@@ -68,6 +68,7 @@ from effectonce.stores.base import (
     due_finding,
     size_b,
 )
+from effectonce.stores.postgres import binary
 
 try:
     from psycopg import ProgrammingError
@@ -79,7 +80,6 @@ except ImportError as missing:
 
 from effectonce.stores._births import Births
 from effectonce.stores.postgres import shared_statements as batches
-from effectonce.stores.postgres import statements as sql
 from effectonce.stores.postgres.batch import (
     LOOK_AGAIN,
     ONE_BY_ONE,
@@ -175,7 +175,7 @@ class PostgresStore:
         return wire
 
     def _now(self) -> bytes | None:
-        return None if self._clock is None else sql.pack_float(self._clock())
+        return None if self._clock is None else binary.pack_float(self._clock())
 
     # ------------------------------------------------------------ sync and async
 

@@ -18,7 +18,7 @@ from operator import itemgetter
 from typing import Any, cast
 
 from effectonce._core.keys import KEY_LENGTH
-from effectonce._core.ops import Cell, Claim, Complete, ListCells, Recorded, WriteCell
+from effectonce._core.ops import Claim, Complete, ListCells, Recorded, WriteCell
 from effectonce._core.record import Request
 from effectonce._core.rules import due_at
 from effectonce.errors import ContractViolation, StoreUnavailable
@@ -39,13 +39,13 @@ from effectonce.stores._roundtrip import (
     RoundTrip,
     Searched,
     SeeCell,
-    SeenRecord,
     SwapAll,
     SwapCell,
 )
 from effectonce.stores.redis import records
 from effectonce.stores.redis.connection import Batch, ReplyError, pack, pack_script, refused
 from effectonce.stores.redis.lists import Command, Conversing, IndexBucket, Lists
+from effectonce.stores.redis.replies import born, cell_written, node_address, seen_record
 from effectonce.stores.redis.scripts import BEAR, DUE, ENTER, FINISH, SEE, SEE_CELL, SWAP, SWAP_CELL
 from effectonce.stores.redis.url import Address, Target
 
@@ -115,7 +115,7 @@ class RedisClient:
                     *records.born(record, due_at(record)),
                 )
                 return Command(self._bucket(request.key, request.latch), BEAR, arguments), partial(
-                    _born, request
+                    born, request
                 )
             case InsertFinished(record):
                 entered = (self._now(), record.request.key, *records.born(record, due_at(record)))
@@ -127,7 +127,7 @@ class RedisClient:
                 command = Command(
                     self._bucket(key, latch, after), SEE, (self._now(), key, latch, after)
                 )
-                return command, partial(_seen, key, after)
+                return command, partial(seen_record, key, after)
             case CompareAndSwap():
                 return self._swap(exchange), bool
             case SeeCell(name):
@@ -136,7 +136,7 @@ class RedisClient:
                     records.read_cell,
                 )
             case SwapCell(write):
-                return self._swap_cell(write), _written
+                return self._swap_cell(write), cell_written
             case _:
                 return None
 
@@ -473,7 +473,7 @@ class RedisClient:
                 self._nodes = {
                     slot: a
                     for first, last, node, *_ in got[0]
-                    for a in [_where(node, seed)]
+                    for a in [node_address(node, seed)]
                     for slot in range(first, last + 1)
                 }
                 self.seeds = list(dict.fromkeys((*self._nodes.values(), *self.seeds)))
@@ -492,38 +492,3 @@ class RedisClient:
             else "Whether anything was written is not known."
         )
         return refused(refusal)(f"{at} answered {refusal.rstrip('.')}. {known}")
-
-
-def _where(node: Sequence[Any], seed: Address) -> Address:
-    return (node[0].decode() if node[0] else seed[0], node[1])
-
-
-def _born(request: Request, reply: Any) -> Recorded | SeenRecord | None:
-    if reply == 1:
-        return None
-    known = (
-        None
-        if reply[1] is None
-        else records.recorded(reply[1], request.fingerprint, records.number(reply[0]))
-    )
-    return known or _seen(request.key, "", reply)
-
-
-def _written(reply: Any) -> Cell | None:
-    return None if reply == 1 else records.read_cell(reply)
-
-
-def _seen(key: str, after: str, reply: Sequence[Any]) -> SeenRecord:
-    now, written, holder, rival, *predecessor = reply
-    record, revision = (None, 0) if written is None else records.read(key, written)
-    return SeenRecord(
-        records.number(now),
-        record,
-        revision,
-        None if rival is None else records.read(holder.decode(), rival)[0],
-        (
-            records.read(after, predecessor[0])[0]
-            if predecessor and predecessor[0] is not None
-            else None
-        ),
-    )

@@ -27,7 +27,8 @@ from effectonce._core.pages import (
 )
 from effectonce._core.record import Record, State
 from effectonce.stores import _rows
-from effectonce.stores.sqlite.connection import (
+from effectonce.stores.sqlite.connection import SqliteConnection
+from effectonce.stores.sqlite.statements import (
     BROWSE,
     BROWSE_OF,
     OPEN,
@@ -37,7 +38,6 @@ from effectonce.stores.sqlite.connection import (
     SEARCH,
     SEARCH_REFERENCE,
     TALLY,
-    SqliteConnection,
 )
 
 _ALL = 2**63 - 1

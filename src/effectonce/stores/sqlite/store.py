@@ -20,43 +20,22 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections import Counter, deque
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from math import inf
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from effectonce._core.ops import (
-    Applied,
-    Browse,
-    Claim,
-    Complete,
-    Dispatch,
-    Find,
-    Inquire,
-    ListCells,
-    Op,
-    ReadCell,
-    Recorded,
-    Search,
-    Sweep,
-    Swept,
-    Tally,
-    Together,
-    WriteCell,
-)
-from effectonce._core.pages import Beside, Count, Recent, Refer
-from effectonce._core.record import Record, Request, Scene, State
-from effectonce._core.rules import latch_of
-from effectonce._core.transitions import TransitionResult, born_and_ended, transition
+from effectonce._core.ops import Op, Recorded
+from effectonce._core.record import Request
 from effectonce.errors import StoreUnavailable
 from effectonce.stores._clock_steps import ClockNote, Steadiness
 from effectonce.stores.base import Capabilities, Finding, in_a_signal_handler
-from effectonce.stores.sqlite import faults, forks, pages
+from effectonce.stores.sqlite import faults, forks
 from effectonce.stores.sqlite.batch import MUST_WRITE, PendingWrite, finish_all
-from effectonce.stores.sqlite.connection import READ, RIVAL, SqliteConnection
+from effectonce.stores.sqlite.connection import SqliteConnection
+from effectonce.stores.sqlite.ops import BEFORE_A_SEND, ORDINARY, SqliteOps
 from effectonce.stores.sqlite.transaction import (
     AsyncLent,
     Handover,
@@ -68,7 +47,6 @@ R = TypeVar("R")
 C = TypeVar("C", bound=SqliteConnection)
 BATCH_MAX = 256
 FOLLOW_S = 0.1  # how long a follower waits before it looks for itself; it is woken long before
-_BEFORE_A_SEND, _ORDINARY = frozenset({Claim, Dispatch, Together}), frozenset({Claim, Complete})
 
 
 class SqliteStore:
@@ -90,6 +68,7 @@ class SqliteStore:
         self.path = Path(path).absolute()  # a later chdir must not lead to another, empty store
         self._busy_s = busy_s
         self._clock, self._steadiness = clock, Steadiness(clock, ticks)
+        self._ops = SqliteOps(clock, self._steadiness)
         self._start()
         forks.STORES.add(self)
 
@@ -131,7 +110,7 @@ class SqliteStore:
                 return cast(R, self._together(PendingWrite(op)))
             # Alone: no job, no waiting, no thread.
             connection = self._connect()
-            reply = self._read(connection, op)
+            reply = self._ops.read(connection, op)
             return self._commit(connection, (op,))[0] if reply is MUST_WRITE else reply  # type: ignore[no-any-return]
         except Exception as error:  # noqa: BLE001
             # whatever it is, it is not known what was written
@@ -189,7 +168,7 @@ class SqliteStore:
                 or not self._lock.acquire(False)
             ):
                 return False
-            job.answer(self._read(self._main, job.op))
+            job.answer(self._ops.read(self._main, job.op))
             job.looked = True
             return job.done
         except Exception as error:  # noqa: BLE001  # as in `apply`
@@ -319,7 +298,7 @@ class SqliteStore:
             connection = self._connect()
             for job in jobs:
                 if not job.looked:
-                    job.answer(self._read(connection, job.op))
+                    job.answer(self._ops.read(connection, job.op))
             writes = [job for job in jobs if not job.done]
             if writes:
                 self._write_all(connection, writes)
@@ -347,37 +326,10 @@ class SqliteStore:
                 except faults.TOO_LARGE as error:
                     job.error, job.done = self._unavailable(error), True
 
-    def _read(self, connection: SqliteConnection, op: Any) -> Any:
-        """Most ops find a record that leaves them nothing to write. Those take no lock of the
-        file's.
-        """
-        match op:
-            case Claim(request):
-                known = connection.look(request, self._clock())
-                if known is None:
-                    # a first call, unless another call of its step has no outcome yet
-                    return MUST_WRITE
-                if isinstance(known, Recorded):
-                    return known
-                record = connection.record(READ, request.key)
-                step = transition(record, op, self._scene(connection, op, record))
-                return MUST_WRITE if step.changed else step.reply
-            case Complete() | Together():
-                # the other write of every call, and of every step: not at the end of this list
-                return MUST_WRITE
-            case Find(key):
-                return connection.record(READ, key)
-            case Browse() | Search() | Tally() | Count() | Recent() | Refer() | Beside():
-                return pages.answer(connection, op)
-            case ReadCell() | ListCells():
-                return connection.shared(op, self._clock())
-            case _:
-                return MUST_WRITE
-
     def _commit(self, connection: SqliteConnection, ops: Sequence[Op[Any]]) -> list[Any]:
         """Write what these ops change in one transaction; their replies, when it is on the disk."""
         for op in ops:  # not `any(...)`: a generator costs more than the look
-            if type(op) in _BEFORE_A_SEND:
+            if type(op) in BEFORE_A_SEND:
                 connection.check_file()
                 break
         if len(ops) == 1 and (reply := self._write_alone(connection, ops[0])) is not None:
@@ -385,7 +337,7 @@ class SqliteStore:
         try:
             connection.begin()
             steady = self._look_at_the_clock(connection)
-            replies = [self._write(connection, op) for op in ops]
+            replies = [self._ops.write(connection, op) for op in ops]
             connection.commit()
             self._steady = steady
         finally:
@@ -397,13 +349,13 @@ class SqliteStore:
         more than that, and nothing was written.
         """
         if (
-            type(op) not in _ORDINARY
+            type(op) not in ORDINARY
             or self._steady is None
             or self._steadiness.look(self._steady) is not self._steady
         ):
             return None
         try:
-            return self._write_ordinary(connection, op) if connection.take_turn() else None
+            return self._ops.write_ordinary(connection, op) if connection.take_turn() else None
         finally:
             connection.roll_back()
 
@@ -423,73 +375,6 @@ class SqliteStore:
             mine = [job for job in jobs if job.loop is loop]
             with contextlib.suppress(RuntimeError):  # the loop was closed: its callers are gone
                 loop.call_soon_threadsafe(finish_all, mine)
-
-    # ------------------------------------------------------------ ops
-
-    def _write_ordinary(self, connection: SqliteConnection, op: Any) -> Any:
-        """The two writes of a call that meets no other; None: it does, and nothing was written."""
-        if type(op) is Complete:
-            return Applied(op.epoch) if connection.finish(op, self._clock()) else None
-        if op.request.after:
-            return None
-        born = transition(None, op, Scene(self._clock()))
-        return born.reply if connection.bear(cast(Record, born.after)) else None
-
-    def _write(self, connection: SqliteConnection, op: Any) -> Any:
-        if type(op) in _ORDINARY and (reply := self._write_ordinary(connection, op)) is not None:
-            return reply
-        if isinstance(op, Together):
-            once = born_and_ended(op, Scene(self._clock()))
-            if once is not None and connection.bear(cast(Record, once.after)):
-                return once.reply
-            return tuple([self._apply_one(connection, each) for each in op.ops])
-        if isinstance(op, Sweep):
-            return self._sweep(connection, op)
-        if isinstance(op, WriteCell):
-            return connection.write_cell(op, self._clock())
-        return self._change(connection, op).reply
-
-    def _apply_one(self, connection: SqliteConnection, op: Any) -> Any:
-        """One of several, inside their transaction: what writes need not be looked for first."""
-        reply = MUST_WRITE if type(op) in _BEFORE_A_SEND else self._read(connection, op)
-        return self._write(connection, op) if reply is MUST_WRITE else reply
-
-    def _change(self, connection: SqliteConnection, op: Any) -> TransitionResult:
-        record = connection.record(READ, op.key)
-        step = transition(record, op, self._scene(connection, op, record))
-        if step.changed:
-            connection.put(op.key, step)
-        return step
-
-    def _scene(self, connection: SqliteConnection, op: Any, record: Record | None) -> Scene:
-        latch = latch_of(record, op)
-        rival = connection.record(RIVAL, latch, op.key) if latch else None
-        after = op.request.after if isinstance(op, Claim) and record is None else ""
-        predecessor = connection.record(READ, after) if after else None
-        steady_since = (
-            connection.steady(self._steadiness).since if isinstance(op, Inquire) else -inf
-        )
-        return Scene(self._clock(), rival, predecessor, steady_since)
-
-    def _sweep(self, connection: SqliteConnection, op: Sweep) -> Swept:
-        scene, counts, asked = Scene(self._clock()), Counter[State](), op.limit
-        found, unreadable = connection.due(scene.now, asked)
-        # they stay due: look behind them
-        while unreadable and len(found) + len(unreadable) == asked and len(found) < op.limit:
-            asked *= 2
-            found, unreadable = connection.due(scene.now, asked)
-        for before in found[: op.limit]:
-            step = transition(before, op, scene)
-            connection.put(before.request.key, step)
-            counts[State.ABSENT if step.after is None else step.after.state] += 1
-        cells = connection.forget_cells(scene.now, op.limit - counts.total())
-        return Swept(
-            counts[State.IN_DOUBT],
-            counts[State.TOMBSTONE],
-            counts[State.ABSENT],
-            cells,
-            tuple(unreadable),
-        )
 
     def _unavailable(self, error: BaseException) -> StoreUnavailable:
         return faults.unavailable(self.path, error)
@@ -535,7 +420,9 @@ class SqliteStore:
     def _begin(self) -> ToolTransaction:
         try:
             connection = self._open(SqliteTransaction)
-            lent = ToolTransaction(connection, partial(self._change, connection), self._unavailable)
+            lent = ToolTransaction(
+                connection, partial(self._ops.change, connection), self._unavailable
+            )
             try:
                 connection.check_file()
                 connection.begin()

@@ -5,7 +5,8 @@
     @pytest.mark.parametrize("mode", conformance.MODES)
     @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
     def test_my_store_conforms(check, mode, tmp_path):
-        with conformance.Bench(lambda clock: MyStore(tmp_path / "my.db", clock=clock), mode) as bench:
+        make = lambda clock: MyStore(tmp_path / "my.db", clock=clock)
+        with conformance.Bench(make, mode) as bench:
             check(bench)
 
 Let pytest say what a check found, in your conftest.py:

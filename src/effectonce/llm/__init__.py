@@ -1,7 +1,7 @@
 """LLM calls: the same question in the same tenant is paid for once.
 
     ask = once_llm(guard, client.messages.create)
-    message = ask(model="...", max_tokens=1024, messages=[...])   # the SDK's own answer; asked again, the same one
+    message = ask(model="...", max_tokens=1024, messages=[...])   # asked again: the same answer
     was_cached(message)
 
 A question changes nothing, costs money, and may be asked again: it is a read with a record. Its
@@ -19,16 +19,13 @@ from __future__ import annotations
 
 import inspect
 import time
-import typing
-import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from effectonce._core.canonical import canonical
 from effectonce._core.classification.classify import Bucket, Certainty, Verdict, classify
 from effectonce._core.codec import encode
 from effectonce._core.effect_ref import EffectRef
@@ -42,13 +39,24 @@ from effectonce._runtime.step import here
 from effectonce._tools.tool import GuardedTool
 from effectonce._validate import seconds, several
 from effectonce.effect import current_effect
-from effectonce.errors import ContractViolation, ResultUnavailable
+from effectonce.errors import ContractViolation
 from effectonce.guard import Guard
+from effectonce.llm._answers import (
+    CACHED,
+    INSTEAD,
+    betas,
+    is_given,
+    is_model,
+    mark,
+    marked,
+    plain,
+    rebuilt,
+)
+from effectonce.llm._sdk_method import declared_answer, inmost, method_name, one_request_each
 from effectonce.outcome import Outcome
 from effectonce.policy import Contract, Downstream, Retry, TimeWindow, kind_of
 from effectonce.retries.budget import RetryBudget
 from effectonce.retries.circuit import Circuit
-from effectonce.retries.clients import without_retries
 from effectonce.retries.turn import turn_here
 
 __all__ = ["CLIENT_SIDE", "LLMCall", "once_llm", "was_cached", "was_fallback"]
@@ -113,7 +121,7 @@ def once_llm(
         )
     policy = Retry(deadline_s=600.0) if retry is None else retry
     contract = Contract(
-        name=name or _name(create),
+        name=name or method_name(create),
         kind=kind_of("read"),
         downstream=Downstream.none(),
         identity=("content",),
@@ -125,8 +133,8 @@ def once_llm(
         one_request=True,
         dedup=TimeWindow(seconds=seconds(window, "window")),
     )
-    once, at = _one_request_each(create)
-    function, other = (_aask, _ask) if is_async(_inmost(create)) else (_ask, _aask)
+    once, at = one_request_each(create)
+    function, other = (_aask, _ask) if is_async(inmost(create)) else (_ask, _aask)
     tool = guard._host(  # noqa: SLF001  # it stands above the guard
         contract, function, identity=("content",), breaker=breaker, budget=budget, other=other
     )
@@ -136,7 +144,7 @@ def once_llm(
     )
     volatile_too, answers = (
         CLIENT_SIDE | set(volatile),
-        _declared(create) if returns is None else returns,
+        declared_answer(create) if returns is None else returns,
     )
     return LLMCall(tool, once, at, volatile_too, answers, shared=shared, instead=instead)
 
@@ -252,12 +260,12 @@ class LLMCall(Generic[R]):
         parameters = {
             key: value if key in self._volatile else plain(value)
             for key, value in given.items()
-            if _is_given(value)
+            if is_given(value)
         }
         content = {
             "asked": {key: value for key, value in parameters.items() if key not in self._volatile},
             "at": self._at,
-            "betas": _betas(given.get("extra_headers")),
+            "betas": betas(given.get("extra_headers")),
             "sample": sample,
             "scope": self._scope(name),
         }
@@ -291,11 +299,11 @@ class LLMCall(Generic[R]):
         if outcome.replayed and recorded is not None:
             known = "fields" in recorded
             answer = (
-                _marked(_rebuilt(self._returns, recorded["fields"], outcome.effect))
+                marked(rebuilt(self._returns, recorded["fields"], outcome.effect))
                 if known
                 else recorded["answer"]
             )
-        elif self._returns is None and _is_model(answer):
+        elif self._returns is None and is_model(answer):
             self._returns = type(answer)
         return msgspec.structs.replace(outcome, value=answer)
 
@@ -308,12 +316,12 @@ def was_cached(answer: Any) -> bool:
     """
     if isinstance(answer, Outcome):
         return answer.replayed
-    if not _is_model(answer):
+    if not is_model(answer):
         raise TypeError(
             f"a {type(answer).__name__} cannot say whether it was cached: use ask.call(...), and"
             " its `replayed`"
         )
-    known = _CACHED.get(id(answer))
+    known = CACHED.get(id(answer))
     return known is not None and known() is answer
 
 
@@ -322,13 +330,13 @@ def was_fallback(answer: Any) -> bool:
     `Outcome` with one.
     """
     value = answer.value if isinstance(answer, Outcome) else answer
-    known = _INSTEAD.get(id(value))
+    known = INSTEAD.get(id(value))
     return known is not None and known() is value
 
 
 def _instead(outcome: Outcome[Any], number: int) -> Outcome[Any]:
-    if number and _is_model(outcome.value):
-        _mark(_INSTEAD, outcome.value)
+    if number and is_model(outcome.value):
+        mark(INSTEAD, outcome.value)
     return outcome
 
 
@@ -364,7 +372,7 @@ class _Asking:
     def answered(self, own: Any) -> dict[str, Any]:
         self.own = own
         made = {"answer": own}
-        if _is_model(own):
+        if is_model(own):
             made = {"fields": attempt(plain, own)}  # a model's own methods run here
             if made["fields"] is None:
                 raise _NotKept(ValueError(f"a {type(own).__name__} does not tell its fields"))
@@ -422,128 +430,3 @@ class _NoAnswer:
         verdict = classify(error) if isinstance(error, Exception) else None
         if verdict is not None and not verdict.retryable:
             error.effectonce_verdict = verdict.but(certainty=Certainty.NOT_SENT, retry=False)  # type: ignore[union-attr]
-
-
-# ---------------------------------------------------------------- a method of an SDK
-
-
-def _inmost(create: Callable[..., Any]) -> Callable[..., Any]:
-    """The SDKs wrap their methods, and the wrapper of an `async def` is none."""
-    inmost: Callable[..., Any] = inspect.unwrap(getattr(create, "__func__", create))
-    return inmost
-
-
-def _name(create: Callable[..., Any]) -> str:
-    """`anthropic.messages.create`: where the method is found, without what its package makes of
-    that.
-    """
-    function = _inmost(getattr(create, "func", create))
-    module, called = function.__module__.split("."), getattr(function, "__qualname__", "<lambda>")
-    if "<lambda>" in called:
-        raise ContractViolation(
-            "a lambda has no name that could be part of a key: once_llm(guard, ..., name='...')"
-        )
-    if "resources" not in module:
-        return f"{function.__module__}.{called}"
-    path = [
-        part
-        for part, before in zip(module, ["", *module], strict=False)
-        if part not in (before, "resources")
-    ]
-    return ".".join([*path, function.__name__])
-
-
-def _one_request_each(create: Callable[..., R]) -> tuple[Callable[..., R], str]:
-    """The same method of a client that does not retry by itself, and where that one asks: the
-    same words elsewhere are another question.
-    """
-    resource: Any = getattr(create, "__self__", None)
-    client = getattr(resource, "_client", None)
-    if client is None or not hasattr(client, "max_retries"):
-        return create, ""
-    try:
-        once = without_retries(client)
-    except TypeError:  # it sends through something that is not known
-        once = client.with_options(max_retries=0)
-    query = {
-        name: str(value)
-        for name, value in dict(getattr(client, "default_query", None) or {}).items()
-    }
-    always = _betas(getattr(client, "default_headers", None)), query  # sent with every question
-    at = f"{client.base_url} {canonical(always).decode()}" if any(always) else str(client.base_url)
-    return getattr(type(resource)(once), create.__name__), at
-
-
-def _declared(create: Callable[..., Any]) -> type | None:
-    """The model that it says it returns, streams aside."""
-    try:
-        hint = typing.get_type_hints(_inmost(create)).get("return")
-    except (NameError, TypeError):
-        return None
-    candidates = typing.get_args(hint) or (hint,)
-    return next(
-        (each for each in candidates if isinstance(each, type) and hasattr(each, "model_validate")),
-        None,
-    )
-
-
-# ---------------------------------------------------------------- models, and plain data
-
-
-def _is_model(value: Any) -> bool:
-    return hasattr(type(value), "model_dump") and hasattr(type(value), "model_validate")
-
-
-def _is_given(value: Any) -> bool:
-    """The SDKs have values of their own for "not given"."""
-    return type(value).__name__ not in ("NotGiven", "Omit")
-
-
-def _betas(headers: Any) -> dict[str, Any]:
-    """The headers that ask for another kind of answer."""
-    given = dict(headers or {}).items()
-    return {
-        name.lower(): value
-        for name, value in given
-        if name.lower().endswith("-beta") and _is_given(value)
-    }
-
-
-def plain(value: Any) -> Any:
-    """As an SDK puts it on the wire: models as their fields, whatever is iterated as a list."""
-    if _is_model(value):
-        return value.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items() if _is_given(item)}
-    if isinstance(value, list | tuple | Iterator):
-        return [plain(item) for item in value]
-    return value
-
-
-def _rebuilt(cls: Any, fields: dict[str, Any], effect: EffectRef) -> Any:
-    if cls is None:
-        raise ResultUnavailable(
-            f"{effect} was answered, but the answer's type is not known: declare what the function"
-            " returns, or once_llm(..., returns=...).",
-            effect=effect,
-        )
-    base = next(each for each in cls.__mro__ if each.__module__ == "pydantic.main")
-    # The SDKs build their models in a way of their own, which takes what a newer server says;
-    # any other model checks its fields.
-    theirs = cls.model_construct.__func__ is not base.model_construct.__func__
-    return cls.model_construct(**fields) if theirs else cls.model_validate(fields)
-
-
-# answers that were known, for as long as a caller has them
-_CACHED: dict[int, weakref.ref[Any]] = {}
-_INSTEAD: dict[int, weakref.ref[Any]] = {}  # answers of another model
-
-
-def _marked(answer: Any) -> Any:
-    _mark(_CACHED, answer)
-    return answer
-
-
-def _mark(among: dict[int, weakref.ref[Any]], answer: Any) -> None:
-    mine = id(answer)
-    among[mine] = weakref.ref(answer, lambda _: among.pop(mine, None))

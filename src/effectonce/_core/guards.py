@@ -1,0 +1,150 @@
+"""The conditions of the transition table: what must hold before a rule applies. Pure."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+from effectonce._core.guarantees import LEASE_MAX_S, Capability, Kind, Terms
+from effectonce._core.ops import Claim, Complete, Dispatch, Rerun, Unsend
+from effectonce._core.record import TERMINAL, Record, Scene
+
+SET_BACK_S = 30.0  # clocks are put back by so little every day; `resend_s` has a margin for it
+
+
+def owns(r: Record, op: Any, _: Scene) -> bool:
+    return bool(r.token == op.token and r.epoch == op.epoch)
+
+
+def leased(r: Record, now: float) -> bool:
+    """Is an owner believed to live? What ends later than a lease can was written by a clock that
+    has been put back since.
+    """
+    return now < r.lease_until <= now + 2 * LEASE_MAX_S
+
+
+def lease_over(r: Record, _op: Any, scene: Scene) -> bool:
+    return not leased(r, scene.now)
+
+
+def same_request(r: Record, op: Claim, _: Scene) -> bool:
+    return r.request.fingerprint == op.request.fingerprint
+
+
+def unlatched(_r: Record | None, _op: Claim, scene: Scene) -> bool:
+    return scene.rival is None
+
+
+def in_turn(_r: Record | None, op: Claim, scene: Scene) -> bool:
+    return op.request.after == "" or (
+        scene.predecessor is not None and scene.predecessor.state in TERMINAL
+    )
+
+
+def to_dispatch(_r: Record | None, op: Claim, _: Scene) -> bool:
+    return op.dispatch
+
+
+def to_hold(_r: Record | None, op: Claim, _: Scene) -> bool:
+    return not op.dispatch
+
+
+def resendable(r: Record, op: Any, scene: Scene) -> bool:
+    # What was sent is judged by the terms under which it was sent. A caller's own terms may be
+    # stricter, never looser.
+    pinned = r.request.terms
+    resend_s = pinned.resend_s
+    if isinstance(op, Claim) and op.request.terms is not pinned:
+        resend_s = (
+            min(resend_s, op.request.terms.resend_s)
+            if recognisable(pinned, op.request.terms)
+            else 0.0
+        )
+    if r.sends == 0 or resend_s == inf:
+        return True
+    # Sent in the future: the clock was put back, and how long ago it was is not known.
+    return resend_s > 0 and -SET_BACK_S <= scene.now - r.first_dispatch_at < resend_s
+
+
+def recognisable(sent: Terms, asked: Terms) -> bool:
+    """Does the downstream know a repeat under the terms of today for what was sent under those
+    of then?
+
+    A key helps only if the first request carried it, too, which is not looked at where a repeat
+    does no harm; a transaction does not undo what was sent outside of it.
+    """
+    if sent.downstream is asked.downstream:
+        return (
+            sent.downstream is not Capability.KEY
+            or sent.kind is not Kind.IDEMPOTENT_WRITE
+            or asked.kind is sent.kind
+        )
+    harmless = sent.kind is asked.kind is Kind.IDEMPOTENT_WRITE
+    return harmless and asked.downstream is not Capability.TRANSACTION
+
+
+def not_resendable(r: Record, op: Any, scene: Scene) -> bool:
+    return not resendable(r, op, scene)
+
+
+def sent_before(r: Record, _op: Any, _: Scene) -> bool:
+    return r.sends > 0
+
+
+def never_sent(r: Record, _op: Any, _: Scene) -> bool:
+    return r.sends == 0 and not r.request.terms.steps  # what a run did, its steps have sent
+
+
+def next_send(r: Record, op: Dispatch, _: Scene) -> bool:
+    return op.send == r.sends + 1
+
+
+def this_send(r: Record, op: Unsend, _: Scene) -> bool:
+    return op.send == r.sends
+
+
+def rejection_is_final(r: Record, _op: Any, _: Scene) -> bool:
+    return r.sends == 1 or r.request.terms.stores_rejections
+
+
+def ends_unsent(r: Record, _op: Any, _: Scene) -> bool:
+    """Its effect is written by the same COMMIT as its end, or by its steps: nothing is ever sent
+    for it.
+    """
+    return r.request.terms.downstream is Capability.TRANSACTION or r.request.terms.steps
+
+
+def late_only_send(r: Record, op: Complete, _: Scene) -> bool:
+    return r.dtoken == op.token and r.sends == 1
+
+
+def quiet(r: Record, _op: Any, scene: Scene) -> bool:
+    terms = r.request.terms
+    if terms.kind is Kind.IRREVERSIBLE or terms.delay_s is None:
+        return False
+    sent_until = r.sent_until
+    # the clock was stepped: the last lease may have begun just before
+    if scene.steady_since > r.first_dispatch_at:
+        leases_s = min(sent_until - r.first_dispatch_at, LEASE_MAX_S)
+        sent_until = max(sent_until, scene.steady_since + leases_s)
+    return scene.now > sent_until + terms.delay_s
+
+
+def asked_when_quiet(r: Record, _op: Rerun, _: Scene) -> bool:
+    return r.sent_until == 0.0
+
+
+def window_over(r: Record, _op: Any, scene: Scene) -> bool:
+    return r.dedup_until <= scene.now
+
+
+def may_rerun(r: Record, op: Claim, scene: Scene) -> bool:
+    return op.request.terms.rerun and window_over(r, op, scene)
+
+
+def remembered(r: Record, _op: Any, _: Scene) -> bool:
+    return r.request.terms.tombstone_s > 0
+
+
+def unremembered(r: Record, _op: Any, scene: Scene) -> bool:
+    return r.dedup_until + r.request.terms.tombstone_s <= scene.now

@@ -1,0 +1,190 @@
+"""The owner of a record: what a call holds, and what it writes. What is decided stands in call.py.
+
+Every write is fenced by the owner's token and epoch. One that is not acknowledged is repeated with
+the same token, within bounds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import structs
+
+from effectonce._core.attempt_log import failed_attempt, left
+from effectonce._core.budget import TurnState
+from effectonce._core.classification.verdicts import Verdict
+from effectonce._core.endings import Ending, Fenced, Fresh, Replay
+from effectonce._core.guarantees import Capability
+from effectonce._core.ops import (
+    Applied,
+    Attest,
+    Claim,
+    Complete,
+    Doubt,
+    Fail,
+    Flow,
+    Held,
+    Interrupted,
+    Keep,
+    Op,
+    Recorded,
+    Refused,
+    Renew,
+    Sleep,
+    Together,
+    Unavailable,
+    Unsend,
+    WriteReply,
+)
+from effectonce._core.record import Record, Request, State
+from effectonce._core.retry_state import (
+    NO_LIMIT,
+    Admission,
+    Env,
+    Plan,
+    RetryState,
+    W,
+    insist,
+    persist,
+)
+
+GONE = Refused(None)
+
+
+class RecordOwner:
+    """The writes of the worker that holds a record."""
+
+    token, epoch, sends, stored, unaided = "", 0, 0, b"", False
+    unanswered: BaseException | None = None  # the last send of this call that got no answer
+
+    def __init__(
+        self,
+        request: Request,
+        plan: Plan,
+        env: Env,
+        *,
+        again: bool = False,
+        turn: TurnState | None = None,
+        step: str = "",
+    ) -> None:
+        self.request, self.plan, self.env, self.again = request, plan, env, again
+        self.key, how = request.key, plan.retrying
+        self.in_transaction = request.terms.downstream is Capability.TRANSACTION
+        self.admission = (
+            NO_LIMIT
+            if how.circuit is None and how.tokens is None
+            else Admission(how.circuit, how.tokens)
+        )
+        self.patience = RetryState(how, env, turn, step)
+
+    def _let_go(self, *, dispatched: bool) -> Flow[None]:
+        """Nothing leaves after all: the next caller need not wait for our lease."""
+        if dispatched:
+            yield from self._take_back(0)
+        else:
+            yield from Renew(self.key, self.token, self.epoch, 0)
+
+    def _sent_before(self, lease_s: float) -> Flow[bool]:
+        """The record is gone, and it was sent: write that down anew. False: another caller has
+        it by now.
+        """
+        reply = yield from insist(Claim(self.request, self.token, lease_s, dispatch=True), self.env)
+        if isinstance(reply, Held):
+            self.epoch, self.sends = reply.epoch, reply.sends
+        return isinstance(reply, Held)
+
+    def _complete(self, value: Any, by: str = "") -> Flow[Ending]:
+        outcome, self.stored = self.stored or self.plan.encode(value), b""
+        if self.in_transaction and not by:
+            return Fresh(value, outcome=outcome)  # written by the same COMMIT
+        reply: WriteReply = yield (op := Complete(self.key, self.token, self.epoch, outcome, by))
+        if not isinstance(reply, Applied):
+            reply = yield from self._written(op, reply)
+        match reply:
+            case Applied():
+                return Fresh(value, settled_by=by, outcome=outcome)
+            case Unavailable():
+                return Fresh(value, recorded=False)
+            case Refused():
+                return (yield from self._too_late(outcome, value))
+
+    def _persist(self, op: Op[W], reply: Any) -> Flow[W]:
+        return (yield from persist(op, reply, self.patience.give_up_at, self.env))
+
+    def _write_down(self, op: Complete | Fail | Doubt) -> Flow[WriteReply]:
+        return (yield from self._written(op, (yield op)))
+
+    def _written(self, op: Complete | Fail | Doubt, reply: WriteReply) -> Flow[WriteReply]:
+        """What came of it. A record that is gone was not taken over: it is written anew, or the
+        next call would take it for the first.
+        """
+        if isinstance(reply, Unavailable):
+            reply = yield from self._persist(op, reply)
+        if reply != GONE or (
+            isinstance(op, Fail) and (self.sends > 1 or self.unanswered is not None)
+        ):
+            # a refusal does not speak for a send before it, which the record that is gone knew of
+            return reply
+        claim = Claim(self.request, token := self.env.new_token(), self.plan.lease_s, dispatch=True)
+        anew = Together((claim, structs.replace(op, token=token, epoch=1)))
+        replies = yield from self._persist(anew, (yield anew))
+        if isinstance(replies, Unavailable):
+            if not isinstance(op, Doubt):
+                yield from Keep(op)
+            return replies
+        if isinstance(replies[1], Applied):
+            yield from Attest(self.key, "its record was gone when it ended, and was written anew")
+        return replies[1]  # type: ignore[no-any-return]
+
+    def _too_late(self, outcome: bytes, value: Any) -> Flow[Ending]:
+        """We lost the record while the tool ran. Leave what we know, and take the recorded
+        outcome if there is one.
+        """
+        record = yield from Attest(
+            self.key, "an owner that had lost its lease reports success", outcome
+        )
+        if isinstance(record, Record) and record.state is State.COMPLETED:
+            return Replay(
+                Recorded(record.state, record.outcome, 0.0, 0.0, record.settled_by), coalesced=True
+            )
+        return Fenced(value)
+
+    def _leave(
+        self, last: object, number: int, error: BaseException, verdict: Verdict, gave_up: str | None
+    ) -> Flow[None]:
+        """Say on the record how an attempt ended, once, unless the store did not answer the
+        *last* write: its state is the truth.
+        """
+        if not isinstance(last, Unavailable):
+            yield left(
+                self.key,
+                failed_attempt(
+                    number,
+                    error,
+                    verdict,
+                    gave_up=gave_up if isinstance(error, Exception) else None,
+                ),
+            )
+
+    def _pause(self, delay_s: float) -> Flow[bool]:
+        """Wait for the next attempt while holding the claim. False: the caller was cancelled,
+        and the claim is let go.
+        """
+        slept = yield from Sleep(delay_s)
+        if isinstance(slept, Interrupted):
+            yield from insist(Renew(self.key, self.token, self.epoch, 0), self.env)
+        return slept is None
+
+    def _take_back(self, lease_s: float) -> Flow[WriteReply]:
+        """This attempt certainly had no effect: write that down, and with `lease_s=0` let the
+        claim go.
+        """
+        if self.in_transaction:
+            return (yield from insist(Renew(self.key, self.token, self.epoch, lease_s), self.env))  # type: ignore[no-any-return]
+        reply: WriteReply = yield from insist(
+            Unsend(self.key, self.token, self.epoch, self.sends, lease_s), self.env
+        )
+        self.sends -= 1
+        if isinstance(reply, Applied):
+            self.epoch = reply.epoch
+        return reply

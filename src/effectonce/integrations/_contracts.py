@@ -1,0 +1,126 @@
+"""What an agent's tools declare, as the adapters take it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict
+
+from msgspec import Struct
+
+from effectonce._core.canonical import canonical
+from effectonce._core.classification.classify import Rules, as_rules
+from effectonce._core.guarantees import Kind
+from effectonce._validate import errors, of_type, several
+from effectonce.errors import ContractViolation, Rejected
+from effectonce.integrations._redrive import Redrive
+from effectonce.policy import Contract, Downstream, Retry, kind_of, window_of
+
+
+class ToolOptions(TypedDict, total=False):
+    """What is declared about a tool of a framework: as in `Guard.tool`."""
+
+    kind: str | Kind
+    downstream: str | Downstream
+    identity: Sequence[str]
+    volatile: Sequence[str]
+    version: str
+    window_s: float
+    lease_s: float
+    wait_s: float
+    retry: Retry
+    not_sent: Sequence[type[BaseException]]
+    rejected: Sequence[type[BaseException]]
+    rules: Rules
+    one_request: bool
+    # and how it is asked about, and done, without its framework: see _outside.py
+    probe: Callable[..., Any]
+    redrive: Callable[..., Any]
+
+
+SAFE: ToolOptions = {"kind": "write", "downstream": "none"}
+
+
+class Declared(Struct, frozen=True):
+    """A contract, and which arguments of the model's are the effect. The engine's own tool has
+    but one: how to run it.
+    """
+
+    contract: Contract
+    identity: tuple[str, ...] | None  # None: every argument that is not volatile
+    volatile: tuple[str, ...]
+    outside: Redrive = Redrive()
+
+    def intent(self, arguments: Mapping[str, Any]) -> bytes:
+        if self.identity is None:
+            return self.matched(arguments)
+        return canonical({name: arguments.get(name) for name in self.identity})
+
+    def matched(self, arguments: Mapping[str, Any]) -> bytes:
+        return canonical(
+            {name: value for name, value in arguments.items() if name not in self.volatile}
+        )
+
+
+def with_defaults(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """A model may leave a default out, or write it down: both are one call."""
+    properties = schema.get("properties") or {}
+    defaults = {
+        name: known["default"]
+        for name, known in properties.items()
+        if isinstance(known, Mapping) and "default" in known
+    }
+    return defaults | dict(arguments)
+
+
+def refuse_unknown(name: str, options: ToolOptions) -> None:
+    known = ToolOptions.__annotations__
+    of_type(name, options, Mapping, 'a contract, such as {"kind": "write"}')
+    for option in options:
+        if option not in known:
+            near = difflib.get_close_matches(option, known, 1)
+            guess = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+            raise ContractViolation(f"{name}: a contract has no {option!r}; {guess}")
+
+
+def declare(
+    name: str,
+    *,
+    kind: str | Kind = "write",
+    downstream: str | Downstream = "none",
+    identity: Sequence[str] | None = None,
+    volatile: Sequence[str] = (),
+    version: str = "1",
+    window_s: float | None = None,
+    lease_s: float = 30.0,
+    wait_s: float = 30.0,
+    retry: Retry | None = None,
+    not_sent: Sequence[type[BaseException]] = (),
+    rejected: Sequence[type[BaseException]] = (),
+    rules: Rules = (),
+    one_request: bool = False,
+    probe: Callable[..., Any] | None = None,
+    redrive: Callable[..., Any] | None = None,
+) -> Declared:
+    fields, volatile = (
+        None if identity is None else several("identity", identity),
+        several("volatile", volatile),
+    )
+    both = sorted(set(fields or ()) & set(volatile))
+    if both:
+        raise ContractViolation(f"{name}: {', '.join(both)} cannot be both identity and volatile")
+    contract = Contract(
+        name=name,
+        kind=kind_of(kind),
+        downstream=Downstream.of(downstream),
+        version=version,
+        window_s=window_of(kind_of(kind), window_s),
+        lease_s=lease_s,
+        wait_s=wait_s,
+        retry=Retry() if retry is None else retry,
+        not_sent=errors("not_sent", not_sent),
+        rejected=(Rejected, *errors("rejected", rejected)),
+        rules=as_rules(rules),
+        one_request=one_request,
+    )
+    return Declared(contract, fields, volatile, Redrive(probe, redrive))

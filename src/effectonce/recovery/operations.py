@@ -1,0 +1,139 @@
+"""What an operator asks of a guard: look, settle, reconcile, tidy up, watch."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from effectonce._core.ops import Find, Sweep, Swept, Tally
+from effectonce._core.record import Record, State
+from effectonce._tools.context import GuardContext
+from effectonce._tools.observers import Observer, tidied
+from effectonce._tools.tool import GuardedTool
+from effectonce.recovery.in_doubt import InDoubtFilter, Reconciled, Settlement
+from effectonce.recovery.pace import Pace
+from effectonce.recovery.sweeper import Sweeper
+from effectonce.stores import Store
+
+if TYPE_CHECKING:
+    from effectonce.recovery.reconciler import Reconciler
+
+
+class GuardOperations:
+    """The half of `Guard` that works on records that exist. It sends nothing."""
+
+    store: Store
+    _desk: Settlement
+    _house: GuardContext
+    _tools: dict[str, GuardedTool]
+
+    def find(self, key: str) -> Record | None:
+        """The record of one effect."""
+        return self.store.apply(Find(key))
+
+    def in_doubt(
+        self,
+        *,
+        limit: int = 100,
+        tenant: str | None = None,
+        tool: str | None = None,
+        older_than_s: float = 0.0,
+    ) -> tuple[Record, ...]:
+        """Effects whose outcome is unknown, oldest first."""
+        return self._desk.in_doubt(
+            InDoubtFilter(tenant=tenant, tool=tool, older_than_s=older_than_s), limit
+        )
+
+    def counts(self) -> dict[State, int]:
+        """How many effects there are in each state."""
+        return self.store.apply(Tally())
+
+    def confirm(self, key: str, *, result: Any, by: str, reason: str) -> None:
+        """It happened: *result* is what every later call gets."""
+        self._desk.confirm(key, result, by, reason)
+
+    def refute(self, key: str, *, by: str, reason: str) -> None:
+        """It did not happen: every later call gets that as a failure. Use a new step to do it
+        after all.
+        """
+        self._desk.refute(key, by, reason)
+
+    def retry(self, key: str, *, by: str, reason: str) -> None:
+        """The next call sends the same request again under the same key. Only where the
+        downstream still honours it.
+        """
+        self._desk.retry(key, by, reason)
+
+    def reconcile(
+        self,
+        *,
+        key: str | None = None,
+        limit: int = 100,
+        tool: str | None = None,
+        older_than_s: float = 0.0,
+    ) -> Reconciled:
+        """Ask the probes of sync tools about effects in doubt, or about the one of *key*.
+        Nothing is sent again.
+        """
+        return self._desk.reconcile(InDoubtFilter(tool=tool, older_than_s=older_than_s), limit, key)
+
+    async def areconcile(
+        self,
+        *,
+        key: str | None = None,
+        limit: int = 100,
+        tool: str | None = None,
+        older_than_s: float = 0.0,
+    ) -> Reconciled:
+        """Ask the probes of async tools about effects in doubt, or about the one of *key*.
+        Nothing is sent again.
+        """
+        return await self._desk.areconcile(
+            InDoubtFilter(tool=tool, older_than_s=older_than_s), limit, key
+        )
+
+    def reconciler(
+        self,
+        *,
+        every_s: float = 60.0,
+        per_s: float = 5.0,
+        at_least_every_s: float = 86_400.0,
+        tool: str | None = None,
+    ) -> Reconciler:
+        """The same in the background, from now on and whatever `Guard(reconcile=)` says: `with
+        guard.reconciler():`, or `.start()` and `.stop()`; `await .run()` for async tools.
+
+        It asks at most *per_s* probes a second. An effect whose probe does not know is asked
+        again after *every_s*, then after twice as long each time, and never less often than
+        *at_least_every_s*.
+        """
+        from effectonce.recovery.reconciler import Reconciler
+
+        pace = Pace(every_s=every_s, per_s=per_s, at_least_every_s=at_least_every_s)
+        return Reconciler(self._desk, InDoubtFilter(tool=tool), pace)
+
+    def sweep(self, *, limit: int = 100) -> Swept:
+        """One bounded round of tidying: abandoned effects go in doubt, outcomes past their
+        window become tombstones.
+        """
+        swept = self.store.apply(Sweep(limit))
+        tidied(self._house.watch, swept)
+        return swept
+
+    def sweeper(self, *, every_s: float = 60.0, batch: int = 10, pause_s: float = 0.05) -> Sweeper:
+        """The same in the background: `with guard.sweeper():`, or `.start()` and `.stop()`.
+
+        It pauses after every batch: 200 records a second, 17 million a day. A larger batch, or a
+        shorter pause, sweeps more, and calls that are made meanwhile wait for it.
+        """
+        on_swept = partial(tidied, self._house.watch)
+        return Sweeper(self.store, every_s=every_s, batch=batch, pause_s=pause_s, on_swept=on_swept)
+
+    def observe(self, observer: Observer) -> None:
+        """Call *observer* with every `effectonce.observe.Event` from now on; reads tell if they
+        are declared afterwards.
+
+        It is called where things happen, so it should hand longer work over. If it raises, that
+        is logged once, counted, and nothing else.
+        """
+        self._house.watch.add(observer)
