@@ -19,7 +19,7 @@ from effectonce._runtime.replay_cache import ReplayCache
 from effectonce._runtime.signature import Recall
 from effectonce._tools.observers import Observers
 from effectonce.errors import InDoubt
-from effectonce.outcome import encoder
+from effectonce.outcome import Outcome, encoder
 from effectonce.policy import Contract
 from effectonce.stores.base import Store
 
@@ -75,6 +75,12 @@ class GuardContext(Struct, frozen=True):
         if isinstance(error, InDoubt):
             error.look_up(self.where)
             self.doubted(tool)
+
+    def looked_up(self, outcome: Outcome[Any]) -> Outcome[Any]:
+        """What a probe came to, which begins nothing: it may be the background that asked."""
+        if isinstance(outcome.error, InDoubt):
+            outcome.error.look_up(self.where)
+        return outcome
 
 
 def not_kept(op: Complete | Fail) -> None:

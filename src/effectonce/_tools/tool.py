@@ -471,7 +471,7 @@ class GuardedTool:
 
     def _settled(self, ending: Ending, prepared: Prepared) -> Outcome[Any]:
         self._remember_outcome(prepared.request, ending)
-        return self.concluded(ending, prepared)
+        return self.house.looked_up(conclude(ending, prepared.ref, self.signature.returns))
 
     def recalled(self, record: Record) -> Prepared:
         """The call that a record is about, from what it stores."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -178,7 +177,6 @@ def reconcile(*, references: tuple[str, ...], tool: str | None, dry_run: bool) -
 
     if not setting("app"):
         raise click.UsageError(NO_APP)
-    os.environ["EFFECTONCE_RECONCILE"] = "false"  # this command asks
     guard = app_here()
     try:
         records = find_all(guard, references) if references else list(doubts(guard, tool))
