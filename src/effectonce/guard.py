@@ -54,7 +54,7 @@ from effectonce.outcome import Outcome
 from effectonce.policy import Budget, Contract, Downstream, Retry, TimeWindow, kind_of, window_of
 from effectonce.recovery.background import BackgroundReconciler
 from effectonce.recovery.in_doubt import Settlement
-from effectonce.recovery.pace import Pace, pace_of
+from effectonce.recovery.pace import ReconcilePace, pace_of
 from effectonce.retries.budget import RetryBudget
 from effectonce.retries.circuit import Circuit
 from effectonce.retries.turn import TurnBudget
@@ -88,8 +88,8 @@ class Guard(GuardOperations):
     the store. *cache* is how many known outcomes this process remembers. *spool* is a folder for
     outcomes that could not be stored in time; a store given by its URL has one among the user's
     state. *observers* are called with every event, see `effectonce.observe`. *reconcile*: the
-    probes of tools are asked about what is in doubt in the background, at this `Pace`; False: only
-    when you ask for it.
+    probes of tools are asked in the background about what is in doubt, at this `ReconcilePace`;
+    False: only when you ask for it.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Guard(GuardOperations):
         cache: int = 4096,
         spool: str | os.PathLike[str] | None = None,
         observers: Iterable[Observer] = (),
-        reconcile: bool | Pace = True,
+        reconcile: bool | ReconcilePace = True,
     ) -> None:
         whole(cache=cache)
         report(os.environ)

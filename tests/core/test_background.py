@@ -12,11 +12,11 @@ import pytest
 
 from effectonce import CannotTell, ContractViolation, Found, Guard, InDoubt, Reconciled, State
 from effectonce._core import ops
-from effectonce.recovery.pace import Pace, pace_of
+from effectonce.recovery.pace import ReconcilePace, pace_of
 from tests.core.helpers import QUICK
 
-FAST = Pace(every_s=0.001, per_s=1e9)
-SLOW = Pace(every_s=3600)
+FAST = ReconcilePace(every_s=0.001, per_s=1e9)
+SLOW = ReconcilePace(every_s=3600)
 
 
 def threads():
@@ -128,7 +128,7 @@ def test_a_variable_that_is_neither_is_refused():
 @pytest.mark.parametrize("wrong", [{"per_round": 0}, {"round_s": 0}, {"lease_s": 0}], ids=str)
 def test_a_pace_that_does_nothing_is_refused(wrong):
     with pytest.raises(ContractViolation):
-        Pace(**wrong)
+        ReconcilePace(**wrong)
 
 
 def test_closing_ends_it_and_the_next_doubt_begins_again():
@@ -268,9 +268,9 @@ def test_a_short_script_does_not_wait_for_it(tmp_path):
     script = textwrap.dedent("""
         import threading
         from effectonce import CannotTell, Guard
-        from effectonce.recovery.pace import Pace
+        from effectonce.recovery.pace import ReconcilePace
 
-        guard = Guard("sqlite:///effects.db", reconcile=Pace(every_s=0.001))
+        guard = Guard("sqlite:///effects.db", reconcile=ReconcilePace(every_s=0.001))
         asked = threading.Event()
 
         @guard.tool(kind="write", downstream="probe")

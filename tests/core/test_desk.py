@@ -17,7 +17,7 @@ from effectonce import (
 )
 from effectonce._core import ops
 from effectonce.recovery.in_doubt import InDoubtFilter
-from effectonce.recovery.pace import Pace
+from effectonce.recovery.pace import ReconcilePace
 from effectonce.recovery.reconciler import Reconciler
 from tests.core.helpers import QUICK, named, tool
 from tests.flaky import FlakyStore
@@ -172,7 +172,7 @@ def test_a_decision_leaves_its_name_its_reason_and_what_was_known(guard):
 
 
 def reconciler(guard, **settings):
-    return Reconciler(guard._desk, InDoubtFilter(), Pace(per_s=1e9, **settings))
+    return Reconciler(guard._desk, InDoubtFilter(), ReconcilePace(per_s=1e9, **settings))
 
 
 def test_a_round_asks_about_everything_once(guard):
@@ -210,7 +210,7 @@ def test_a_round_asks_no_more_than_it_may_and_the_next_one_goes_on(guard, clock)
 
 def test_a_round_ends_when_its_time_is_over(guard):
     doubt(guard, count=3).probe(lambda n: Found("receipt"))
-    pace = Pace(per_s=1e9, round_s=10)
+    pace = ReconcilePace(per_s=1e9, round_s=10)
     background = Reconciler(guard._desk, InDoubtFilter(), pace, itertools.count(0, 4).__next__)
 
     assert background.round().settled < 3

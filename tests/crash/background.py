@@ -13,7 +13,7 @@ import os
 import sys
 
 from effectonce import CannotTell, Found, Guard, InDoubt, Retry
-from effectonce.recovery.pace import Pace
+from effectonce.recovery.pace import ReconcilePace
 
 QUICK = Retry(attempts=1)
 
@@ -29,7 +29,7 @@ def say(port, path, **facts):
 
 def main(url, port, what, first, count, pace):
     asks = what == "ask"
-    guard = Guard(url, reconcile=Pace(**json.loads(pace)) if asks else False)
+    guard = Guard(url, reconcile=ReconcilePace(**json.loads(pace)) if asks else False)
     guard.observe(lambda event: event.name == "settled" and say(port, "/settled"))
 
     @guard.tool(kind="write", downstream="probe", retry=QUICK, lease_s=1)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from effectonce._forks import anew_in_a_fork
 from effectonce._log import LOG
 from effectonce.recovery.in_doubt import InDoubtFilter, Settlement
-from effectonce.recovery.pace import Pace
+from effectonce.recovery.pace import ReconcilePace
 
 if TYPE_CHECKING:
     from effectonce.recovery.reconciler import Reconciler
@@ -30,7 +30,7 @@ FIRST_S = 1.0  # the call has asked just now, and a program that ends sooner pay
 class BackgroundReconciler:
     """Begins when a call ends in doubt, and goes on until nothing is left to ask about."""
 
-    def __init__(self, desk: Settlement, pace: Pace | None) -> None:
+    def __init__(self, desk: Settlement, pace: ReconcilePace | None) -> None:
         self._desk, self.pace = desk, pace
         self.after_fork()
         anew_in_a_fork(self)

@@ -11,7 +11,7 @@ from effectonce._tools.context import GuardContext
 from effectonce._tools.observers import Observer, tidied
 from effectonce._tools.tool import GuardedTool
 from effectonce.recovery.in_doubt import InDoubtFilter, Reconciled, Settlement
-from effectonce.recovery.pace import Pace
+from effectonce.recovery.pace import ReconcilePace
 from effectonce.recovery.sweeper import Sweeper
 from effectonce.stores import Store
 
@@ -109,7 +109,7 @@ class GuardOperations:
         """
         from effectonce.recovery.reconciler import Reconciler
 
-        pace = Pace(every_s=every_s, per_s=per_s, at_least_every_s=at_least_every_s)
+        pace = ReconcilePace(every_s=every_s, per_s=per_s, at_least_every_s=at_least_every_s)
         return Reconciler(self._desk, InDoubtFilter(tool=tool), pace)
 
     def sweep(self, *, limit: int = 100) -> Swept:

@@ -14,7 +14,7 @@ VARIABLE = "EFFECTONCE_RECONCILE"
 OFF, ON = ("0", "false", "no", "off"), ("1", "true", "yes", "on", "")
 
 
-class Pace(Struct, frozen=True, kw_only=True):
+class ReconcilePace(Struct, frozen=True, kw_only=True):
     """How often the probes of tools are asked about what is in doubt, and how much at a time.
 
     A round comes every *every_s* seconds. It asks at most *per_s* probes a second, *per_round*
@@ -51,12 +51,17 @@ class Pace(Struct, frozen=True, kw_only=True):
             )
 
 
-def pace_of(reconcile: object, environ: Mapping[str, str]) -> Pace | None:
+def pace_of(reconcile: object, environ: Mapping[str, str]) -> ReconcilePace | None:
     """None: nothing is asked in the background, because the guard or the environment says so."""
-    of_type("reconcile", reconcile, (bool, Pace), "True, False, or reconcile=Pace(every_s=300)")
+    of_type(
+        "reconcile",
+        reconcile,
+        (bool, ReconcilePace),
+        "True, False, or reconcile=ReconcilePace(every_s=300)",
+    )
     said = environ.get(VARIABLE, "").lower()
     if said not in OFF + ON:
         raise ContractViolation(f"{VARIABLE} is true or false, not {said!r}")
     if reconcile is False or said in OFF:
         return None
-    return reconcile if isinstance(reconcile, Pace) else Pace()
+    return reconcile if isinstance(reconcile, ReconcilePace) else ReconcilePace()

@@ -32,7 +32,7 @@ from effectonce._runtime.performers import CLOCK
 from effectonce._tools.tool import GuardedTool
 from effectonce.outcome import Outcome
 from effectonce.recovery.in_doubt import InDoubtFilter, Reconciled, Settlement, count
-from effectonce.recovery.pace import Pace
+from effectonce.recovery.pace import ReconcilePace
 from effectonce.recovery.periodic import PeriodicThread
 
 RENEW_AFTER = 1 / 3  # of a lease
@@ -98,7 +98,7 @@ def _holder(cell: Cell) -> LeaseHolder:
     return msgspec.msgpack.decode(cell.value, type=LeaseHolder) if cell.value else LeaseHolder()
 
 
-def due_at(record: Record, pace: Pace) -> float:
+def due_at(record: Record, pace: ReconcilePace) -> float:
     """When to ask about a doubt again: twice as long after it began as the last time."""
     if record.token == "":
         return record.decided_at  # it was never asked about
@@ -118,7 +118,7 @@ class Reconciler:
         self,
         desk: Settlement,
         doubts: InDoubtFilter,
-        pace: Pace,
+        pace: ReconcilePace,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._desk, self._doubts, self.pace, self._clock = desk, doubts, pace, clock

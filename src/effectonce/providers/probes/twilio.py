@@ -1,5 +1,5 @@
 """Twilio: look for a message with this To, From and text that was made since. Twilio takes no id of
-yours, so two effects that send one text to one number at the same time cannot be told apart.
+yours, so two effects that send one text to one number at the same time are not distinguished.
 
     sms.probe(twilio.message(client, lambda to, text: {"to": to, "from_": OURS, "body": text}))
 """
