@@ -6,7 +6,7 @@ LOCK   := supply/requirements-dev.txt
 LOWEST := encryption,gateway,otel,postgres,prometheus,redis,server,testing
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-mcp test-frameworks test-lowest check bench soak model lock sbom clean
+.PHONY: help demo test test-mcp test-frameworks test-sdks test-lowest check bench soak model lock sbom clean
 
 help:  ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -18,10 +18,15 @@ test: check $(VENV)/.servers  ## Everything: lint, types, the whole suite with c
 	@echo "== the core, the stores and the house, with branch coverage"
 	$(BIN)/pytest -n 2 -q tests/core tests/policy tests/stores tests/conformance tests/properties tests/attacks tests/test_*.py --cov --cov-report=term:skip-covered
 	@echo "== crashes, crowds, the command line, the benchmarks"
-	$(BIN)/pytest -n 2 -q tests --ignore=tests/core --ignore=tests/policy --ignore=tests/stores --ignore=tests/conformance --ignore=tests/properties --ignore=tests/attacks --ignore=tests/frameworks --ignore-glob='tests/test_*.py'
+	$(BIN)/pytest -n 2 -q tests --ignore=tests/core --ignore=tests/policy --ignore=tests/stores --ignore=tests/conformance --ignore=tests/properties --ignore=tests/attacks --ignore=tests/frameworks --ignore=tests/sdks --ignore-glob='tests/test_*.py'
 
 test-mcp: $(VENV)/.dev  ## The official conformance suite and inspector of MCP (npm), directly and through the proxy: equal results
 	$(BIN)/python -m tests.mcp_proxy.conformance --tools $(VENV)/mcp-tools
+
+test-sdks: | $(VENV)/bin/python  ## Probes with the SDKs of providers, in an environment of their own
+	$(BIN)/python -m venv $(VENV)/sdks
+	$(VENV)/sdks/bin/pip install -q -e . -r tests/sdks/requirements.txt
+	$(VENV)/sdks/bin/python -m pytest -q --noconftest -c /dev/null --rootdir=. tests/sdks
 
 test-frameworks: | $(VENV)/bin/python  ## Frameworks that do not install beside each other, each in an environment of its own: NAMES="google_adk" for some
 	$(BIN)/python tests/frameworks/run.py $(NAMES)

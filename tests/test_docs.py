@@ -18,6 +18,7 @@ from effectonce._core.breaker.machine import MOVES, Phase, Sign, sign_of
 from effectonce._core.guarantees import GUARANTEES, Capability, Kind
 from effectonce.testing.bank import Bank
 from tests.http.server import Shop
+from tests.providers.post_office import post_office
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "model" / "README.md"]
@@ -76,9 +77,11 @@ class Stripe(Shop):
 def test_every_python_block_runs(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     bank, slow_bank = Bank(tmp_path / "honest", honours_keys=True), Bank(tmp_path / "slow")
-    with mock.patch.dict(os.environ), bank as honest, slow_bank as slow, Stripe() as stripe:
+    env = mock.patch.dict(os.environ)
+    with env, bank as honest, slow_bank as slow, Stripe() as stripe, post_office() as post:
         names = {"__name__": "page", "bank": HonestBank(honest), "slow_bank": SlowBank(slow)}
         names |= {"api_key": "sk_test_1", "addresses": {"api": stripe.url}}
+        names["post_office"] = post
         for line, code in blocks(page, "python"):
             source = "\n" * (line - 1) + code
             exec(compile(source, str(page), "exec"), names)

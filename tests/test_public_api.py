@@ -50,6 +50,7 @@ NAMES = [
     "PartialSuccess",
     "Permit",
     "Phase",
+    "ReconcilePace",
     "Reconciled",
     "Record",
     "Rejected",

@@ -48,6 +48,7 @@ from effectonce.health import Health
 from effectonce.outcome import Outcome
 from effectonce.policy import Budget, Contract, Downstream, Retry, TimeWindow
 from effectonce.recovery.in_doubt import Reconciled
+from effectonce.recovery.pace import ReconcilePace
 from effectonce.retries.breaker_policy import Breaker
 from effectonce.retries.budget import RetryBudget
 from effectonce.retries.circuit import Circuit, breaker
@@ -102,6 +103,7 @@ __all__ = [
     "PartialSuccess",
     "Permit",
     "Phase",
+    "ReconcilePace",
     "Reconciled",
     "Record",
     "Rejected",

@@ -20,6 +20,7 @@ SETTINGS = (
     "output",
     "color",
     "limit",
+    "reconcile",
     "no_input",
 )
 KNOWN = frozenset(

@@ -52,6 +52,10 @@ class Effect(Struct, frozen=True):
     # of this attempt, that may change something: seen by protected clients, or announced
     requests: list[Sighting] = []
     elsewhere: list[str] = []  # what this attempt was seen to do past its protected clients
+    # for a probe: when the request was first sent, in seconds since 1970 by the store's clock,
+    # and for how many seconds it has been in doubt. 0 and 0 in a tool that runs
+    sent_at: float = 0.0
+    in_doubt_s: float = 0.0
 
     def __repr__(self) -> str:
         """As `EffectRef`: neither the key nor the guard's secret, nor the connection, whose URL

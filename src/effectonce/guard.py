@@ -53,7 +53,9 @@ from effectonce.errors import ContractViolation, Rejected
 from effectonce.health import Health, examine
 from effectonce.outcome import Outcome
 from effectonce.policy import Budget, Contract, Downstream, Retry, TimeWindow, kind_of, window_of
+from effectonce.recovery.background import BackgroundReconciler
 from effectonce.recovery.in_doubt import Settlement
+from effectonce.recovery.pace import ReconcilePace, pace_of
 from effectonce.retries.budget import RetryBudget
 from effectonce.retries.circuit import Circuit
 from effectonce.retries.turn import TurnBudget
@@ -65,11 +67,10 @@ from effectonce.stores.keyring import Keyring
 
 if TYPE_CHECKING:
     from effectonce.dead_letters import DeadLetters
-    from effectonce.recovery.spool import Spool
     from effectonce.workflows import WorkflowOptions, Workflows
     from effectonce.workflows._run import Run
 
-from effectonce.recovery.operations import GuardOperations
+from effectonce.recovery.operations import GuardOperations, spool_of
 
 P = ParamSpec("P")
 _NOTHING: frozenset[str] = frozenset()
@@ -86,7 +87,9 @@ class Guard(GuardOperations):
     *secret* makes keys and fingerprints unguessable. *keyring* seals arguments and results in
     the store. *cache* is how many known outcomes this process remembers. *spool* is a folder for
     outcomes that could not be stored in time; a store given by its URL has one among the user's
-    state. *observers* are called with every event, see `effectonce.observe`.
+    state. *observers* are called with every event, see `effectonce.observe`. *reconcile*: the
+    probes of tools are asked in the background about what is in doubt, at this `ReconcilePace`;
+    False: only when you ask for it.
     """
 
     def __init__(
@@ -99,15 +102,20 @@ class Guard(GuardOperations):
         cache: int = 4096,
         spool: str | os.PathLike[str] | None = None,
         observers: Iterable[Observer] = (),
+        reconcile: bool | ReconcilePace = True,
     ) -> None:
         whole(cache=cache)
         report(os.environ)
         self.keyring = keyring
         self.store: Store = sealed(as_store(store), keyring, secret)
-        self.spool = _spool(
+        self.spool = spool_of(
             store if isinstance(store, str) else "memory:", self.store, spool, keyring, secret
         )
         env = Env(now=time.monotonic, new_token=new_token, rng=rng)
+        self._tools: dict[str, GuardedTool] = {}
+        watch = Observers()
+        self._desk = Settlement(self.store, self._tools, watch)
+        self._background = BackgroundReconciler(self._desk, pace_of(reconcile, os.environ))
         self._house = GuardContext(
             store=self.store,
             tenant=named(tenant, "tenant"),
@@ -116,15 +124,14 @@ class Guard(GuardOperations):
             heart=Heartbeat(self.store),
             cache=ReplayCache(cache, time.monotonic),
             keep=not_kept if self.spool is None else self.spool.keep,
-            watch=Observers(),
+            watch=watch,
             where=where_is(store, self.store),
+            doubted=self._background.doubted,
         )
-        self._tools: dict[str, GuardedTool] = {}
         self._amplified: dict[str, Finding | None] = {}  # of tools whose clients retry, too
         shared = isinstance(store, str) and not store.startswith("memory:")
         # Guards that have all of it in common share keys.
         self._keys = (store if shared else id(store), self._house.tenant, self._house.secret)
-        self._desk = Settlement(self.store, self._tools, self._house.watch)
         for observer in observers:
             self.observe(observer)
 
@@ -448,7 +455,8 @@ class Guard(GuardOperations):
         return msgspec.structs.replace(health, findings=(*health.findings, kept, *amplified))
 
     def close(self) -> None:
-        """Give back connections. The guard can be used again afterwards."""
+        """Give back connections, and ask no more probes. The guard can be used again afterwards."""
+        self._background.close()
         self._house.watch.close()
         self.store.close()
 
@@ -471,27 +479,3 @@ async def _acall(
 ) -> Outcome[Any]:
     """Prepared when it is awaited: what is keyed is what is sent."""
     return await guarded.acall(guarded.prepare((), dict(arguments), key))
-
-
-def _spool(
-    url: str,
-    store: Store,
-    named: str | os.PathLike[str] | None,
-    keyring: Keyring | None,
-    secret: bytes,
-) -> Spool | None:
-    """Where a folder was named, or belongs to the URL. Only then are files worked with, and what
-    that takes is imported.
-    """
-    if named is None and url.startswith("memory:"):
-        return None
-    from effectonce.recovery.spool import Spool, default_folder
-
-    folder = default_folder(url, os.environ) if named is None else named
-    spool = None if folder is None else Spool(folder, store, keyring, secret)
-    if named is not None and spool is not None and spool.distrusted():
-        raise ContractViolation(
-            f"spool={os.fspath(named)!r}: {spool.distrusted()}. Name a folder that this user alone"
-            " may write."
-        )
-    return spool

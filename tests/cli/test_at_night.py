@@ -166,7 +166,7 @@ deliver("order_7")
 
 
 def test_whoever_leaves_a_question_unanswered_has_changed_nothing(long_names):
-    [lost, _] = long_names.json("indoubt", "list")["effects"]
+    [lost, _] = long_names.json("indoubt", "list", "--each")["effects"]
 
     # The end of the input; without a session of its own a terminal makes no signal of Ctrl-C,
     # which click takes for the same.
@@ -176,15 +176,15 @@ def test_whoever_leaves_a_question_unanswered_has_changed_nothing(long_names):
 
     assert code == 130
     assert screen.endswith("\nInterrupted.\n")
-    assert len(long_names.json("indoubt", "list")["effects"]) == 2
+    assert len(long_names.json("indoubt", "list", "--each")["effects"]) == 2
 
 
 def test_doubts_beyond_the_limit_are_not_left_out_in_silence(long_names):
     assert (
-        long_names.run("indoubt", "list", "--limit", "1").stderr
+        long_names.run("indoubt", "list", "--each", "--limit", "1").stderr
         == "There are more: give a higher --limit.\n"
     )
-    assert long_names.run("indoubt", "list", "--limit", "2").stderr == ""
+    assert long_names.run("indoubt", "list", "--each", "--limit", "2").stderr == ""
 
 
 @pytest.mark.parametrize(

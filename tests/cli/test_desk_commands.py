@@ -41,7 +41,7 @@ def test_one_screen_says_what_needs_you(desk):
         effect["tool"]: effect["reference"]
         for effect in reversed(desk.json("effect", "list")["effects"])
     }
-    refs["refund"] = desk.json("indoubt", "list")["effects"][0]["reference"]
+    refs["refund"] = desk.json("indoubt", "list", "--each")["effects"][0]["reference"]
 
     assert desk.run("status").stdout == STATUS.format(**refs)
 

@@ -29,19 +29,19 @@ def states(desk):
 
 
 def test_the_oldest_doubt_comes_first(desk):
-    lines = [line.split("\t") for line in desk.run("indoubt", "list").stdout.splitlines()]
+    lines = [line.split("\t") for line in desk.run("indoubt", "list", "--each").stdout.splitlines()]
 
     assert [line[1] for line in lines] == ["refund", "mail"]
     assert lines[0][5] == "it timed out (TimeoutError: the bank did not answer within 30 s)"
     assert [
         line.split("\t")[1]
-        for line in desk.run("indoubt", "list", "--tool", "mail").stdout.splitlines()
+        for line in desk.run("indoubt", "list", "--each", "--tool", "mail").stdout.splitlines()
     ] == ["mail"]
-    assert len(desk.run("indoubt", "list", "--limit", "1").stdout.splitlines()) == 1
+    assert len(desk.run("indoubt", "list", "--each", "--limit", "1").stdout.splitlines()) == 1
 
 
 def test_the_table_of_doubts_fits_a_terminal(desk):
-    code, screen = desk.terminal("indoubt", "list")
+    code, screen = desk.terminal("indoubt", "list", "--each")
 
     assert code == 0
     assert (
@@ -55,11 +55,11 @@ def test_the_table_of_doubts_fits_a_terminal(desk):
 
 
 def test_no_doubt_is_good_news(empty):
-    done = empty.run("indoubt", "list")
+    done = empty.run("indoubt", "list", "--each")
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "Nothing is in doubt.\n")
     assert (
-        empty.run("indoubt", "list", "--tool", "refund").stderr
+        empty.run("indoubt", "list", "--each", "--tool", "refund").stderr
         == "Nothing of refund is in doubt.\n"
     )
 
@@ -230,12 +230,12 @@ def test_what_a_downstream_said_does_not_command_the_terminal(empty):
 
     dialogue = (("[y/N]:", "n"),)
     screens = [
-        empty.terminal("indoubt", "list", NO_COLOR="1")[1],
+        empty.terminal("indoubt", "list", "--each", NO_COLOR="1")[1],
         empty.terminal("effect", "show", ref, NO_COLOR="1")[1],
         empty.terminal(
             "indoubt", "refute", ref, "--reason", "seen", dialogue=dialogue, NO_COLOR="1"
         )[1],
-        empty.run("indoubt", "list").stdout,
+        empty.run("indoubt", "list", "--each").stdout,
     ]
     for screen in screens:
         assert "\N{REPLACEMENT CHARACTER}" in screen
@@ -436,3 +436,26 @@ def test_a_dry_run_of_what_is_refused_is_refused(desk, lost):
     assert done.returncode == 4
     assert "does not honour the key" in done.stderr
     assert "would be written" not in done.stderr
+
+
+# ---------------------------------------------------------------- by cause
+
+
+def test_doubts_of_one_cause_are_one_line_with_the_command_that_comes_next(desk):
+    groups = desk.json("indoubt", "list")
+
+    assert groups["in_doubt"] == 2
+    refund = next(group for group in groups["groups"] if group["tool"] == "refund")
+    assert (refund["count"], refund["cause"]) == (1, "it timed out (TimeoutError)")
+    assert refund["example"] in refund["command"]
+    command = refund["command"].split()
+    assert command[0] == "effectonce"
+    assert desk.run(*command[1:]).returncode == 0
+
+
+def test_a_person_sees_what_to_do_next(desk):
+    code, screen = desk.terminal("indoubt", "list")
+
+    assert code == 0
+    assert screen.splitlines()[0].split() == ["EFFECTS", "TOOL", "CAUSE", "SINCE", "SUCH", "AS"]
+    assert "effectonce effect show eff_" in screen

@@ -17,8 +17,8 @@ from effectonce import (
 )
 from effectonce._core import ops
 from effectonce.recovery.in_doubt import InDoubtFilter
+from effectonce.recovery.pace import ReconcilePace
 from effectonce.recovery.reconciler import Reconciler
-from effectonce.testing.clock import FakeClock
 from tests.core.helpers import QUICK, named, tool
 from tests.flaky import FlakyStore
 
@@ -171,10 +171,8 @@ def test_a_decision_leaves_its_name_its_reason_and_what_was_known(guard):
 # ---------------------------------------------------------------- in the background
 
 
-def reconciler(guard, clock=None, **settings):
-    return Reconciler(
-        guard._desk, InDoubtFilter(), per_s=1e9, clock=clock or FakeClock(), **settings
-    )
+def reconciler(guard, **settings):
+    return Reconciler(guard._desk, InDoubtFilter(), ReconcilePace(per_s=1e9, **settings))
 
 
 def test_a_round_asks_about_everything_once(guard):
@@ -185,28 +183,37 @@ def test_a_round_asks_about_everything_once(guard):
     assert background.round() == background.reconciled == Reconciled(65, 65, 2)
 
 
-def test_what_cannot_be_told_is_asked_less_and_less_often(guard):
-    asked, clock = [], FakeClock()
+def test_what_cannot_be_told_is_asked_less_and_less_often(guard, clock):
+    """By the record, not by a memory: each round is that of a new process."""
+    asked = []
     doubt(guard).probe(lambda n: asked.append(clock()) or CannotTell())
-    background = reconciler(guard, clock, every_s=60, at_least_every_s=600)
 
     for _ in range(60):
-        background.round()
+        reconciler(guard, every_s=60, at_least_every_s=600).round()
         clock.advance(30)
 
     waits = [round(after - before) for before, after in itertools.pairwise(asked)]
-    assert waits == [60, 120, 240, 480, 600]
+    assert waits == [60, 60, 120, 240, 480, 600]
 
 
-def test_what_is_settled_is_forgotten(guard):
-    doubt(guard, count=2).probe(lambda n: CannotTell())
-    background = reconciler(guard, every_s=60)
+def test_a_round_asks_no_more_than_it_may_and_the_next_one_goes_on(guard, clock):
+    asked = []
+    doubt(guard, count=7).probe(lambda n: asked.append(n) or CannotTell())
+    background = reconciler(guard, per_round=3)
+
+    assert background.round() == Reconciled(0, 3, 0)
+    assert background.left == 7
     background.round()
-    assert len(background._asked) == 2
-
-    guard.refute(guard.in_doubt()[0].request.key, **BY)
     background.round()
-    assert len(background._asked) == 1
+    assert len(set(asked)) == len(asked) == 7
+
+
+def test_a_round_ends_when_its_time_is_over(guard):
+    doubt(guard, count=3).probe(lambda n: Found("receipt"))
+    pace = ReconcilePace(per_s=1e9, round_s=10)
+    background = Reconciler(guard._desk, InDoubtFilter(), pace, itertools.count(0, 4).__next__)
+
+    assert background.round().settled < 3
 
 
 @pytest.mark.parametrize("pace", [{"per_s": 0}, {"every_s": -1}], ids=str)

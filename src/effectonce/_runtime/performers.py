@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from math import inf
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from effectonce._core.codec import plain
 from effectonce._core.effect_ref import EffectRef
@@ -23,8 +23,10 @@ from effectonce._core.ops import (
     Answer,
     Applied,
     Ask,
+    Cell,
     Complete,
     Fail,
+    Find,
     Flow,
     Interrupted,
     Invoke,
@@ -33,13 +35,14 @@ from effectonce._core.ops import (
     Ok,
     Op,
     Raised,
+    ReadCell,
     Refused,
     Sleep,
     Transact,
     Unavailable,
     Unconfirmed,
 )
-from effectonce._core.record import Request
+from effectonce._core.record import Record, Request
 from effectonce._core.safe_access import attempt, get
 from effectonce._drivers import adrive
 from effectonce._runtime.heartbeat import Heartbeat
@@ -58,6 +61,7 @@ from effectonce.stores.base import (
 T = TypeVar("T")
 Arguments: TypeAlias = tuple[tuple[Any, ...], Mapping[str, Any]]
 Copied: TypeAlias = Callable[[tuple[Any, ...], Mapping[str, Any]], Arguments]
+CLOCK = "clock"  # a cell that is never written: reading it returns the store's time
 _OURS = frozenset({Invoke, Ask, Transact, Sleep, Keep})  # everything else is the store's
 
 
@@ -79,9 +83,15 @@ class Setup(Struct, frozen=True):
     def called(self, op: Invoke | Transact | Ask) -> Callable[..., Any]:
         return self.probe if isinstance(op, Ask) and self.probe is not None else self.function
 
-    def effect(self, op: Invoke | Transact | Ask, call: Prepared, connection: Any = None) -> Effect:
-        if type(op) is Ask:
-            return Effect(call.ref, 0, op.epoch, inf, self.secret, sent_key=self.sent_key)
+    def asked(self, op: Ask, call: Prepared, record: object, cell: object) -> Effect:
+        """What a probe may know; of time, what the store says."""
+        effect = Effect(call.ref, 0, op.epoch, inf, self.secret, sent_key=self.sent_key)
+        if not isinstance(record, Record) or not isinstance(cell, Cell):
+            return effect
+        sent_at, in_doubt_s = record.first_dispatch_at, max(0.0, cell.now - record.decided_at)
+        return structs.replace(effect, sent_at=sent_at, in_doubt_s=in_doubt_s)
+
+    def effect(self, op: Invoke | Transact, call: Prepared, connection: Any = None) -> Effect:
         terms, once, before = (
             call.request.terms,
             self.one_request,
@@ -159,7 +169,10 @@ class Performer(Struct, eq=False):
 
     def _run(self, op: Invoke | Ask | Transact, lent: Transaction | None = None) -> Answer:
         setup, call = self.setup, self.call
-        effect = setup.effect(op, call, None if lent is None else lent.connection)
+        if type(op) is Ask:
+            effect = setup.asked(op, call, self(Find(op.key)), self(ReadCell(CLOCK)))
+        else:
+            effect = setup.effect(op, call, None if lent is None else lent.connection)
         if not op.key:  # a read: nothing to keep alive
             return _capture(setup.called(op), call, effect)
         if lent is not None and lent.exclusive:  # nor here: no other caller can claim it meanwhile
@@ -375,10 +388,11 @@ class AsyncPerformer(Struct, eq=False):
     async def _run(
         self, op: Invoke | Ask | Transact, lent: AsyncTransaction | None = None
     ) -> Answer:
-        setup, effect = (
-            self.setup,
-            self.setup.effect(op, self.call, None if lent is None else lent.connection),
-        )
+        setup, call = self.setup, self.call
+        if type(op) is Ask:
+            effect = setup.asked(op, call, await self(Find(op.key)), await self(ReadCell(CLOCK)))
+        else:
+            effect = setup.effect(op, call, None if lent is None else lent.connection)
         if not op.key:
             return await self._capture(setup.called(op), effect)
         if lent is not None and lent.exclusive:

@@ -18,7 +18,8 @@ from effectonce._runtime.performers import AsyncPerforming, Prepared, Setup
 from effectonce._runtime.replay_cache import ReplayCache
 from effectonce._runtime.signature import Recall
 from effectonce._tools.observers import Observers
-from effectonce.outcome import encoder
+from effectonce.errors import InDoubt
+from effectonce.outcome import Outcome, encoder
 from effectonce.policy import Contract
 from effectonce.stores.base import Store
 
@@ -65,6 +66,21 @@ class GuardContext(Struct, frozen=True):
     keep: Callable[[Complete | Fail], None]  # what could not be written to the store
     watch: Observers
     where: str = ""  # the store, as a command names it
+    doubted: Callable[[Any], object] = bool  # a call of this tool ended in doubt here
+
+    def notice(self, error: BaseException | None, tool: Any) -> None:
+        """A call of *tool* ended with this. A doubt says where it can be looked up, and is asked
+        about in the background.
+        """
+        if isinstance(error, InDoubt):
+            error.look_up(self.where)
+            self.doubted(tool)
+
+    def looked_up(self, outcome: Outcome[Any]) -> Outcome[Any]:
+        """What a probe came to, which begins nothing: it may be the background that asked."""
+        if isinstance(outcome.error, InDoubt):
+            outcome.error.look_up(self.where)
+        return outcome
 
 
 def not_kept(op: Complete | Fail) -> None:

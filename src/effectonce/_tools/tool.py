@@ -188,6 +188,7 @@ class GuardedTool:
 
     def rescue(self, error: Exception, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """What the fallback says to an error that it may speak for; without one, the error."""
+        self.house.notice(error, self)
         if self.fallback_function is None or not isinstance(error, FALLBACK_FOR):
             raise error
         return self.fallback_function(error, *args, **kwargs)
@@ -195,6 +196,7 @@ class GuardedTool:
     async def arescue(
         self, error: Exception, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
+        self.house.notice(error, self)
         if self.fallback_function is None or not isinstance(error, FALLBACK_FOR):
             raise error
         return await self.fallback_function(error, *args, **kwargs)
@@ -381,14 +383,13 @@ class GuardedTool:
         return self.concluded(await self.arun(prepared), prepared)
 
     def concluded(self, ending: Ending, prepared: Prepared) -> Outcome[Any]:
-        """How a call ended. A doubt says where it can be looked up."""
+        """How a call ended. A doubt says where it can be looked up, and is noticed."""
         try:
             outcome = conclude(ending, prepared.ref, self.signature.returns)
         except InDoubt as error:
-            error.look_up(self.house.where)
+            self.house.notice(error, self)
             raise
-        if isinstance(outcome.error, InDoubt):
-            outcome.error.look_up(self.house.where)
+        self.house.notice(outcome.error, self)
         return outcome
 
     def run(self, prepared: Prepared) -> Ending:
@@ -420,9 +421,7 @@ class GuardedTool:
         return ending
 
     def flow(self, prepared: Prepared, calling: type[GuardedCall] | None = None) -> Flow[Ending]:
-        """The call as a flow, to be driven by a performer; *calling*, if not in this tool's own
-        way.
-        """
+        """The call as a flow for a performer; *calling*, if not in this tool's own way."""
         request, turn, calling = prepared.request, turn_here.get(), calling or self.hosting.calling
         if turn is None:
             flow = calling(request, self.plan, self.house.env, again=prepared.again).flow()
@@ -471,7 +470,7 @@ class GuardedTool:
 
     def _settled(self, ending: Ending, prepared: Prepared) -> Outcome[Any]:
         self._remember_outcome(prepared.request, ending)
-        return self.concluded(ending, prepared)
+        return self.house.looked_up(conclude(ending, prepared.ref, self.signature.returns))
 
     def recalled(self, record: Record) -> Prepared:
         """The call that a record is about, from what it stores."""

@@ -99,6 +99,8 @@ def load_app(app: str) -> Guard:
     """The guard that a module of the user's has, from the folder where the command was given."""
     from effectonce import Guard
 
+    if not setting("reconcile"):
+        os.environ["EFFECTONCE_RECONCILE"] = "false"  # the guard reads it when it is made
     guard = imported("--app", app, "guard")
     if not isinstance(guard, Guard):
         raise click.UsageError(f"--app {app} is a {type(guard).__name__}, not a Guard.")

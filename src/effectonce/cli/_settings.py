@@ -89,6 +89,12 @@ SETTINGS = (
     ),
     Setting("limit", 50, "How many rows a list has.", "--limit"),
     Setting(
+        "reconcile",
+        True,
+        "Whether the guard of an app asks probes in the background while a command runs. "
+        "Guards elsewhere read `EFFECTONCE_RECONCILE`, and `Guard(reconcile=)`.",
+    ),
+    Setting(
         "no_input",
         False,
         "Never ask: what would be asked for has to be given as an option.",

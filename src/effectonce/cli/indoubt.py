@@ -50,17 +50,67 @@ def indoubt() -> None:
 
 @indoubt.command("list")
 @click.option("--tool", metavar="NAME", help="Only effects of this tool.")
+@click.option("--each", is_flag=True, help="Every effect on its own, the oldest first.")
 @limit_option
 @takes("tenant")
 @store_options
-def list_doubts(*, tool: str | None) -> None:
-    r"""List effects that are in doubt, the oldest first.
+def list_doubts(*, tool: str | None, each: bool) -> None:
+    r"""List what is in doubt, by tool and cause, with what to do next.
+
+    With --app, a tool that has a probe is known as one that can ask.
 
     \b
     Examples:
       effectonce indoubt list
-      effectonce indoubt list --tool refund --json | jq '.effects | length'
+      effectonce indoubt list --each
+      effectonce indoubt list --each --tool refund --json | jq '.effects | length'
     """
+    empty = "Nothing is in doubt." if tool is None else f"Nothing of {tool} is in doubt."
+    if each:
+        _list_each(tool, empty)
+        return
+    from effectonce.views.doubts import grouped
+    from effectonce.views.effects import now_of
+
+    with guard_here() as guard:
+        now = now_of(guard)
+        groups = grouped(guard, doubts(guard, tool), now)
+    limit = setting("limit")
+    items = [
+        {
+            **group.as_data(),
+            "command": runnable(group.command),
+            "_for_s": now - group.since,
+        }
+        for group in groups[:limit]
+    ]
+    count = sum(group.effects for group in groups)
+    columns = _GROUPS if for_machines() else _GROUPS[:-1]  # a command is not cut off
+    print_rows(items, columns, schema="group", empty=empty, in_doubt=count)
+    if not for_machines():
+        for item in items:
+            say(f"{item['tool']}, {item['action']}: {item['command']}")
+    if len(groups) > limit and not for_machines():
+        say("There are more: give a higher --limit.")
+
+
+_GROUPS = [
+    Column("EFFECTS", lambda item: f"{item['count']:,}", right=True, whole=True),
+    Column("TOOL", lambda item: item["tool"]),
+    Column("CAUSE", lambda item: item["cause"]),
+    Column(
+        "SINCE",
+        lambda item: span(item["_for_s"]),
+        plain=lambda item: item["since"],
+        right=True,
+        whole=True,
+    ),
+    Column("SUCH AS", lambda item: item["example"], whole=True),
+    Column("NEXT", lambda item: item["command"], whole=True),
+]
+
+
+def _list_each(tool: str | None, empty: str) -> None:
     from effectonce.views.effects import as_data, now_of
 
     with guard_here() as guard:
@@ -69,7 +119,6 @@ def list_doubts(*, tool: str | None) -> None:
     more = len(records) > limit
     records = records[:limit]
     items = [{**as_data(record, now), "_for_s": now - record.decided_at} for record in records]
-    empty = "Nothing is in doubt." if tool is None else f"Nothing of {tool} is in doubt."
     print_rows(items, _columns(), schema="effect", empty=empty)
     if more and not for_machines():
         say("There are more: give a higher --limit.")

@@ -19,6 +19,7 @@ from effectonce.recovery.in_doubt import place
 from effectonce.views.audit import describe as describe_entry
 from effectonce.views.audit import entries_about, is_there
 from effectonce.views.breakers import circuits_of, standing
+from effectonce.views.doubts import grouped, where_of
 from effectonce.views.effects import (
     STATES,
     abandoned,
@@ -264,8 +265,11 @@ def _may(visit: DashboardRequest, record: Record, now: float) -> dict[str, bool]
 # ---------------------------------------------------------------- what needs a person
 
 
+GROUPED_MAX = 1000  # of a larger heap, the oldest: a page costs the same in a large store
+
+
 def in_doubt(visit: DashboardRequest) -> Response:
-    """What is in doubt, the oldest first."""
+    """What is in doubt: by cause, and each, the oldest first."""
     after = place(visit.find(visit.asked("after"))) if visit.asked("after") else (0.0, "")
     records = visit.guard.store.apply(Browse(State.IN_DOUBT, visit.tenant, after, PAGE + 1))
     shown, now = records[:PAGE], visit.now()
@@ -275,8 +279,12 @@ def in_doubt(visit: DashboardRequest) -> Response:
         {**_row(r), "probe": prober_of(visit.guard, r) is not None, "again": may_resend(r, now)}
         for r in shown
     ]
+    some = visit.guard.store.apply(Browse(State.IN_DOUBT, visit.tenant, after, GROUPED_MAX))
     return visit.page(
         "in_doubt.html",
+        groups=grouped(visit.guard, some, now),
+        partly=len(some) == GROUPED_MAX,
+        where=where_of(visit.guard),
         section="in_doubt",
         rows=rows,
         more=more,

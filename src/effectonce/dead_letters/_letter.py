@@ -21,9 +21,10 @@ from effectonce._core.ops import Browse, Find, Flow, ReadCell
 from effectonce._core.record import Evidence, Record, State
 from effectonce._core.tagged_json import AS_DATA, NotReadable
 from effectonce._core.workflow import CANCEL
+from effectonce._runtime.performers import CLOCK
 from effectonce._tools.tool import GuardedTool
 from effectonce.errors import ContractViolation
-from effectonce.recovery.in_doubt import BATCH, CLOCK, place
+from effectonce.recovery.in_doubt import BATCH, place
 
 EffectState = Literal["never_started", "in_doubt", "done", "failed"]
 SHOWN = ("never_started", "in_doubt", "failed")

@@ -28,13 +28,13 @@ from effectonce._core.ops import (
 from effectonce._core.record import Record, State
 from effectonce._core.tagged_json import NotReadable, NotStorable
 from effectonce._drivers import adrive, drive
+from effectonce._runtime.performers import CLOCK
 from effectonce._tools.observers import Observers, settled
 from effectonce._tools.tool import GuardedTool
 from effectonce.errors import ContractViolation
 from effectonce.outcome import Outcome
 from effectonce.stores.base import Store
 
-CLOCK = "clock"  # a cell that is never written: reading it returns the store's time
 BATCH = 100
 NOT_HONOURED = (
     "its downstream does not honour the key (any more): sending it again could do it twice"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +11,16 @@ from effectonce._core.record import Record, State
 from effectonce._tools.context import GuardContext
 from effectonce._tools.observers import Observer, tidied
 from effectonce._tools.tool import GuardedTool
+from effectonce.errors import ContractViolation
 from effectonce.recovery.in_doubt import InDoubtFilter, Reconciled, Settlement
+from effectonce.recovery.pace import ReconcilePace
 from effectonce.recovery.sweeper import Sweeper
 from effectonce.stores import Store
+from effectonce.stores.keyring import Keyring
 
 if TYPE_CHECKING:
     from effectonce.recovery.reconciler import Reconciler
+    from effectonce.recovery.spool import Spool
 
 
 class GuardOperations:
@@ -99,8 +104,8 @@ class GuardOperations:
         at_least_every_s: float = 86_400.0,
         tool: str | None = None,
     ) -> Reconciler:
-        """The same in the background: `with guard.reconciler():`, or `.start()` and `.stop()`;
-        `await .run()` for async tools.
+        """The same in the background, from now on and whatever `Guard(reconcile=)` says: `with
+        guard.reconciler():`, or `.start()` and `.stop()`; `await .run()` for async tools.
 
         It asks at most *per_s* probes a second. An effect whose probe does not know is asked
         again after *every_s*, then after twice as long each time, and never less often than
@@ -108,13 +113,8 @@ class GuardOperations:
         """
         from effectonce.recovery.reconciler import Reconciler
 
-        return Reconciler(
-            self._desk,
-            InDoubtFilter(tool=tool),
-            every_s=every_s,
-            per_s=per_s,
-            at_least_every_s=at_least_every_s,
-        )
+        pace = ReconcilePace(every_s=every_s, per_s=per_s, at_least_every_s=at_least_every_s)
+        return Reconciler(self._desk, InDoubtFilter(tool=tool), pace)
 
     def sweep(self, *, limit: int = 100) -> Swept:
         """One bounded round of tidying: abandoned effects go in doubt, outcomes past their
@@ -141,3 +141,27 @@ class GuardOperations:
         is logged once, counted, and nothing else.
         """
         self._house.watch.add(observer)
+
+
+def spool_of(
+    url: str,
+    store: Store,
+    named: str | os.PathLike[str] | None,
+    keyring: Keyring | None,
+    secret: bytes,
+) -> Spool | None:
+    """Where a folder was named, or belongs to the URL. Only then are files worked with, and what
+    that takes is imported.
+    """
+    if named is None and url.startswith("memory:"):
+        return None
+    from effectonce.recovery.spool import Spool, default_folder
+
+    folder = default_folder(url, os.environ) if named is None else named
+    spool = None if folder is None else Spool(folder, store, keyring, secret)
+    if named is not None and spool is not None and spool.distrusted():
+        raise ContractViolation(
+            f"spool={os.fspath(named)!r}: {spool.distrusted()}. Name a folder that this user alone"
+            " may write."
+        )
+    return spool

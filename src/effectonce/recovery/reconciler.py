@@ -1,28 +1,110 @@
-"""Asking probes in the background: a few a second, and an effect whose probe does not know is
-asked less and less often.
+"""Asking probes in the background: a few a second, a bounded number in a round, and an effect
+whose probe does not know is asked less and less often.
 
-Several processes may do it: an inquiry is a lease on the record, so one of them asks at a time.
-How often an effect was asked in vain is remembered here only; a new process begins again.
-Nothing is sent again.
+Theory of operation. A round lists what is in doubt, oldest first, and asks about what is due.
+When that is, the record says: after as long again as it was in doubt when it was asked last. So
+a process that begins anew, or takes over, goes on at the same pace.
+
+Of all processes that know a tool, one asks at a time: it holds the lease of that tool for the
+round, and a process that dies gives it up when the lease ends. An inquiry is a lease on the
+record as well, so a process that was held up does no harm. Nothing is sent again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
+from msgspec import Struct
+
+from effectonce._core.keys import derive
+from effectonce._core.ops import Cell, Flow, Op, ReadCell, Sleep, WriteCell
 from effectonce._core.record import Record
-from effectonce._drivers import adrive
-from effectonce._validate import numbers
-from effectonce.errors import ContractViolation
+from effectonce._drivers import adrive, drive
+from effectonce._log import LOG
+from effectonce._runtime.owner_token import new_token
+from effectonce._runtime.performers import CLOCK
+from effectonce._tools.tool import GuardedTool
 from effectonce.outcome import Outcome
 from effectonce.recovery.in_doubt import InDoubtFilter, Reconciled, Settlement, count
+from effectonce.recovery.pace import ReconcilePace
 from effectonce.recovery.periodic import PeriodicThread
 
-GROWTH = 2.0
+RENEW_AFTER = 1 / 3  # of a lease
+
+
+class AskProbe(Op[Outcome[Any] | None], frozen=True):
+    """What does the probe say about the effect of this record?"""
+
+    record: Record
+
+
+class LeaseHolder(Struct, frozen=True, array_like=True):
+    """What the cell of a lease says."""
+
+    owner: str = ""
+    until: float = 0.0  # by the store's clock
+
+
+class ToolLease:
+    """The right to ask the probe of one tool. One process has it at a time."""
+
+    def __init__(self, tool: str, owner: str, lease_s: float, clock: Callable[[], float]) -> None:
+        self._name, self._owner = f"reconciler {derive('reconciler', tool)}", owner
+        self._lease_s, self._clock, self._renew_at = lease_s, clock, 0.0
+        self._held = False
+
+    def hold(self) -> Flow[float]:
+        """Take it, or keep it: 0. Otherwise, for how many seconds another process has it."""
+        if self._held and self._clock() < self._renew_at:
+            return 0.0
+        self._held = False
+        cell = yield from ReadCell(self._name)
+        busy_s = self._busy_s(cell)
+        if busy_s > 0:
+            return busy_s
+        mine = LeaseHolder(self._owner, cell.now + self._lease_s)
+        # noted before it is written: the answer may be long on its way
+        self._renew_at = self._clock() + self._lease_s * RENEW_AFTER
+        other = yield from self._written(cell, mine)
+        if other is not None and _holder(other) != mine:
+            return max(self._busy_s(other), self._lease_s * RENEW_AFTER)
+        self._held = True
+        return 0.0
+
+    def release(self) -> Flow[None]:
+        """Let another process have it at once."""
+        if self._held:
+            self._held = False
+            cell = yield from ReadCell(self._name)
+            if _holder(cell).owner == self._owner:
+                yield from self._written(cell, LeaseHolder())
+
+    def _busy_s(self, cell: Cell) -> float:
+        holder = _holder(cell)
+        return 0.0 if holder.owner in ("", self._owner) else max(0.0, holder.until - cell.now)
+
+    def _written(self, cell: Cell, holder: LeaseHolder) -> Flow[Cell | None]:
+        value = msgspec.msgpack.encode(holder)
+        return (yield from WriteCell(self._name, cell.revision, value, 2 * self._lease_s))
+
+
+def _holder(cell: Cell) -> LeaseHolder:
+    return msgspec.msgpack.decode(cell.value, type=LeaseHolder) if cell.value else LeaseHolder()
+
+
+def due_at(record: Record, pace: ReconcilePace) -> float:
+    """When to ask about a doubt again: twice as long after it began as the last time."""
+    if record.token == "":
+        return record.decided_at  # it was never asked about
+    asked_at = record.lease_until
+    waited_s = max(0.0, asked_at - record.decided_at)
+    return asked_at + min(pace.at_least_every_s, max(pace.every_s, waited_s))
 
 
 class Reconciler:
@@ -36,77 +118,105 @@ class Reconciler:
         self,
         desk: Settlement,
         doubts: InDoubtFilter,
-        *,
-        every_s: float = 60.0,
-        per_s: float = 5.0,
-        at_least_every_s: float = 86_400.0,
+        pace: ReconcilePace,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        numbers(every_s=every_s, per_s=per_s, at_least_every_s=at_least_every_s)
-        if not (per_s > 0 and every_s >= 0):
-            raise ContractViolation(
-                f"per_s={per_s} and every_s={every_s}: it asks some probes a second, and no time is"
-                " negative"
-            )
-        self._desk, self._doubts, self._clock = desk, doubts, clock
-        self._every_s, self._pause_s, self._longest_s = every_s, 1 / per_s, at_least_every_s
-        self._asked: dict[str, tuple[int, float]] = {}  # how often in vain, and when again
-        self._rounds = PeriodicThread("effectonce-reconciler", self.round, every_s)
+        self._desk, self._doubts, self.pace, self._clock = desk, doubts, pace, clock
+        self._owner = new_token()
+        self._rounds = PeriodicThread("effectonce-reconciler", self.round, pace.every_s)
         self.reconciled = Reconciled(0, 0, 0)  # since it was made
+        self.left = 0  # by the last round: still in doubt, and of tools that can be asked here
+        self.busy_s = 0.0  # for so long has another process the lease of one of them
 
     @property
     def failure(self) -> Exception | None:
         """Of the last round in the background; None: it went well."""
         return self._rounds.failure
 
+    @property
+    def stopped(self) -> threading.Event:
+        """Set: the round that is under way ends after the probe that it asks."""
+        return self._rounds.stopped
+
+    @property
+    def pause_s(self) -> float:
+        """How long to wait for the next round."""
+        return min(self.pace.every_s, self.busy_s) if self.busy_s > 0 else self.pace.every_s
+
     def round(self) -> Reconciled:
         """Ask about every effect in doubt whose time has come, now and here."""
-        total, seen = Reconciled(0, 0, 0), set[str]()
-        for records in self._desk.pages(self._doubts):
-            for record in records:
-                seen.add(record.request.key)
-                if not self._is_due(record):
-                    continue
-                total += self._noted(record, self._desk.ask(record))
-                if self._desk.askable(
-                    record, is_async=False
-                ) is not None and self._rounds.stopped.wait(self._pause_s):
-                    return total
-        self._forget_others(seen)
-        return total
+        return drive(self._round(is_async=False), self._perform)
 
     async def around(self) -> Reconciled:
         """The same for async tools."""
-        total, seen = Reconciled(0, 0, 0), set[str]()
+        return await adrive(self._round(is_async=True), self._aperform)
+
+    def _perform(self, op: Op[Any]) -> Any:
+        match op:
+            case AskProbe(record):
+                return self._desk.ask(record)
+            case Sleep(seconds):
+                return self._rounds.stopped.wait(seconds)
+            case _:
+                return self._desk.store.apply(op)
+
+    async def _aperform(self, op: Op[Any]) -> Any:
+        match op:
+            case AskProbe(record):
+                return await self._desk.aask(record)
+            case Sleep(seconds):
+                return await asyncio.sleep(seconds, self._rounds.stopped.is_set())
+            case _:
+                return await self._desk.store.aapply(op)
+
+    def _round(self, *, is_async: bool) -> Flow[Reconciled]:
+        leases: dict[str, ToolLease] = {}
+        began, total, self.left, self.busy_s = self._clock(), Reconciled(0, 0, 0), 0, 0.0
         after: tuple[float, str] | None = (0.0, "")
-        while after is not None:
-            records, after = await adrive(self._doubts.page(after), self._desk.store.aapply)
+        stopped = False
+        while after is not None and not stopped:
+            now = (yield from ReadCell(CLOCK)).now
+            records, after = yield from self._doubts.page(after)
             for record in records:
-                seen.add(record.request.key)
-                if not self._is_due(record):
+                tool = self._desk.askable(record, is_async=is_async)
+                if tool is None:
+                    total += Reconciled(0, 0, 1)
                     continue
-                total += self._noted(record, await self._desk.aask(record))
-                if self._desk.askable(record, is_async=True) is not None:
-                    await asyncio.sleep(self._pause_s)
-        self._forget_others(seen)
+                self.left += 1
+                if stopped or due_at(record, self.pace) > now or not self._has_room(total, began):
+                    continue
+                if not (yield from self._may_ask(tool, leases)):
+                    continue
+                came_to = count([(yield from AskProbe(record))])
+                total += came_to
+                self.left -= came_to.settled
+                stopped = bool((yield Sleep(1 / self.pace.per_s)))
+        for lease in leases.values():
+            yield from lease.release()
+        self._report(total)
         return total
 
-    def _is_due(self, record: Record) -> bool:
-        return self._asked.get(record.request.key, (0, 0.0))[1] <= self._clock()
+    def _has_room(self, total: Reconciled, began: float) -> bool:
+        asked = total.settled + total.in_doubt
+        return asked < self.pace.per_round and self._clock() - began < self.pace.round_s
 
-    def _noted(self, record: Record, answer: Outcome[Any] | None) -> Reconciled:
-        """What came of it. In vain: the next time is twice as far away as the last."""
-        key, came_to = record.request.key, count([answer])
-        if came_to.in_doubt:
-            times = self._asked.get(key, (0, 0.0))[0]
-            wait_s = min(self._longest_s, self._every_s * GROWTH ** min(times, 60))
-            self._asked[key] = (times + 1, self._clock() + wait_s)
-        self.reconciled += came_to
-        return came_to
+    def _may_ask(self, tool: GuardedTool, leases: dict[str, ToolLease]) -> Flow[bool]:
+        name = tool.contract.name
+        if name not in leases:
+            leases[name] = ToolLease(name, self._owner, self.pace.lease_s, self._clock)
+        busy_s = yield from leases[name].hold()
+        if busy_s > 0:
+            self.busy_s = busy_s if self.busy_s == 0 else min(self.busy_s, busy_s)
+        return busy_s == 0
 
-    def _forget_others(self, seen: set[str]) -> None:
-        """Settled, by whomever."""
-        self._asked = {key: asked for key, asked in self._asked.items() if key in seen}
+    def _report(self, total: Reconciled) -> None:
+        self.reconciled += total
+        if total.settled:
+            LOG.info(
+                "probes settled %d effects that were in doubt; %d still are",
+                total.settled,
+                self.left,
+            )
 
     # ------------------------------------------------------------ in the background
 
@@ -127,7 +237,11 @@ class Reconciler:
                 self._rounds.failure = None
             except Exception as error:  # noqa: BLE001  # as in the thread
                 self._rounds.failed(error)
-            await asyncio.sleep(self._every_s)
+            await asyncio.sleep(self.pace.every_s)
+
+    def failed(self, error: Exception) -> None:
+        """A round did; the next one still comes."""
+        self._rounds.failed(error)
 
     def __enter__(self) -> Self:
         return self.start()

@@ -1,0 +1,34 @@
+"""Stripe: list the objects and look at their metadata. A search lags, in an outage for an hour; a
+list does not.
+
+    metadata={stripe.MARK: stripe.mark()}                                # in the tool
+    pay.probe(stripe.listed(lambda params: client.v1.payment_intents.list(params)))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from effectonce.providers.probes._asking import MARK, Probe, asking, bounded, mark, since_s
+
+__all__ = ["MARK", "listed", "mark"]
+
+
+def listed(
+    listing: Callable[[dict[str, Any]], Any],
+    *,
+    result: Callable[[Any], Any] = lambda found: found["id"],
+    proof_after_s: float | None = None,
+) -> Probe:
+    """Found by its mark in the metadata. *listing* is called with the parameters of a list."""
+
+    def search(*_: Any, **__: Any) -> Iterator[Any]:
+        wanted = mark()
+        page = listing({"created": {"gte": int(since_s())}, "limit": 100})
+        for found in bounded(page.auto_paging_iter()):
+            metadata = found["metadata"]  # of the SDK: it has no `get`
+            if metadata and MARK in metadata and metadata[MARK] == wanted:
+                yield found
+
+    return asking("stripe.v1", search, result, proof_after_s)

@@ -1,0 +1,228 @@
+"""Asking providers, by real clients, of servers that answer in the documented format. Those whose
+SDK is not installed here are asked in tests/sdks.
+"""
+
+import asyncio
+import threading
+import time
+from xml.sax.saxutils import escape
+
+import botocore.session
+import httpx
+import pytest
+import stripe as stripe_sdk
+from botocore.config import Config
+
+from effectonce import CannotTell, Found, Guard, Retry
+from effectonce.providers.probes import (
+    dynamodb,
+    imap,
+    in_thread,
+    increase,
+    jira,
+    paypal,
+    s3,
+    stripe,
+)
+from tests.providers.answering import Provider, asked, facts, page
+from tests.providers.post_office import Mailbox
+
+
+def test_stripe():
+    def answer(server, method, path, query, body):
+        first = 0
+        if "starting_after" in query:
+            first = 1 + [o["id"] for o in server.objects].index(query["starting_after"])
+        data = server.objects[first : first + 2]
+        more = len(server.objects) > first + 2
+        assert (path, method) == ("/v1/payment_intents", "GET")
+        assert float(query["created[gte]"]) <= time.time()
+        return 200, {"object": "list", "data": data, "has_more": more, "url": path}, {}
+
+    numbers = iter(range(1000))
+
+    def make(*, marked):
+        mark = {stripe.MARK: stripe.mark()} if marked else {}
+        name = "pi_mine" if marked else f"pi_{next(numbers)}"
+        return {"id": name, "object": "payment_intent", "metadata": mark}
+
+    with Provider(answer) as server:
+        client = stripe_sdk.StripeClient(
+            "sk_test_1", base_addresses={"api": server.url}, max_network_retries=0
+        )
+        listing = client.v1.payment_intents.list
+        facts(server, make, "pi_mine", lambda **o: stripe.listed(listing, **o))
+
+
+def test_paypal():
+    def answer(server, method, path, query, body):
+        assert path == "/v1/reporting/transactions"
+        number = int(query["page"])
+        found = server.objects[2 * number - 2 : 2 * number]
+        details = [{"transaction_info": each} for each in found]
+        pages = -(-len(server.objects) // 2)
+        return 200, {"transaction_details": details, "page": number, "total_pages": pages}, {}
+
+    def make(*, marked):
+        invoice = {"invoice_id": paypal.invoice_id()} if marked else {}
+        return {"transaction_id": "5TY05013RG002845M", **invoice}
+
+    with Provider(answer) as server, httpx.Client(base_url=server.url) as client:
+        facts(server, make, "5TY05013RG002845M", lambda **o: paypal.transaction(client, **o))
+
+
+def test_jira():
+    def answer(server, method, path, query, body):
+        assert path == "/rest/api/3/search/jql"
+        assert query["properties"] == "effectonce"
+        assert query["jql"].startswith('project = "ada" AND created >= -')
+        issues, token = page(server, query, name="nextPageToken")
+        return 200, {"issues": issues, **({"nextPageToken": token} if token else {})}, {}
+
+    def make(*, marked):
+        prop = jira.issue_property()
+        return {"key": "OPS-7", "properties": {prop["key"]: prop["value"]} if marked else {}}
+
+    with Provider(answer) as server, httpx.Client(base_url=server.url) as client:
+        facts(server, make, "OPS-7", lambda **o: jira.issue(client, lambda to: to, **o))
+
+
+def test_increase():
+    def answer(server, method, path, query, body):
+        assert path == "/ach_transfers"
+        server.objects = [o for o in server.objects if o["key"] == query["idempotency_key"]]
+        found, cursor = page(server, query, size=1, name="cursor")
+        return 200, {"data": found, "next_cursor": cursor}, {}
+
+    def leave(count):
+        def put(to):
+            server.objects = [{"id": "ach_1", "key": increase.key()}] * count
+
+        return put
+
+    with Provider(answer) as server, httpx.Client(base_url=server.url) as client:
+        probe = increase.listed(client, "/ach_transfers")
+        assert asked(leave(1), probe) == ("found", "ach_1")
+        assert asked(leave(0), probe)[0] == "cannot_tell"
+        assert asked(leave(2), probe)[0] == "cannot_tell"
+        late = increase.listed(client, "/ach_transfers", proof_after_s=0)
+        assert asked(leave(0), late)[0] == "not_found"
+
+
+def aws(name, server):
+    return botocore.session.get_session().create_client(
+        name,
+        region_name="eu-west-1",
+        endpoint_url=server.url,
+        aws_access_key_id="a",
+        aws_secret_access_key="b",
+        config=Config(retries={"max_attempts": 0}, s3={"addressing_style": "path"}),
+    )
+
+
+def test_s3_is_read_back_and_what_is_not_there_was_not_written():
+    def answer(server, method, path, query, body):
+        if method == "HEAD":
+            mark = server.objects and {"x-amz-meta-effectonce": server.objects[0], "ETag": '"e"'}
+            return (200, b"", mark) if mark else (404, b"", {})
+        return 200, b"", {}
+
+    def leave(*marks):
+        def put(to):
+            server.objects = [escape(mark or s3.mark()) for mark in marks]
+
+        return put
+
+    with Provider(answer) as server:
+        client = aws("s3", server)
+        probe = s3.written(client, lambda to: {"Bucket": "reports", "Key": to})
+        assert asked(leave(""), probe) == ("found", '"e"')
+        assert asked(leave(), probe)[0] == "not_found"
+        assert asked(leave("of another"), probe)[0] == "cannot_tell"
+        server.status = 503
+        assert asked(leave(""), probe)[0] == "cannot_tell"
+
+
+def test_dynamodb_is_read_back_consistently():
+    def answer(server, method, path, query, body):
+        assert b'"ConsistentRead": true' in body
+        item = {"Item": {"effectonce": {"S": server.objects[0]}}} if server.objects else {}
+        return 200, item, {"Content-Type": "application/x-amz-json-1.0"}
+
+    def leave(*marks):
+        def put(to):
+            server.objects = [mark or dynamodb.mark() for mark in marks]
+            server.mark = dynamodb.mark()
+
+        return put
+
+    with Provider(answer) as server:
+        client = aws("dynamodb", server)
+        where = lambda to: {"TableName": "orders", "Key": {"pk": {"S": to}}}
+        probe = dynamodb.put(client, where)
+        assert asked(leave(""), probe) == ("found", server.mark)
+        assert asked(leave(), probe)[0] == "not_found"
+        assert asked(leave("of another"), probe)[0] == "cannot_tell"
+        server.status = 500
+        assert asked(leave(""), probe)[0] == "cannot_tell"
+
+
+def test_imap():
+    with Mailbox() as server:
+
+        def leave(count):
+            def put(to):
+                server.mine = imap.message_id("shop.example")
+                server.sent = ["<other@shop.example>"] + [server.mine] * count
+
+            return put
+
+        probe = imap.message(server.connect, "shop.example")
+        assert asked(leave(1), probe) == ("found", server.mine)
+        assert asked(leave(0), probe)[0] == "cannot_tell"
+        assert asked(leave(2), probe)[0] == "cannot_tell"
+        server.refuses = True
+        assert asked(leave(1), probe)[0] == "cannot_tell"
+
+
+def test_a_list_without_an_end_proves_nothing(monkeypatch):
+    monkeypatch.setattr("effectonce.providers.probes._asking.LOOKED_AT_MAX", 3)
+
+    class Page:
+        def auto_paging_iter(self):
+            return iter([{"id": "pi_1", "metadata": {}}] * 4)
+
+    answer, why = asked(lambda to: None, stripe.listed(lambda params: Page(), proof_after_s=0))
+    assert (answer, "TooMany" in why) == ("cannot_tell", True)
+
+
+def test_an_async_tool_asks_in_a_thread():
+    guard = Guard("memory://", reconcile=False)
+
+    @guard.tool(kind="write", downstream="probe", retry=Retry(attempts=1))
+    async def send(to: str):
+        raise TimeoutError
+
+    def probe(to: str):
+        return CannotTell() if threading.current_thread() is threading.main_thread() else Found(to)
+
+    send.probe(in_thread(probe))
+
+    async def main():
+        async with guard.step("chat", 1):
+            return await send("ada")
+
+    assert asyncio.run(main()) == "ada"
+
+
+@pytest.mark.parametrize("name", ["stripe", "twilio", "github", "slack", "gmail"])
+def test_a_recipe_imports_no_sdk(name):
+    import subprocess
+    import sys
+
+    code = (
+        f"import sys, effectonce.providers.probes.{name};"
+        " print({'stripe', 'twilio', 'github', 'slack_sdk', 'googleapiclient'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
