@@ -13,6 +13,9 @@ pytest.register_assert_rewrite("effectonce.testing.conformance")
 os.environ["EFFECTONCE_SPOOL"] = tempfile.mkdtemp(prefix="effectonce-test-spool-")
 atexit.register(shutil.rmtree, os.environ["EFFECTONCE_SPOOL"], ignore_errors=True)
 
+# A test asks a probe when it means to; those that are about the background switch it on.
+os.environ["EFFECTONCE_RECONCILE"] = "off"
+
 # A shell starts what runs in its background deaf to Ctrl-C, and so would be every process that a
 # test starts and interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -43,6 +46,12 @@ def patience():
         (SqliteStore, "busy_s"),
     ):
         store.__init__.__kwdefaults__[name] = 60.0
+
+
+@pytest.fixture
+def in_the_background(monkeypatch):
+    """As users have it: what is in doubt is asked about in the background."""
+    monkeypatch.delenv("EFFECTONCE_RECONCILE")
 
 
 @pytest.fixture(scope="session")

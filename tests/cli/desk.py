@@ -33,7 +33,7 @@ def environment(**changes):
     clean = {
         n: v
         for n, v in os.environ.items()
-        if not n.startswith("EFFECTONCE_") or n == "EFFECTONCE_SPOOL"
+        if not n.startswith("EFFECTONCE_") or n in ("EFFECTONCE_SPOOL", "EFFECTONCE_RECONCILE")
     }
     clean.pop("PYTHONDONTWRITEBYTECODE", None)
     paths = os.pathsep.join(

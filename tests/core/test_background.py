@@ -15,6 +15,7 @@ from effectonce._core import ops
 from effectonce.recovery.pace import ReconcilePace, pace_of
 from tests.core.helpers import QUICK
 
+pytestmark = pytest.mark.usefixtures("in_the_background")
 FAST = ReconcilePace(every_s=0.001, per_s=1e9)
 SLOW = ReconcilePace(every_s=3600)
 

@@ -17,6 +17,7 @@ import pytest
 
 from effectonce import Guard, State
 
+pytestmark = pytest.mark.usefixtures("in_the_background")
 DOUBTS = 50
 
 
@@ -172,12 +173,13 @@ def test_when_the_process_that_asks_is_killed_the_other_goes_on_after_its_lease(
 def test_what_is_not_known_is_asked_less_and_less_often(world, desk):
     desk.answer = lambda pid, n: False
 
-    world.ask(every_s=0.1, per_s=10_000, lease_s=30)
+    every_s = 0.1
+    world.ask(every_s=every_s, per_s=10_000, lease_s=30)
     desk.wait_for("/ask", 3 * DOUBTS)
 
     for n in range(DOUBTS):
         times = [ask["at"] for ask in desk.about([n])]
         waits = [later - first for first, later in itertools.pairwise(times)]
-        assert all(b > 1.3 * a for a, b in itertools.pairwise(waits))
+        assert all(wait > every_s * 2**n for n, wait in enumerate(waits))
     assert len(desk.seen["/send"]) == DOUBTS + 2
     assert world.states() == {State.IN_DOUBT: DOUBTS + 2}
