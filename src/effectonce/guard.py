@@ -115,10 +115,11 @@ class Guard(GuardOperations):
         self._tools: dict[str, GuardedTool] = {}
         watch = Observers()
         self._desk = Settlement(self.store, self._tools, watch)
-        self._background = BackgroundReconciler(self._desk, pace_of(reconcile, os.environ))
+        whose, pace = named(tenant, "tenant"), pace_of(reconcile, os.environ)
+        self._background = BackgroundReconciler(self._desk, pace, whose)
         self._house = GuardContext(
             store=self.store,
-            tenant=named(tenant, "tenant"),
+            tenant=whose,
             secret=Secret(secret),
             env=env,
             heart=Heartbeat(self.store),

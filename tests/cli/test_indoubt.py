@@ -1,11 +1,22 @@
 """`effectonce indoubt`: what a person or a probe decides, and what every later call gets."""
 
+import shlex
+
 import pytest
 from tests.cli import shop
 from tests.cli.desk import Desk, undated
 
-from effectonce import EffectOnceError, Guard, Keyring, ReplayedFailure, State
-from effectonce._core.ops import Search
+from effectonce import (
+    EffectOnceError,
+    GaveUp,
+    Guard,
+    Keyring,
+    ReplayedFailure,
+    Retry,
+    State,
+    current_effect,
+)
+from effectonce._core.ops import Doubt, Search
 
 SAID = ("--reason", "ticket 812", "--yes")
 APP = ("--app", "tests.cli.shop:guard")
@@ -451,6 +462,58 @@ def test_doubts_of_one_cause_are_one_line_with_the_command_that_comes_next(desk)
     command = refund["command"].split()
     assert command[0] == "effectonce"
     assert desk.run(*command[1:]).returncode == 0
+
+
+def test_letting_it_be_sent_again_is_a_command_that_runs_as_it_is_printed(desk):
+    guard = Guard(desk.url)
+
+    @guard.tool(kind="write", downstream="key", retry=Retry(attempts=1))
+    def reserve(seat: str) -> str:
+        current_effect().downstream_key  # noqa: B018  # sent with the request
+        raise TimeoutError
+
+    with guard.step("trip", 1), pytest.raises(GaveUp) as lost:
+        reserve("12A")
+    sent = guard.find(lost.value.effect.key)
+    guard.store.apply(Doubt(sent.request.key, sent.token, sent.epoch, "no answer"))
+    guard.close()
+
+    group = next(g for g in desk.json("indoubt", "list")["groups"] if g["tool"] == "reserve")
+
+    assert group["action"] == "let it be sent again"
+    command = shlex.split(group["command"].replace("TEXT", "'the airline asked us to'"))
+    assert desk.run(*command[1:], "--by", "ada", "--yes").returncode == 0
+    assert not [g for g in desk.json("indoubt", "list")["groups"] if g["tool"] == "reserve"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [("", "it asks"), ("reconcile = true\n", "it asks"), ("reconcile = false\n", "it is silent")],
+)
+def test_a_settings_file_switches_off_what_the_guard_of_an_app_asks(desk, settings, said):
+    (desk.folder / "effectonce.toml").write_text(settings)
+    (desk.folder / "quiet_app.py").write_text(
+        "from effectonce import Guard\n"
+        f"guard = Guard({desk.url!r})\n"
+        "print('it is silent' if guard._background.pace is None else 'it asks')\n"
+    )
+
+    done = desk.run("indoubt", "reconcile", "--app", "quiet_app:guard")
+
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("store", [(), ("--store",)])
+def test_asking_the_probe_is_a_command_that_runs_as_it_is_printed(desk, store):
+    given = (*APP, *(("--store", desk.url) if store else ()))
+    groups = desk.json("indoubt", "list", *given)["groups"]
+    group = next(g for g in groups if g["action"] == "ask its probe")
+
+    done = desk.run(*shlex.split(group["command"])[1:], MAILED="ada")
+
+    assert done.returncode in (0, 6), done.stderr
+    assert "No such option" not in done.stderr
 
 
 def test_a_person_sees_what_to_do_next(desk):

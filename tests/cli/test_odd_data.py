@@ -148,7 +148,13 @@ def test_an_effect_that_is_known_by_its_content_says_so(odd):
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize(
     "command",
-    [("effect", "list"), ("indoubt", "list"), ("dlq", "list"), ("status",), ("workflow", "show")],
+    [
+        ("effect", "list"),
+        ("indoubt", "list", "--each"),
+        ("dlq", "list"),
+        ("status",),
+        ("workflow", "show"),
+    ],
 )
 def test_columns_stay_straight_whatever_is_in_them(odd, command, width):
     named = (odd.refs["run"],) if command == ("workflow", "show") else ()
@@ -157,13 +163,48 @@ def test_columns_stay_straight_whatever_is_in_them(odd, command, width):
     assert code == 0
     assert not any(control in screen for control in ("\x1b", "\x07", "\N{RIGHT-TO-LEFT OVERRIDE}"))
     assert max(cell_len(line) for line in screen.splitlines()) <= width
-    if command[-1] == "list":
+    if "list" in command:
         title, *rows = screen.splitlines()
         ends = title.index("SENDS") + 5 if "SENDS" in title else title.index("TRIED") + 5
         for row in rows:
-            cells = "".join(c + "\0" * (cell_len(c) - 1) for c in row)  # as wide as it is shown
-            assert cells[ends - 1].isdigit()
-            assert cells[ends] == " "
+            assert as_shown(row)[ends - 1].isdigit()
+            assert as_shown(row)[ends] == " "
+
+
+def as_shown(row):
+    """A character to a cell: a wide one has an empty cell behind it."""
+    return "".join(c + "\0" * (cell_len(c) - 1) for c in row)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_groups_of_doubts_stay_straight_and_their_commands_whole(odd, width):
+    guard = Guard(odd.url)
+    for name in ("銀行に知らせる" * 6, f"\x1b[31m{TURNED}", "book a room " * 8):
+
+        @guard.tool(kind="write", name=name, retry=ONCE)
+        def lose(what: str) -> None:
+            raise TimeoutError(what)
+
+        with guard.step("chat", name), pytest.raises(EffectOnceError):
+            lose("銀行")
+    guard.close()
+
+    code, screen = odd.terminal("indoubt", "list", width=width)
+
+    assert code == 0
+    assert not any(control in screen for control in ("\x1b", "\x07", "\N{RIGHT-TO-LEFT OVERRIDE}"))
+    title, *lines = screen.splitlines()
+    assert max(cell_len(line) for line in lines) <= width
+    rows, actions = lines[:4], lines[4:]
+    for row in rows:
+        cells = as_shown(row)
+        assert cells[: title.index("EFFECTS") + 7].strip().isdigit()
+        assert cells[title.index("EFFECTS") + 7 : title.index("TOOL")] == "  "
+        assert cells[title.index("SINCE") : title.index("SINCE") + 5].strip().endswith("s")
+        assert cells[title.index("SUCH AS") :].startswith("eff_")
+    commands = [line for line in actions if line.startswith("  effectonce ")]
+    references = [row.split()[-1] for row in rows]
+    assert commands == [f"  effectonce effect show {reference}" for reference in references]
 
 
 def test_a_long_name_does_not_hide_what_became_of_a_step(odd):

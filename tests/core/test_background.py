@@ -10,9 +10,19 @@ import time
 
 import pytest
 
-from effectonce import CannotTell, ContractViolation, Found, Guard, InDoubt, Reconciled, State
+from effectonce import (
+    CannotTell,
+    ContractViolation,
+    Found,
+    Guard,
+    InDoubt,
+    Reconciled,
+    State,
+    current_effect,
+)
 from effectonce._core import ops
 from effectonce.recovery.pace import ReconcilePace, pace_of
+from effectonce.stores.memory import MemoryStore
 from tests.core.helpers import QUICK
 
 pytestmark = pytest.mark.usefixtures("in_the_background")
@@ -195,6 +205,61 @@ def test_a_store_that_does_not_answer_is_asked_again(clock):
 
     clock.advance(60)
     assert until(lambda: guard.counts() == {State.COMPLETED: 1})
+
+
+def test_what_cannot_be_asked_about_takes_no_turn_and_keeps_no_thread():
+    pace = ReconcilePace(every_s=0.001, per_s=5, per_round=1, round_s=0.1)
+    guard = Guard("memory://", reconcile=pace, secret=b"s" * 32)
+
+    @guard.tool(kind="write", downstream="probe", retry=QUICK, redact=["card"])
+    def charge(n: int, card: str):
+        raise TimeoutError
+
+    charge.probe(lambda n, card: CannotTell())
+    for n in range(50):
+        with guard.step("cards", n), pytest.raises(InDoubt):
+            charge(n, "4242")
+    call(guard, silent(guard, later([CannotTell()])))
+
+    assert until(lambda: guard.counts() == {State.IN_DOUBT: 50, State.COMPLETED: 1})
+    assert until(lambda: not guard._background.running)
+
+
+def tenants_guard(store, tenant, asked):
+    guard = Guard(store, reconcile=FAST, **({} if tenant is None else {"tenant": tenant}))
+
+    def probe(n: int):
+        asked.append((tenant, current_effect().ref.tenant))
+        return CannotTell() if len(asked) < 50 else Found("receipt")
+
+    return guard, silent(guard, probe)
+
+
+def test_the_guard_of_a_tenant_does_not_ask_about_those_of_others():
+    """Its client is that of the tenant, where an order of the same number may be another one."""
+    store, asked = MemoryStore(), []
+    ada, pay = tenants_guard(store, "ada", asked)
+    bob, refund = tenants_guard(store, "bob", asked)
+
+    call(ada, pay)
+    ada.close()
+    call(bob, refund)
+
+    until(lambda: asked.count(("bob", "bob")) > 5)
+    bob.close()
+    assert ("bob", "ada") not in asked
+
+
+@pytest.mark.parametrize("usual", ["ada", None])
+def test_a_guard_asks_about_each_tenant_that_it_was_called_for(usual):
+    store, asked = MemoryStore(), []
+    guard, pay = tenants_guard(store, usual, asked)
+
+    with guard.step("chat", 0, tenant="bob"), pytest.raises(InDoubt):
+        pay(0)
+
+    assert until(lambda: asked.count((usual, "bob")) > 2)
+    guard.close()
 
 
 def test_async_tools_are_asked_on_their_loop():

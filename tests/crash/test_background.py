@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from effectonce import Guard, State
+from tests.servers import redis
 
 pytestmark = pytest.mark.usefixtures("in_the_background")
 DOUBTS = 50
@@ -106,12 +107,14 @@ class World:
             guard.close()
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", "redis"])
 def world(request, tmp_path, desk):
     if request.param == "sqlite":
         url = f"sqlite:///{tmp_path}/effects.db"
-    else:
+    elif request.param == "postgres":
         url = request.getfixturevalue("database")
+    else:
+        url = redis.emptied(redis.server()).url
     world = World(url, desk)
     try:
         world.seed()

@@ -5,6 +5,8 @@ SDK is not installed here are asked in tests/sdks.
 import asyncio
 import threading
 import time
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from xml.sax.saxutils import escape
 
 import botocore.session
@@ -16,6 +18,7 @@ from botocore.config import Config
 from effectonce import CannotTell, Found, Guard, Retry
 from effectonce.providers.probes import (
     dynamodb,
+    google_calendar,
     imap,
     in_thread,
     increase,
@@ -23,6 +26,7 @@ from effectonce.providers.probes import (
     paypal,
     s3,
     stripe,
+    twilio,
 )
 from tests.providers.answering import Provider, asked, facts, page
 from tests.providers.post_office import Mailbox
@@ -52,6 +56,19 @@ def test_stripe():
         )
         listing = client.v1.payment_intents.list
         facts(server, make, "pi_mine", lambda **o: stripe.listed(listing, **o))
+        for declined in ({"status": "failed"}, {"last_payment_error": {"code": "card_declined"}}):
+
+            def leave(to, declined=declined):
+                server.objects = [make(marked=True) | declined]
+
+            answer, why = asked(leave, stripe.listed(listing))
+            assert (answer, "declined" in why) == ("cannot_tell", True), why
+
+        def leave(to):
+            unpaid = {"status": "requires_payment_method", "last_payment_error": None}
+            server.objects = [make(marked=True) | unpaid]
+
+        assert asked(leave, stripe.listed(listing)) == ("found", "pi_mine")
 
 
 def test_paypal():
@@ -70,6 +87,12 @@ def test_paypal():
     with Provider(answer) as server, httpx.Client(base_url=server.url) as client:
         facts(server, make, "5TY05013RG002845M", lambda **o: paypal.transaction(client, **o))
 
+        def leave(to):
+            server.objects = [make(marked=True) | {"transaction_status": "D"}]
+
+        answer, why = asked(leave, paypal.transaction(client))
+        assert (answer, "denied" in why) == ("cannot_tell", True), why
+
 
 def test_jira():
     def answer(server, method, path, query, body):
@@ -77,6 +100,8 @@ def test_jira():
         assert query["properties"] == "effectonce"
         assert query["jql"].startswith('project = "ada" AND created >= -')
         issues, token = page(server, query, name="nextPageToken")
+        if query.get("fields") != "key":  # without fields, ids are all that is answered
+            issues = [{"id": "1", "properties": issue["properties"]} for issue in issues]
         return 200, {"issues": issues, **({"nextPageToken": token} if token else {})}, {}
 
     def make(*, marked):
@@ -85,6 +110,64 @@ def test_jira():
 
     with Provider(answer) as server, httpx.Client(base_url=server.url) as client:
         facts(server, make, "OPS-7", lambda **o: jira.issue(client, lambda to: to, **o))
+
+
+class Outbox:
+    """What a client of Twilio lists. The SDK itself is asked in tests/sdks."""
+
+    def __init__(self, *ages_s):
+        now = datetime.now(UTC)
+        self.messages, self._made = self, [now + timedelta(seconds=age_s) for age_s in ages_s]
+
+    def stream(self, *, to, from_):
+        for number, made in enumerate(self._made):
+            yield SimpleNamespace(sid=f"SM{number}", body="hello", date_created=made)
+
+
+@pytest.mark.parametrize(
+    ("ages_s", "answer"),
+    [
+        ([0], ("found", "SM0")),
+        ([86_400], ("cannot_tell", "later")),
+        ([86_400, 0], ("found", "SM1")),
+        ([-60], ("not_found", "")),
+    ],
+)
+def test_a_message_of_another_day_is_not_taken_for_one_that_is_in_doubt(ages_s, answer):
+    """A reminder has the same text every day."""
+    where = lambda to: {"to": to, "from_": "+15550001", "body": "hello"}
+    probe = twilio.message(Outbox(*ages_s), where, proof_after_s=0)
+
+    said, why = asked(lambda to: None, probe)
+
+    assert (said, answer[1] in why) == (answer[0], True)
+
+
+class Calendar:
+    """What a service of Google's Calendar answers: the error of one request."""
+
+    class Answered(Exception):
+        def __init__(self, status):
+            self.resp = SimpleNamespace(status=status)
+
+    def __init__(self, status):
+        self.status = status
+
+    def events(self):
+        return self
+
+    def get(self, **_):
+        return self
+
+    def execute(self):
+        raise self.Answered(self.status)
+
+
+@pytest.mark.parametrize(("status", "answer"), [(404, "not_found"), (410, "cannot_tell")])
+def test_an_event_that_was_deleted_was_there(status, answer):
+    probe = google_calendar.event(Calendar(status), proof_after_s=0)
+
+    assert asked(lambda to: None, probe)[0] == answer
 
 
 def test_increase():

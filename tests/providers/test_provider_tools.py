@@ -24,6 +24,7 @@ from effectonce import (
     GaveUp,
     Guard,
     InDoubt,
+    NotFound,
     Retry,
     Rule,
     Verdict,
@@ -37,6 +38,7 @@ from effectonce.providers import provider, providers
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
 from tests.http.server import Shop
+from tests.servers import redis
 
 HERE = Path(__file__)
 GOLDEN = HERE.with_name("golden_provider_keys.txt").read_text().splitlines()
@@ -250,7 +252,7 @@ def test_a_provider_whose_keys_cannot_be_made_is_refused(changed, said):
     assert re.search(said, str(refused.value))
 
 
-@pytest.mark.parametrize("url", ["memory", "sqlite"])
+@pytest.mark.parametrize("url", ["memory", "sqlite", "postgres", "redis"])
 @pytest.mark.parametrize(
     ("before", "after", "runs"),
     [
@@ -261,9 +263,16 @@ def test_a_provider_whose_keys_cannot_be_made_is_refused(changed, said):
         ({"downstream": "key"}, {"downstream": "key"}, 2),
     ],
 )
-def test_a_change_of_the_key_is_a_doubt_and_not_another_effect(tmp_path, url, before, after, runs):
+def test_a_change_of_the_key_is_a_doubt_and_not_another_effect(
+    request, tmp_path, url, before, after, runs
+):
     """What was sent before the tool named its provider was sent under another key."""
-    store = MemoryStore() if url == "memory" else f"sqlite:///{tmp_path / 'effects.db'}"
+    store = {
+        "memory": MemoryStore,
+        "sqlite": lambda: f"sqlite:///{tmp_path / 'effects.db'}",
+        "postgres": lambda: request.getfixturevalue("database"),
+        "redis": lambda: redis.emptied(redis.server()).url,
+    }[url]()
     ran, counts = [], {}
 
     for declared in (before, after):
@@ -277,11 +286,62 @@ def test_a_change_of_the_key_is_a_doubt_and_not_another_effect(tmp_path, url, be
         with guard.step("chat-42", "refund"), suppress(GaveUp, InDoubt):
             refund("ord_1")
         counts = guard.counts()
-        if url == "sqlite":
+        if url != "memory":
             guard.close()
 
     assert len(ran) == runs
     assert counts == ({"in_doubt": 1} if runs == 1 else {"dispatched": 1})
+
+
+@pytest.mark.parametrize("how", ["def", "async def"])
+@pytest.mark.parametrize(
+    ("before", "after", "runs"),
+    [
+        ({}, {"provider": "checkout"}, 1),
+        ({"provider": "checkout"}, {}, 1),
+        ({"provider": "checkout"}, {"provider": "adyen"}, 1),
+        ({"provider": "checkout"}, {"provider": "checkout"}, 2),
+        ({}, {}, 2),
+    ],
+)
+def test_a_probe_that_looks_for_another_key_proves_nothing(how, before, after, runs):
+    """It did not find the key of today: what landed has the key of then."""
+    clock = FakeClock()
+    store, ran = MemoryStore(clock=clock), []
+
+    for declared in (before, after):
+        guard = Guard(store, reconcile=False)
+        contract = {"kind": "write", "name": "pay", "retry": Retry(attempts=1), **declared}
+
+        def send():
+            ran.append(current_effect().downstream_key)
+            raise TimeoutError
+
+        if how == "def":
+
+            @guard.tool(downstream=Downstream.probe(delay=1), **contract)
+            def pay(order: str) -> str:
+                send()
+
+            pay.probe(lambda order: NotFound())
+        else:
+
+            @guard.tool(downstream=Downstream.probe(delay=1), **contract)
+            async def pay(order: str) -> str:
+                send()
+
+            @pay.probe
+            async def find(order: str):
+                return NotFound()
+
+        with guard.step("chat-42", "pay"), suppress(InDoubt):
+            done = pay("ord_1")
+            if how == "async def":
+                asyncio.run(done)
+        clock.advance(3600)
+
+    assert len(ran) == runs
+    assert guard.counts() == {"in_doubt": 1}
 
 
 def test_a_change_of_the_key_does_no_harm_where_a_repeat_does_none():

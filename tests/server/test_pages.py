@@ -4,6 +4,7 @@ import asyncio
 import gc
 import html
 import re
+import shlex
 from urllib.parse import urljoin
 
 import pytest
@@ -178,6 +179,33 @@ def test_what_is_in_doubt_comes_oldest_first_and_page_by_page(shop, viewer):
 
     assert each(first) == made[:50]
     assert each(viewer.get(f"/in-doubt{later}")) == made[50:]
+
+
+def test_what_is_in_doubt_is_grouped_by_cause_with_the_command_that_comes_next(
+    shop, viewer, tmp_path
+):
+    lost = [
+        shop.call(f"chat-{n}", "_refund", payment_id=f"pay_lost_{n}", amount_minor=1)
+        for n in range(3)
+    ]
+    shop.call("mail", "_mail", to="ada")
+
+    text = viewer.get("/in-doubt").text
+    rows = re.findall(r"<tr>(.*?)</tr>", text.partition("<h2>Each of them</h2>")[0], re.DOTALL)
+    cells = [[html.unescape(c) for c in re.findall(r"<td[^>]*>(.*?)</td>", r)] for r in rows[1:]]
+    (refund, mail) = cells
+
+    assert (refund[0], refund[1], mail[0], mail[1]) == ("3", "_refund", "1", "_mail")
+    assert refund[2] == "it timed out (TimeoutError)"
+    assert NASTY not in text
+    store = shlex.quote(f"sqlite:///{tmp_path / 'effects.db'}")
+    assert refund[5] == (
+        "look downstream, then settle it:"
+        f" <code>effectonce effect show {lost[0]} --store {store}</code>"
+    )
+    assert mail[5] == (
+        "ask its probe: <code>effectonce indoubt reconcile --tool _mail --app MODULE:GUARD</code>"
+    )
 
 
 def test_the_proof_says_what_the_command_line_says(shop, viewer):

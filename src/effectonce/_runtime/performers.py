@@ -23,6 +23,7 @@ from effectonce._core.ops import (
     Answer,
     Applied,
     Ask,
+    CannotTell,
     Cell,
     Complete,
     Fail,
@@ -31,6 +32,7 @@ from effectonce._core.ops import (
     Interrupted,
     Invoke,
     Keep,
+    NotFound,
     NotStarted,
     Ok,
     Op,
@@ -90,6 +92,18 @@ class Setup(Struct, frozen=True):
             return effect
         sent_at, in_doubt_s = record.first_dispatch_at, max(0.0, cell.now - record.decided_at)
         return structs.replace(effect, sent_at=sent_at, in_doubt_s=in_doubt_s)
+
+    def proven(self, call: Prepared, record: object, answer: Answer) -> Answer:
+        """What a probe answered. It looks where the tool sends today, and by the key of today:
+        what was sent elsewhere, or under another key, is not found there.
+        """
+        if not (isinstance(record, Record) and isinstance(answer, Ok)):
+            return answer
+        sent, now = record.request.terms, call.request.terms
+        same = (sent.provider, sent.key_shape) == (now.provider, now.key_shape)
+        if same or not isinstance(answer.value, NotFound):
+            return answer
+        return Ok(CannotTell("it was sent when the tool named another provider, or none"))
 
     def effect(self, op: Invoke | Transact, call: Prepared, connection: Any = None) -> Effect:
         terms, once, before = (
@@ -169,8 +183,9 @@ class Performer(Struct, eq=False):
 
     def _run(self, op: Invoke | Ask | Transact, lent: Transaction | None = None) -> Answer:
         setup, call = self.setup, self.call
+        record = self(Find(op.key)) if type(op) is Ask else None
         if type(op) is Ask:
-            effect = setup.asked(op, call, self(Find(op.key)), self(ReadCell(CLOCK)))
+            effect = setup.asked(op, call, record, self(ReadCell(CLOCK)))
         else:
             effect = setup.effect(op, call, None if lent is None else lent.connection)
         if not op.key:  # a read: nothing to keep alive
@@ -186,7 +201,7 @@ class Performer(Struct, eq=False):
             except RuntimeError as error:  # no room for a thread, or the interpreter ends
                 return Raised(NotSent(f"nothing could keep the lease of this call alive: {error}"))
             if type(op) is Ask:
-                return _capture(setup.called(op), call, effect)
+                return setup.proven(call, record, _capture(setup.called(op), call, effect))
             return setup.check(effect, _capture(setup.function, call, effect))
         finally:
             heart.beats.discard(beat)
@@ -389,8 +404,9 @@ class AsyncPerformer(Struct, eq=False):
         self, op: Invoke | Ask | Transact, lent: AsyncTransaction | None = None
     ) -> Answer:
         setup, call = self.setup, self.call
+        record = await self(Find(op.key)) if type(op) is Ask else None
         if type(op) is Ask:
-            effect = setup.asked(op, call, await self(Find(op.key)), await self(ReadCell(CLOCK)))
+            effect = setup.asked(op, call, record, await self(ReadCell(CLOCK)))
         else:
             effect = setup.effect(op, call, None if lent is None else lent.connection)
         if not op.key:
@@ -401,7 +417,7 @@ class AsyncPerformer(Struct, eq=False):
         beat = pulse.start(op, setup.lease_s)
         try:
             if type(op) is Ask:
-                return await self._capture(setup.called(op), effect)
+                return setup.proven(call, record, await self._capture(setup.called(op), effect))
             return setup.check(effect, await self._capture(setup.function, effect))
         finally:
             pulse.stop(beat)

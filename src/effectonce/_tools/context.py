@@ -65,8 +65,8 @@ class GuardContext(Struct, frozen=True):
     cache: ReplayCache
     keep: Callable[[Complete | Fail], None]  # what could not be written to the store
     watch: Observers
+    doubted: Callable[[Any, str], object]  # a call of this tool for this tenant ended in doubt
     where: str = ""  # the store, as a command names it
-    doubted: Callable[[Any], object] = bool  # a call of this tool ended in doubt here
 
     def notice(self, error: BaseException | None, tool: Any) -> None:
         """A call of *tool* ended with this. A doubt says where it can be looked up, and is asked
@@ -74,7 +74,7 @@ class GuardContext(Struct, frozen=True):
         """
         if isinstance(error, InDoubt):
             error.look_up(self.where)
-            self.doubted(tool)
+            self.doubted(tool, self.tenant if error.effect is None else error.effect.tenant)
 
     def looked_up(self, outcome: Outcome[Any]) -> Outcome[Any]:
         """What a probe came to, which begins nothing: it may be the background that asked."""

@@ -12,7 +12,7 @@ import click
 from effectonce.cli._app import NO_APP, app_here, guard_here
 from effectonce.cli._ask import make_sure, reason_given, refuse_sealed, who
 from effectonce.cli._commands import runnable
-from effectonce.cli._console import busy, say
+from effectonce.cli._console import busy, echo, say
 from effectonce.cli._exits import CHANGED, NOT_ALLOWED, Stop
 from effectonce.cli._filters import limit_option
 from effectonce.cli._options import (
@@ -23,7 +23,15 @@ from effectonce.cli._options import (
     takes,
     yes_option,
 )
-from effectonce.cli._output import Column, for_machines, print_one, print_rows, shortened
+from effectonce.cli._output import (
+    Column,
+    for_machines,
+    on_a_line,
+    print_one,
+    print_rows,
+    shortened,
+    to_width,
+)
 from effectonce.cli._settings import setting
 from effectonce.views.text import SHOWN_MAX
 from effectonce.views.times import span
@@ -34,6 +42,7 @@ if TYPE_CHECKING:
     from effectonce._core.record import Record
 
 PAGE = 100
+NAME_MAX = 24  # columns, of a tool before what to do next: the table has more of it
 _Result = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
 
@@ -89,7 +98,8 @@ def list_doubts(*, tool: str | None, each: bool) -> None:
     print_rows(items, columns, schema="group", empty=empty, in_doubt=count)
     if not for_machines():
         for item in items:
-            say(f"{item['tool']}, {item['action']}: {item['command']}")
+            say(f"{to_width(on_a_line(item['tool']), NAME_MAX).rstrip()}: {item['action']}")
+            echo(f"  {item['command']}", err=True)  # in two lines it could not be copied
     if len(groups) > limit and not for_machines():
         say("There are more: give a higher --limit.")
 

@@ -23,6 +23,7 @@ from effectonce.recovery.pace import ReconcilePace
 if TYPE_CHECKING:
     from effectonce.recovery.reconciler import Reconciler
 
+EVERY_TENANT = "main"  # of a guard that names none: its steps do, if there are several
 CLOSE_WAIT_S = 2.0  # for a probe that is being asked; it ends by itself
 FIRST_S = 1.0  # the call has asked just now, and a program that ends sooner pays for nothing
 
@@ -30,8 +31,12 @@ FIRST_S = 1.0  # the call has asked just now, and a program that ends sooner pay
 class BackgroundReconciler:
     """Begins when a call ends in doubt, and goes on until nothing is left to ask about."""
 
-    def __init__(self, desk: Settlement, pace: ReconcilePace | None) -> None:
+    def __init__(
+        self, desk: Settlement, pace: ReconcilePace | None, tenant: str = EVERY_TENANT
+    ) -> None:
         self._desk, self.pace = desk, pace
+        # The guard of one tenant has its client as well, which knows nothing of the others'.
+        self._tenants = None if tenant == EVERY_TENANT else {tenant}
         self.after_fork()
         anew_in_a_fork(self)
 
@@ -52,10 +57,12 @@ class BackgroundReconciler:
         """Does a thread of this process ask, or will a loop of it?"""
         return self._thread is not None or bool(self._timers)
 
-    def doubted(self, tool: Any) -> None:
-        """A call of *tool* ended in doubt here."""
+    def doubted(self, tool: Any, tenant: str) -> None:
+        """A call of *tool* for *tenant* ended in doubt here."""
         if self.pace is None or tool.probe_function is None:
             return
+        if self._tenants is not None:
+            self._tenants.add(tenant)
         if not tool.is_async:
             self._wake()
         elif (loop := _get_running_loop()) is not None:
@@ -84,7 +91,7 @@ class BackgroundReconciler:
         from effectonce.recovery.reconciler import Reconciler  # noqa: PLC0415  # with a doubt
 
         assert self.pace is not None
-        return Reconciler(self._desk, InDoubtFilter(), self.pace)
+        return Reconciler(self._desk, InDoubtFilter(tenants=self._tenants), self.pace)
 
     # ------------------------------------------------------------ sync tools
 

@@ -61,9 +61,10 @@ class DidNotHappen(Exception):  # a statement by a person, stored under this nam
 
 
 class InDoubtFilter(Struct, frozen=True, kw_only=True):
-    """Which effects in doubt: of a tenant, of a tool, older than that."""
+    """Which effects in doubt: of a tenant or some, of a tool, older than that."""
 
     tenant: str | None = None
+    tenants: set[str] | None = None
     tool: str | None = None
     older_than_s: float = 0.0
 
@@ -78,6 +79,8 @@ class InDoubtFilter(Struct, frozen=True, kw_only=True):
 
     def _holds(self, record: Record, now: float) -> bool:
         its_tool = self.tool is None or record.request.terms.tool == self.tool
+        if self.tenants is not None and record.request.tenant not in self.tenants:
+            return False
         return its_tool and (self.older_than_s <= 0 or now - record.decided_at >= self.older_than_s)
 
 

@@ -189,7 +189,9 @@ class Reconciler:
                     continue
                 came_to = count([(yield from AskProbe(record))])
                 total += came_to
-                self.left -= came_to.settled
+                self.left -= came_to.settled + came_to.skipped
+                if came_to.skipped:
+                    continue  # what is stored does not make a call: nothing was asked
                 stopped = bool((yield Sleep(1 / self.pace.per_s)))
         for lease in leases.values():
             yield from lease.release()

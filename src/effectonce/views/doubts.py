@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _ERROR = re.compile(r" \((\w[\w.]*)(?:: .*)?\)(?=;|\Z)", re.DOTALL)
 ASK, AGAIN, LOOK = "ask its probe", "let it be sent again", "look downstream, then settle it"
 _COMMANDS = {
-    ASK: "effectonce indoubt reconcile --tool {tool}",
-    AGAIN: "effectonce indoubt retry {example}",
+    ASK: "effectonce indoubt reconcile --tool {tool} --app MODULE:GUARD",
+    AGAIN: "effectonce indoubt retry {example} --reason TEXT",
     LOOK: "effectonce effect show {example}",
 }
 
@@ -42,6 +42,10 @@ class DoubtGroup(NamedTuple):
         from shlex import quote  # noqa: PLC0415
 
         return _COMMANDS[self.action].format(tool=quote(self.tool), example=self.example)
+
+    def command_at(self, where: str) -> str:
+        """The same with the option that names the store, unless an app has its own."""
+        return self.command if self.action == ASK else self.command + where
 
     def as_data(self) -> dict[str, Any]:
         return {

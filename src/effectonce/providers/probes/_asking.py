@@ -22,6 +22,10 @@ SKEW_S = 120.0  # the provider's clock may be behind the store's
 LOOKED_AT_MAX = 10_000  # a list that is longer proves nothing
 
 
+class Unclear(Exception):
+    """What was found does not say whether the effect happened; this does, to a person."""
+
+
 class TooMany(Exception):
     """The list is longer than a probe looks through."""
 
@@ -45,6 +49,8 @@ def asking(
         effect = current_effect()
         try:
             found = [result(match) for match in islice(search(*args, **kwargs), 2)]
+        except Unclear as why:
+            return CannotTell(f"{provider}: {why}")
         except Exception as error:  # noqa: BLE001
             # whatever a client raises, it did not answer
             LOG.warning("%s could not be asked about %s: %r", provider, effect.ref, error)

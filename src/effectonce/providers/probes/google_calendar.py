@@ -13,7 +13,7 @@ from effectonce.effect import current_effect
 from effectonce.providers.probes._asking import Probe, asking
 
 ALPHABET = "0123456789abcdefghijklmnopqrstuv"
-GONE = (404, 410)
+ABSENT = 404  # what was there and is deleted is answered with 410
 
 
 def event_id() -> str:
@@ -37,7 +37,7 @@ def event(
         try:
             yield asked.execute()
         except Exception as error:  # only the answer that there is none is one
-            if getattr(getattr(error, "resp", None), "status", None) not in GONE:
+            if getattr(getattr(error, "resp", None), "status", None) != ABSENT:
                 raise
 
     return asking("google.calendar", search, result, proof_after_s)

@@ -55,9 +55,10 @@ def _issues(client: Any, project: str) -> Iterator[Any]:
     minutes = int((time.time() - since_s()) // 60) + 1
     name = project.replace("\\", "\\\\").replace('"', '\\"')
     asked = {"jql": f'project = "{name}" AND created >= -{minutes}m ORDER BY created ASC'}
+    asked["maxResults"] = "100"
     token: dict[str, str] = {}
     while True:
-        answer = get_json(client, PATH, **asked, properties=MARK, maxResults=100, **token)
+        answer = get_json(client, PATH, **asked, fields="key", properties=MARK, **token)
         yield from answer["issues"]
         if not answer.get("nextPageToken"):
             return

@@ -13,8 +13,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 from effectonce.effect import current_effect
-from effectonce.providers.probes._asking import Probe, asking, bounded, get_json, since_s
+from effectonce.providers.probes._asking import (
+    Probe,
+    Unclear,
+    asking,
+    bounded,
+    get_json,
+    since_s,
+)
 
+DENIED = "D"  # of a transaction_status
 LONGEST_S = 31 * 86_400.0  # what one search may cover
 PATH = "/v1/reporting/transactions"
 
@@ -36,6 +44,8 @@ def transaction(
         wanted, begin_s = invoice_id(), since_s()
         for found in bounded(_transactions(client, begin_s, time.time())):
             if found.get("invoice_id") == wanted:
+                if found.get("transaction_status") == DENIED:
+                    raise Unclear(f"{found['transaction_id']} is there, and was denied")
                 yield found
 
     return asking("paypal.payments", search, result, proof_after_s)
