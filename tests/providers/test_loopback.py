@@ -359,7 +359,9 @@ def test_a_stored_500_before_the_effect_is_not_found_and_nothing_is_done(loopbac
     there.set(faults=["error before"])
     with guard.step("chat-42", "refund"):
         for _ in range(2):
-            with pytest.raises(GaveUp, match=r"may have run: .*the probe could not tell") as gave_up:
+            with pytest.raises(
+                GaveUp, match=r"may have run: .*the probe could not tell"
+            ) as gave_up:
                 refund("pi_7")
     guard.close()
 
