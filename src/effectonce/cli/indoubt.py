@@ -89,7 +89,7 @@ def list_doubts(*, tool: str | None, each: bool) -> None:
     print_rows(items, columns, schema="group", empty=empty, in_doubt=count)
     if not for_machines():
         for item in items:
-            say(f"{item['tool']}, {item['action']}: {item['command']}")
+            say(f"{item['tool']}: {item['action']}. Run: {item['command']}")
     if len(groups) > limit and not for_machines():
         say("There are more: give a higher --limit.")
 
