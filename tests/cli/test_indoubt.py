@@ -521,4 +521,5 @@ def test_a_person_sees_what_to_do_next(desk):
 
     assert code == 0
     assert screen.splitlines()[0].split() == ["EFFECTS", "TOOL", "CAUSE", "SINCE", "SUCH", "AS"]
-    assert "effectonce effect show eff_" in screen
+    said = " ".join(screen.split())
+    assert "refund: look downstream, then settle it. Run: effectonce effect show eff_" in said

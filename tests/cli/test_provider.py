@@ -104,7 +104,7 @@ def test_one_provider_is_shown_with_its_sources(anywhere):
     assert "error 409: the key was used before" in shown
     assert shown.endswith(
         "source https://docs.mangopay.com/guide/idempotency-support "
-        "of 2026-11-17 key, window, repeat, mismatch, in flight, probe, errors"
+        "read on 2026-11-17: key, window, repeat, mismatch, in flight, probe, errors"
     )
 
 

@@ -132,7 +132,8 @@ class Account:
             self.keep(entry, key, failed, stored=self.facts.stored == "all")
             return failed
         entry.made = {"id": f"obj_{len(self.effects) + 1}", "status": "created"}
-        self.effects.append({"id": entry.made["id"], "key": key})
+        marks = {name[9:-1]: value for name, value in body.items() if name.startswith("metadata[")}
+        self.effects.append({"id": entry.made["id"], "key": key, "metadata": marks})
         done = (201, {}, entry.made)
         failed = self.error(500, "after it was done")
         self.keep(entry, key, failed if self.keeps_errors(fault) else done, stored=True)
@@ -267,7 +268,8 @@ class Providers(BaseHTTPRequestHandler):
         account = account_of(rest[0] if first == "control" else first)
         with account.lock:
             done = {"effects": account.effects, "requests": account.requests}
-        self.say(200, {}, done if first == "control" else {"data": account.effects})
+        listed = {"object": "list", "data": account.effects, "has_more": False, "url": self.path}
+        self.say(200, {}, done if first == "control" else listed)
 
     def say(self, status, headers, body):
         said = json.dumps(body).encode()

@@ -1,5 +1,5 @@
-"""What the pages send to: a mail server and an issue tracker on this machine. Both do what they
-are asked for, and hang up before they say so.
+"""What the pages send to: a mail server, an issue tracker and a telephone company on this
+machine. All do what they are asked for, and hang up before they say so.
 """
 
 import imaplib
@@ -7,6 +7,8 @@ import json
 import socketserver
 import threading
 from contextlib import contextmanager
+from email.utils import formatdate
+from urllib.parse import parse_qsl
 
 from tests.providers.answering import Provider
 
@@ -90,13 +92,25 @@ def _comments(server, method, path, query, body):
     return 200, server.objects, {}
 
 
+def _messages(server, method, path, query, body):
+    if method == "POST":
+        sent = dict(parse_qsl(body.decode()))
+        message = {"to": sent["To"], "from": sent["From"], "body": sent["Body"]}
+        made = {"sid": f"SM{len(server.objects) + 1}", "date_created": formatdate()}
+        server.objects.insert(0, message | made)
+        raise ConnectionAbortedError("it is done, and the answer is lost")
+    wanted = query["To"], query["From"]
+    found = [each for each in server.objects if (each["to"], each["from"]) == wanted]
+    return 200, {"messages": found, "next_page_uri": None}, {}
+
+
 class PostOffice:
     """What the pages know of it."""
 
-    def __init__(self, smtp, mailbox, tracker):
+    def __init__(self, smtp, mailbox, tracker, phone):
         self.smtp_port, self.connect = smtp.server_address[1], mailbox.connect
-        self.github_url = tracker.url
-        self._mailbox, self._tracker = mailbox, tracker
+        self.github_url, self.twilio_url = tracker.url, phone.url
+        self._mailbox, self._tracker, self._phone = mailbox, tracker, phone
 
     @property
     def mails(self):
@@ -106,8 +120,13 @@ class PostOffice:
     def comments(self):
         return len(self._tracker.objects)
 
+    @property
+    def messages(self):
+        return len(self._phone.objects)
+
 
 @contextmanager
 def post_office():
-    with Mailbox() as mailbox, Outgoing(mailbox) as smtp, Provider(_comments) as tracker:
-        yield PostOffice(smtp, mailbox, tracker)
+    apis = Provider(_comments), Provider(_messages)
+    with Mailbox() as mailbox, Outgoing(mailbox) as smtp, apis[0] as tracker, apis[1] as phone:
+        yield PostOffice(smtp, mailbox, tracker, phone)

@@ -27,6 +27,7 @@ from effectonce._core.key_shapes import shaped_key
 from effectonce._tools.provider_terms import terms_of
 from effectonce.http.client import protect
 from effectonce.providers import provider, providers
+from effectonce.providers.probes import stripe as probes_of_stripe
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
 from tests.providers.loopback import Loopback, window_of
@@ -315,6 +316,58 @@ def by_stripe(there):
         http_client=stripe.RequestsClient(timeout=30),
     )
     return protect(made, retry=SOON)
+
+
+def refunding(guard, there):
+    """A tool with the mark and the probe of the pack beside its key."""
+    client = by_stripe(there)
+
+    @guard.tool(kind="irreversible", provider="stripe.v1", retry=SOON)
+    def refund(payment: str) -> str:
+        marked = {probes_of_stripe.MARK: probes_of_stripe.mark()}
+        return client.v1.refunds.create({"payment_intent": payment, "metadata": marked}).id
+
+    refund.probe(probes_of_stripe.listed(client.v1.refunds.list))
+    return refund
+
+
+@theirs
+@pytest.mark.usefixtures("collected")
+def test_a_stored_500_after_the_effect_is_found_by_the_probe_beside_the_key(loopback, tmp_path):
+    there = loopback.account("stripe.v1")
+    guard = Guard(f"sqlite:///{tmp_path / 'effects.db'}")
+    refund = refunding(guard, there)
+
+    there.set(faults=["error after"])
+    with guard.step("chat-42", "refund"):
+        found = guard.call(refund, {"payment": "pi_7"})
+        again = guard.call(refund, {"payment": "pi_7"})
+    guard.close()
+
+    assert (found.value, found.settled_by, again.replayed) == ("obj_1", "probe", True)
+    assert len(there.effects) == 1
+    assert len(set(there.requests)) == 1
+
+
+@theirs
+@pytest.mark.usefixtures("collected")
+def test_a_stored_500_before_the_effect_is_not_found_and_nothing_is_done(loopback, tmp_path):
+    there, path = loopback.account("stripe.v1"), tmp_path / "effects.db"
+    guard = Guard(f"sqlite:///{path}")
+    refund = refunding(guard, there)
+
+    there.set(faults=["error before"])
+    with guard.step("chat-42", "refund"):
+        for _ in range(2):
+            with pytest.raises(
+                GaveUp, match=r"may have run: .*the probe could not tell"
+            ) as gave_up:
+                refund("pi_7")
+    guard.close()
+
+    assert "no proof that it did not happen" in str(gave_up.value)
+    assert there.effects == []
+    assert len(set(there.requests)) == 1
 
 
 @theirs

@@ -8,7 +8,7 @@ wants:
   claim ──> invoke ──> complete      the ordinary call: two writes, the claim also dispatches
     │         ├─ certainly no effect ──> unsend ──> wait ──> dispatch ──> invoke …
     │         ├─ refused for good ─────> fail, or doubt if an older send may have landed
-    │         └─ not known ────────────> the same request again under its key, or doubt
+    │         └─ not known ────────────> again under its key, then ask the probe; or doubt
     ├─ known ──────> replay
     ├─ in doubt ───> ask the probe, if there is one
     └─ in flight ──> wait, within bounds
@@ -84,7 +84,7 @@ from effectonce._core.ops import (
     WriteReply,
 )
 from effectonce._core.owner import GONE, RecordOwner
-from effectonce._core.probe_answers import why_still_in_doubt
+from effectonce._core.probe_answers import interruption, why_given_up, why_still_in_doubt
 from effectonce._core.record import TERMINAL, Record
 from effectonce._core.retry_state import RetryDecision, insist, repeated
 from effectonce._core.rules import outcome_pending
@@ -350,10 +350,9 @@ class GuardedCall(RecordOwner):
         """It happened, and the tool lost its result. The probe may have it; nothing is sent
         again.
         """
-        if self.plan.has_probe and isinstance(error, Exception):
-            answer = yield from Ask(self.key, self.token, self.epoch)
-            if isinstance(answer, Ok) and isinstance(answer.value, Found):
-                return (yield from self._complete(answer.value.result, by="probe"))
+        found, _ = yield from self._probed(error)
+        if found is not None:
+            return found
         outcome = excuse(f"{why} ({describe_error(type(error).__name__, printable(error))})")
         reply = yield from self._write_down(Complete(self.key, self.token, self.epoch, outcome))
         if isinstance(reply, Refused):
@@ -404,11 +403,8 @@ class GuardedCall(RecordOwner):
                 return self._unrecorded(error)
             case Refused():
                 reason = f"refused ({printable(error)}), but an earlier send may have landed"
-                reply = yield from self._write_down(Doubt(self.key, self.token, self.epoch, reason))
-                yield from self._leave(
-                    reply, self.patience.attempt, error, verdict, "an earlier send may have landed"
-                )
-                return Lost(error, reason)
+                before = "an earlier send may have landed"
+                return (yield from self._doubt(error, verdict, reason, before))
 
     def _unrecorded(self, error: BaseException) -> Ending:
         """It was refused, but that is not written down: the next caller does not know, and may
@@ -423,39 +419,43 @@ class GuardedCall(RecordOwner):
     ) -> Flow[Ending | None]:
         if self._repeatable:
             self.unanswered = error
-            reply = None
             if then.delay_s is None:
-                reply = yield from insist(Renew(self.key, self.token, self.epoch, 0), self.env)
-                if reply == GONE:
-                    yield from self._sent_before(0)
-            yield from self._leave(
-                reply,
-                self.patience.attempt,
-                error,
-                verdict,
-                then.why if then.delay_s is None else None,
-            )
-            if then.delay_s is not None and (yield from self._pause(then.delay_s)):
+                return (yield from self._gave_up(error, verdict, then.why))
+            yield from self._leave(None, self.patience.attempt, error, verdict, None)
+            if (yield from self._pause(then.delay_s)):
                 return None
             return Exhausted(error, self.patience.attempt, verdict.retry_after_s, then.why)
         unaided = (OUTSIDE if self.in_transaction else KEY_UNREAD) if self.unaided else ""
         reason = (
             f"{verdict.why} ({describe_error(type(error).__name__, printable(error))}){unaided}"
         )
-        reply = yield from self._write_down(
-            Doubt(self.key, self.token, self.epoch, reason, self.unaided)
-        )
-        yield from self._leave(reply, self.patience.attempt, error, verdict, then.why)
+        return (yield from self._doubt(error, verdict, reason, then.why))
+
+    def _gave_up(self, error: BaseException, verdict: Verdict, why: str) -> Flow[Ending]:
+        """This call sends nothing again. The probe may know; else the next call goes on under
+        the key.
+        """
+        number = self.patience.attempt
+        ending, answer = yield from self._probed(error)
+        reply = (yield from self._let_go_sent()) if ending is None else None
+        yield from self._leave(reply, number, error, verdict, why)
+        if ending is not None:
+            return ending
+        if (interrupted := interruption(answer)) is not None:
+            return Exhausted(interrupted, number)
+        return Exhausted(error, number, verdict.retry_after_s, why_given_up(why, answer))
+
+    def _doubt(self, error: BaseException, verdict: Verdict, reason: str, why: str) -> Flow[Ending]:
+        op = Doubt(self.key, self.token, self.epoch, reason, self.unaided)
+        reply = yield from self._write_down(op)
+        yield from self._leave(reply, self.patience.attempt, error, verdict, why)
         if self.plan.has_probe and isinstance(error, Exception) and isinstance(reply, Applied):
             ending = yield from self._reconcile(Doubtful(0.0, reason))
             # the probe found nothing, and the turn lets nothing run instead
             if isinstance(ending, OutOfPatience):
                 return NothingSent(error, self.patience.attempt, exhausted=True, why=ending.why)
-            return (
-                Lost(error, reason)
-                if isinstance(ending, Doubtful | Unavailable | Again)
-                else ending
-            )
+            if not isinstance(ending, Doubtful | Unavailable | Again):
+                return ending
         return Lost(error, reason)
 
     # ------------------------------------------------------------ reconcile
@@ -493,6 +493,6 @@ class GuardedCall(RecordOwner):
         if isinstance(rerun, Applied):
             return (yield from self._own(dispatched=False))
         yield from insist(Renew(self.key, self.token, self.epoch, 0), self.env)
-        if isinstance(answer, Raised) and not isinstance(answer.error, Exception):
-            return Lost(answer.error, "the probe was interrupted")
+        if (interrupted := interruption(answer)) is not None:
+            return Lost(interrupted, "the probe was interrupted")
         return Doubtful(doubtful.since_s, f"{doubtful.reason}; {why_still_in_doubt(answer)}")

@@ -16,16 +16,20 @@ from effectonce._core.classification.verdicts import Verdict
 from effectonce._core.endings import Ending, Fenced, Fresh, Replay
 from effectonce._core.guarantees import Capability
 from effectonce._core.ops import (
+    Answer,
     Applied,
+    Ask,
     Attest,
     Claim,
     Complete,
     Doubt,
     Fail,
     Flow,
+    Found,
     Held,
     Interrupted,
     Keep,
+    Ok,
     Op,
     Recorded,
     Refused,
@@ -84,6 +88,13 @@ class RecordOwner:
         else:
             yield from Renew(self.key, self.token, self.epoch, 0)
 
+    def _let_go_sent(self) -> Flow[WriteReply]:
+        """It may have been sent: the next caller goes on at once."""
+        reply: WriteReply = yield from insist(Renew(self.key, self.token, self.epoch, 0), self.env)
+        if reply == GONE:
+            yield from self._sent_before(0)
+        return reply
+
     def _sent_before(self, lease_s: float) -> Flow[bool]:
         """The record is gone, and it was sent: write that down anew. False: another caller has
         it by now.
@@ -107,6 +118,17 @@ class RecordOwner:
                 return Fresh(value, recorded=False)
             case Refused():
                 return (yield from self._too_late(outcome, value))
+
+    def _probed(self, error: BaseException) -> Flow[tuple[Ending | None, Answer | None]]:
+        """Ask the probe while the record is ours, after *error*. What it finds is written down;
+        else its answer.
+        """
+        if not (self.plan.has_probe and isinstance(error, Exception)):
+            return None, None
+        answer = yield from Ask(self.key, self.token, self.epoch)
+        if isinstance(answer, Ok) and isinstance(answer.value, Found):
+            return (yield from self._complete(answer.value.result, by="probe")), answer
+        return None, answer
 
     def _persist(self, op: Op[W], reply: Any) -> Flow[W]:
         return (yield from persist(op, reply, self.patience.give_up_at, self.env))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from effectonce._core.codec import describe_error, printable
 from effectonce._core.ops import Answer, CannotTell, NotFound, NotStarted, Ok, Raised
+from effectonce._core.retry_state import StopReason
 
 
 def why_still_in_doubt(answer: Answer) -> str:
@@ -20,3 +21,20 @@ def why_still_in_doubt(answer: Answer) -> str:
             )
         case Raised(error) | NotStarted(error):
             return f"the probe failed ({describe_error(type(error).__name__, printable(error))})"
+
+
+def why_given_up(why: str, answer: Answer | None) -> str:
+    """Why there was no other attempt, and what the probe answered, if it was asked."""
+    if answer is None:
+        return why
+    both = f"{why}; {why_still_in_doubt(answer)}"
+    return StopReason(why.word, both) if isinstance(why, StopReason) else both
+
+
+def interruption(answer: Answer | None) -> BaseException | None:
+    """What interrupted the probe, or kept it from being asked."""
+    match answer:
+        case Raised(error) | NotStarted(error) if not isinstance(error, Exception):
+            return error
+        case _:
+            return None

@@ -44,7 +44,7 @@ from effectonce._core.ops import (
     Unavailable,
     Unconfirmed,
 )
-from effectonce._core.record import Record, Request
+from effectonce._core.record import Record, Request, State
 from effectonce._core.safe_access import attempt, get
 from effectonce._drivers import adrive
 from effectonce._runtime.heartbeat import Heartbeat
@@ -90,8 +90,9 @@ class Setup(Struct, frozen=True):
         effect = Effect(call.ref, 0, op.epoch, inf, self.secret, sent_key=self.sent_key)
         if not isinstance(record, Record) or not isinstance(cell, Cell):
             return effect
-        sent_at, in_doubt_s = record.first_dispatch_at, max(0.0, cell.now - record.decided_at)
-        return structs.replace(effect, sent_at=sent_at, in_doubt_s=in_doubt_s)
+        since_s = max(0.0, cell.now - record.decided_at)
+        in_doubt_s = since_s if record.state is State.IN_DOUBT else 0.0
+        return structs.replace(effect, sent_at=record.first_dispatch_at, in_doubt_s=in_doubt_s)
 
     def proven(self, call: Prepared, record: object, answer: Answer) -> Answer:
         """What a probe answered. It looks where the tool sends today, and by the key of today:

@@ -174,8 +174,8 @@ class GuardedTool:
     # ------------------------------------------------------------ registration
 
     def probe(self, function: F) -> F:
-        if self.contract.downstream.capability is not Capability.PROBE:
-            raise ContractViolation(f"{self.contract.name}: a probe needs downstream='probe'")
+        if self.contract.downstream.capability not in (Capability.PROBE, Capability.KEY):
+            raise ContractViolation(f"{self.contract.name}.probe needs downstream='probe' or 'key'")
         self._require_same_mode(function, "probe")
         self.probe_function = function
         self._plan_calls()

@@ -98,7 +98,7 @@ def list_doubts(*, tool: str | None, each: bool) -> None:
     print_rows(items, columns, schema="group", empty=empty, in_doubt=count)
     if not for_machines():
         for item in items:
-            say(f"{to_width(on_a_line(item['tool']), NAME_MAX).rstrip()}: {item['action']}")
+            say(f"{to_width(on_a_line(item['tool']), NAME_MAX).rstrip()}: {item['action']}. Run:")
             echo(f"  {item['command']}", err=True)  # in two lines it could not be copied
     if len(groups) > limit and not for_machines():
         say("There are more: give a higher --limit.")

@@ -95,5 +95,5 @@ def _print(found: Provider) -> None:
         beside = remark(getattr(found.facts, field)) if field else ""
         rows.append((label, f"{value} ({beside})" if beside else value))
     for link, day, fields in sources(found):
-        rows += [("source", link), (f"of {day}", fields)]
+        rows += [("source", link), ("", f"read on {day}: {fields}")]
     print_pairs(rows)
