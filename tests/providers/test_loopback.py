@@ -4,6 +4,7 @@ and what its caller gets to know is true.
 `loopback_outcomes.txt` has all of it, one line for each provider. A word is what one call gets:
 
     done     its result, and the effect is in the ledger of the provider
+    made     ResultUnavailable: it is there, and its result is not known
     failed   the provider's refusal, and nothing was done
     open     GaveUp: it may have been done, and the next call goes on under the same key
     doubt    InDoubt: it may have been done, and is not sent again
@@ -25,6 +26,7 @@ from botocore.config import Config
 from effectonce import Expired, Found, GaveUp, Guard, InDoubt, NotFound, Retry, current_effect
 from effectonce._core.key_shapes import shaped_key
 from effectonce._tools.provider_terms import terms_of
+from effectonce.errors import ResultUnavailable
 from effectonce.http.client import protect
 from effectonce.providers import provider, providers
 from effectonce.stores.memory import MemoryStore
@@ -118,7 +120,7 @@ class Caller:
             word = self.word(protect(http, retry=retry), retry, note)
         effects = self.there.effects
         assert len(effects) <= 1, "a duplicate"
-        assert len(effects) == {"done": 1, "failed": 0}.get(word, len(effects)), word
+        assert len(effects) == {"done": 1, "made": 1, "failed": 0}.get(word, len(effects)), word
         return word
 
     def word(self, client, retry, note):
@@ -137,6 +139,8 @@ class Caller:
                 made = refund("ord_1", note)
         except InDoubt:
             return "doubt"
+        except ResultUnavailable:
+            return "made"
         except GaveUp:
             return "open"
         except Expired:
@@ -265,6 +269,58 @@ def test_the_table_of_outcomes_has_no_other_rows():
     assert [row.partition(" | ")[0] for row in rows] == NAMES
 
 
+# ---------------------------------------------------------------- refused as done before
+
+REFUSES_REPEATS = ["gocardless", "google.calendar", "moov"]
+
+
+@pytest.mark.parametrize("name", REFUSES_REPEATS)
+def test_that_it_was_done_before_is_no_answer_to_the_first_send(loopback, name):
+    caller = Caller(loopback, name)
+    assert caller.call() == "done"
+
+    caller.store = MemoryStore(clock=caller.clock)  # which knows nothing of that
+
+    assert caller.call() == "open"
+    assert (len(caller.there.requests), len(caller.there.effects)) == (2, 1)
+
+
+@pytest.mark.parametrize("name", REFUSES_REPEATS)
+def test_what_was_done_before_stays_done_and_is_not_sent_again(loopback, name):
+    caller = Caller(loopback, name)
+
+    caller.fault("lose")
+
+    assert [caller.call(), caller.call()] == ["made", "made"]
+    assert (len(caller.there.requests), len(caller.there.effects)) == (2, 1)
+
+
+def test_a_key_that_is_used_up_by_failures_too_proves_nothing(loopback):
+    caller = Caller(loopback, "mangopay")
+
+    caller.fault("lose")
+
+    assert [caller.call(), caller.call()] == ["open", "open"]
+
+
+def test_the_first_of_two_requests_does_not_speak_for_the_second(loopback):
+    there, guard = loopback.account("moov"), Guard(MemoryStore())
+
+    with to(there) as http:
+        client = protect(http, retry=ONCE)
+
+        @guard.tool(kind="write", provider="moov", retry=SOON)
+        def refund(order: str) -> str:
+            result(client.post("/refunds", json={"order": order}))
+            there.set(faults=["reset"])
+            return result(client.post("/notes", json={"order": order}))
+
+        with guard.step("chat-42", "refund"), pytest.raises(GaveUp):
+            refund("ord_1")
+
+    assert len(there.effects) == 1
+
+
 # ---------------------------------------------------------------- without a key
 
 
@@ -301,7 +357,7 @@ def test_an_answer_that_does_not_come_in_time(loopback, name):
     with httpx.Client(base_url=caller.there.url, timeout=1, verify=False) as http:
         word = caller.word(protect(http, retry=SOON), SOON, "late")
 
-    assert word == {"moov": "open", "twilio": "doubt"}.get(name, "done")
+    assert word == {"moov": "made", "twilio": "doubt"}.get(name, "done")
     assert len(caller.there.effects) == 1
 
 
