@@ -32,6 +32,7 @@ from effectonce.providers import provider, providers
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
 from tests.providers.loopback import Loopback, window_of
+from tests.providers.sending import GraphQLError, post, result
 
 NAMES = providers()
 KEYED = [name for name in NAMES if provider(name).key.where != "none"]
@@ -42,10 +43,6 @@ ONCE = Retry(attempts=1)
 SLACK_S = 120.0
 OUTCOMES = Path(__file__).with_name("loopback_outcomes.txt").read_text().splitlines()
 theirs = pytest.mark.filterwarnings("ignore")  # what an SDK leaves open
-
-
-class GraphQLError(Exception):
-    """What a client of GraphQL raises: the answer is 200, whatever happened."""
 
 
 @pytest.fixture(scope="module")
@@ -63,40 +60,6 @@ def collected():
 
 
 # ---------------------------------------------------------------- requests
-
-
-def post(client, name, key, body):
-    """What a tool sends, with the key where the provider reads it. A protected client puts it
-    into a header by itself.
-    """
-    facts = provider(name).key
-    match facts.where, facts.name:
-        case "none", _:
-            return client.post("/messages", json=body)
-        case "header", header:
-            return client.post("/refunds", json=body, headers={header: key} if key else {})
-        case _, "@idempotent(key:)":
-            query = f'mutation {{ refund @idempotent(key: "{key}") {{ id }} }}'
-            return client.post("/graphql", json={"query": query, "variables": body})
-        case _, "input.id":
-            return client.post("/graphql", json={"variables": {"input": body | {"id": key}}})
-        case "argument", _:
-            return client.patch(f"/sobjects/Refund__c/Key__c/{key}", json=body)
-        case _, "inputs[].id, with idProperty":
-            given = {"idProperty": "key", "id": key, "properties": body}
-            return client.post("/refunds", json={"inputs": [given]})
-        case _, "headers.idempotencyKey":
-            return client.post("/mails", json=body | {"headers": {"idempotencyKey": key}})
-        case _, field:
-            return client.post("/refunds", json=body | {field: key})
-
-
-def result(answer):
-    answer.raise_for_status()
-    said = answer.json()
-    if "errors" in said:
-        raise GraphQLError(said["errors"][0]["extensions"]["code"])
-    return said["id"]
 
 
 def to(there):
