@@ -18,9 +18,10 @@ probe. The bank is another process, and its ledger is the truth. A cell ends
   though it was not.
 
 Further sections have tables of their own, so that the first one stays comparable: processes that
-are killed at five points, other clients than httpx, the tool as a step of a workflow, and the
-faults of a tool server behind `effectonce mcp`. *Floor* is what nothing but a person can settle:
-the request left, no answer to it is known any more, and the bank cannot say what became of it.
+are killed at five points, other clients than httpx, the tool as a step of a workflow, the faults
+of a tool server behind `effectonce mcp`, and tools that name their provider (packs). *Floor* is
+what nothing but a person can settle: the request left, no answer to it is known any more, and the
+bank cannot say what became of it.
 
 The exit code is 1 if ours had a duplicate, a lost effect or a false report.
 """
@@ -44,6 +45,7 @@ import _doubts_killed
 import _doubts_mcp
 import _doubts_more
 import _doubts_ours
+import _doubts_packs
 import _doubts_peers
 from _doubts_bank import KILLED_AFTER, Bank, bank
 from _doubts_cells import FAULTS, KILLED_EARLY, Verdict
@@ -64,6 +66,7 @@ class Section:
     faults: tuple[str, ...]
     quick_subjects: tuple[str, ...]
     quick_faults: tuple[str, ...]
+    total: bool = False  # its table ends with the sum of its subjects
 
 
 WIRE = Section(
@@ -106,6 +109,33 @@ MORE = (
         _doubts_mcp.FAULTS,
         (),
         (),
+    ),
+    Section(
+        "packs: it honours keys",
+        "_doubts_packs.py",
+        _doubts_packs.KEYED,
+        FAULTS,
+        (),
+        _doubts_packs.QUICK,
+        total=True,
+    ),
+    Section(
+        "packs: it can be asked",
+        "_doubts_packs.py",
+        _doubts_packs.CAN_BE_ASKED,
+        FAULTS,
+        (),
+        _doubts_packs.QUICK,
+        total=True,
+    ),
+    Section(
+        "packs: not found is proof",
+        "_doubts_packs.py",
+        _doubts_packs.PROVING,
+        FAULTS,
+        (),
+        _doubts_packs.QUICK,
+        total=True,
     ),
 )
 SECTIONS = (WIRE, *MORE)
@@ -231,10 +261,16 @@ def notes_about(subjects: Iterable[str]) -> dict[str, str]:
     return about | ({"left out, not installed": ", ".join(missing())} if missing() else {})
 
 
-def show(name: str, rows: list[Row]) -> None:
+def summed(rows: Sequence[Row]) -> Row:
+    counts = [name for name in Row.__slots__ if name != "subject"]
+    sums = {name: sum(getattr(row, name) for row in rows) for name in counts}
+    return Row(subject=f"all {len(rows)}", **sums)
+
+
+def show(name: str, rows: list[Row], *, total: bool) -> None:
     wide = max(len(name), *(len(row.subject) for row in rows))
     print(f"{name:<{wide}}  faults  right  persons per 1,000  floor  duplicates  lost  false")
-    for row in rows:
+    for row in [*rows, summed(rows)] if total else rows:
         print(
             f"{row.subject:<{wide}}  {row.faults:>6}  {row.right:>5}  {row.persons_per_1000:>17} "
             f" {row.floor_per_1000:>5}  {row.duplicates:>10}  {row.lost:>4}  {row.false:>5}"
@@ -285,7 +321,7 @@ def main() -> int:
             figured[section.name].append(figures(row, cells))
         subjects += names
         if not asked.json:
-            show(section.name, rows[section.name])
+            show(section.name, rows[section.name], total=section.total)
     if asked.json:
         first = figured.pop(WIRE.name, [])
         print(

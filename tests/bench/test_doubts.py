@@ -73,6 +73,27 @@ def test_the_faults_of_a_tool_server_are_doubts_only_where_no_word_of_it_tells()
     assert (row["faults"], row["persons"], row["floor"]) == (12, 5, 5)
 
 
+def test_a_tool_that_names_its_provider_needs_a_person_only_where_the_provider_cannot_say():
+    subjects = ("moov", "stripe.v1", "twilio")
+    command = [sys.executable, BENCH / "doubts.py", "--quick", "--json", "--section", "packs"]
+    command += [part for name in subjects for part in ("--only", f"effectonce, {name}")]
+
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert run.returncode == 0, run.stderr
+    ended = {
+        row["subject"]: (row["faults"], row["persons"])
+        for rows in json.loads(run.stdout)["sections"].values()
+        for row in rows
+    }
+    assert ended == {
+        "effectonce, moov": (12, 0),
+        "effectonce, stripe.v1": (12, 2),  # it keeps its 500 under the key
+        "effectonce, twilio, asked": (12, 2),  # not found is no proof
+        "effectonce, twilio, not found is proof": (12, 1),  # the irreversible one
+    }
+
+
 @pytest.mark.parametrize(
     ("fault", "downstream", "must"),
     [
@@ -82,6 +103,7 @@ def test_the_faults_of_a_tool_server_are_doubts_only_where_no_word_of_it_tells()
         ("closed after", "key", False),
         ("closed after", "probe", False),
         ("closed before", "probe", True),
+        ("closed before", "proof", False),
         ("killed before the request", "none", False),
         ("killed after a byte left", "probe", True),
         ("killed after the answer", "probe", False),

@@ -123,6 +123,31 @@ def test_an_answer_with_success_is_the_effect_unless_it_can_be_asked_for_again()
     assert attested(UNKNOWN, Seen(Sight.UNCLEAR), repeatable=False) is UNKNOWN
 
 
+def test_done_before_is_done_if_it_was_sent_before_under_a_key():
+    conflict = Verdict(Bucket.CONFLICT, Certainty.ACTED, "it exists")
+    resent = Seen(Sight.DONE_BEFORE, False, "", conflict, repeated=True)
+
+    def basis(seen, **how):
+        return attested(conflict, seen, **{"repeatable": True} | how).basis
+
+    assert basis(resent) is Basis.WITNESSED
+    assert basis(Seen(Sight.NOTHING), sent_before=True) is Basis.WITNESSED
+    assert basis(Seen(Sight.DONE_BEFORE), sent_before=True) is Basis.WITNESSED
+    for nothing_before in (Seen(Sight.DONE_BEFORE), Seen(Sight.NOTHING), None):
+        assert basis(nothing_before) is Basis.ERROR
+    assert basis(resent, repeatable=False) is Basis.ERROR
+    assert basis(Seen(Sight.UNCLEAR), sent_before=True) is Basis.ERROR
+
+
+def test_done_before_is_about_one_request_alone():
+    first, second = Sighting("POST shop"), Sighting("POST shop")
+    first.verdict = Verdict(Bucket.CONFLICT, Certainty.ACTED, "it exists")
+
+    assert seen([first], whole=False).sight is Sight.DONE_BEFORE
+    assert seen([first], whole=False, alone=False).sight is Sight.UNCLEAR
+    assert seen([first, second], whole=False).sight is Sight.UNCLEAR
+
+
 # ---------------------------------------------------------------- calls
 
 

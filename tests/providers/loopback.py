@@ -11,7 +11,9 @@ window is short, and a request that meets a running one gets a plain 409.
 
 Faults, each for one request: `reset` before anything is done, `lose` the answer after it, `error
 after` and `error before` it (500), `slow` (no answer until the client hangs up), `refuse` (422),
-and `running`: the client is cut off, and the work goes on until a repeat has met it.
+and `running`: the client is cut off, and the work goes on until a repeat has met it. A status
+alone, or `502 before`, is the answer of something in front of the provider, which never saw the
+request; `504 after`, `cut off` and `not JSON` are what becomes of its answer on the way back.
 """
 
 import json
@@ -33,6 +35,8 @@ UNPUBLISHED_S = 600.0
 WAIT_S = 30.0
 IDEMPOTENT = re.compile(r'@idempotent\(key: "([^"]*)"\)')
 REPLAYED = {"Idempotent-Replayed": "true"}
+IN_FRONT = ("400", "401", "403", "404", "422", "429", "502 before", "503")
+ON_THE_WAY = {"lose": "reset", "slow": "hang", "cut off": "cut off", "not JSON": "not JSON"}
 
 
 def window_of(facts):
@@ -106,12 +110,14 @@ class Account:
             fault = self.faults.pop(0) if self.faults else None
             if fault == "reset":
                 return "reset"
+            if fault in IN_FRONT:
+                return self.in_front(int(fault[:3]))
             if self.facts.key.where != "none" and self.is_refused(key):
                 return self.error(400, self.code("refused") or "invalid_key")
             entry = self.remembered(key)
             if entry is not None and self.facts.repeat is not None:
                 again = self.repeated(entry, body, key)
-                return {"lose": "reset", "slow": "hang"}.get(fault, again)
+                return self.on_the_way(fault, again)
             entry = Entry(self.compared(body, key), self.now)
             if key is not None:
                 self.known[key] = entry
@@ -137,7 +143,17 @@ class Account:
         done = (201, {}, entry.made)
         failed = self.error(500, "after it was done")
         self.keep(entry, key, failed if self.keeps_errors(fault) else done, stored=True)
-        return {"lose": "reset", "slow": "hang", "error after": failed}.get(fault, done)
+        return failed if fault == "error after" else self.on_the_way(fault, done)
+
+    def in_front(self, status):
+        _, _, said = self.error(status, "nothing was done")
+        return status, {"retry-after": "0"} if status in (429, 503) else {}, said
+
+    def on_the_way(self, fault, answer):
+        """What becomes of an answer."""
+        if fault == "504 after":
+            return self.error(504, "no answer in time")
+        return ON_THE_WAY.get(fault, answer)
 
     def keeps_errors(self, fault):
         return fault == "error after" and self.facts.stored == "all"
@@ -251,6 +267,11 @@ class Providers(BaseHTTPRequestHandler):
                     self.connection.settimeout(WAIT_S)
                     self.connection.recv(1)
                 self.cut()
+            case "cut off":
+                self.write(201, {"content-length": "100"}, b'{"id": ')
+                self.cut()
+            case "not JSON":
+                self.write(201, {"content-length": "2"}, b"<>")
             case status, headers, said:
                 self.say(status, headers, said)
 
@@ -273,8 +294,11 @@ class Providers(BaseHTTPRequestHandler):
 
     def say(self, status, headers, body):
         said = json.dumps(body).encode()
+        self.write(status, headers | {"content-length": str(len(said))}, said)
+
+    def write(self, status, headers, said):
         self.send_response(status)
-        for name, value in (headers | {"content-length": str(len(said))}).items():
+        for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(said)

@@ -4,6 +4,7 @@ and what its caller gets to know is true.
 `loopback_outcomes.txt` has all of it, one line for each provider. A word is what one call gets:
 
     done     its result, and the effect is in the ledger of the provider
+    made     ResultUnavailable: it is there, and its result is not known
     failed   the provider's refusal, and nothing was done
     open     GaveUp: it may have been done, and the next call goes on under the same key
     doubt    InDoubt: it may have been done, and is not sent again
@@ -25,12 +26,14 @@ from botocore.config import Config
 from effectonce import Expired, Found, GaveUp, Guard, InDoubt, NotFound, Retry, current_effect
 from effectonce._core.key_shapes import shaped_key
 from effectonce._tools.provider_terms import terms_of
+from effectonce.errors import ResultUnavailable
 from effectonce.http.client import protect
 from effectonce.providers import provider, providers
 from effectonce.providers.probes import stripe as probes_of_stripe
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
 from tests.providers.loopback import Loopback, window_of
+from tests.providers.sending import GraphQLError, post, result
 
 NAMES = providers()
 KEYED = [name for name in NAMES if provider(name).key.where != "none"]
@@ -41,10 +44,6 @@ ONCE = Retry(attempts=1)
 SLACK_S = 120.0
 OUTCOMES = Path(__file__).with_name("loopback_outcomes.txt").read_text().splitlines()
 theirs = pytest.mark.filterwarnings("ignore")  # what an SDK leaves open
-
-
-class GraphQLError(Exception):
-    """What a client of GraphQL raises: the answer is 200, whatever happened."""
 
 
 @pytest.fixture(scope="module")
@@ -62,40 +61,6 @@ def collected():
 
 
 # ---------------------------------------------------------------- requests
-
-
-def post(client, name, key, body):
-    """What a tool sends, with the key where the provider reads it. A protected client puts it
-    into a header by itself.
-    """
-    facts = provider(name).key
-    match facts.where, facts.name:
-        case "none", _:
-            return client.post("/messages", json=body)
-        case "header", header:
-            return client.post("/refunds", json=body, headers={header: key} if key else {})
-        case _, "@idempotent(key:)":
-            query = f'mutation {{ refund @idempotent(key: "{key}") {{ id }} }}'
-            return client.post("/graphql", json={"query": query, "variables": body})
-        case _, "input.id":
-            return client.post("/graphql", json={"variables": {"input": body | {"id": key}}})
-        case "argument", _:
-            return client.patch(f"/sobjects/Refund__c/Key__c/{key}", json=body)
-        case _, "inputs[].id, with idProperty":
-            given = {"idProperty": "key", "id": key, "properties": body}
-            return client.post("/refunds", json={"inputs": [given]})
-        case _, "headers.idempotencyKey":
-            return client.post("/mails", json=body | {"headers": {"idempotencyKey": key}})
-        case _, field:
-            return client.post("/refunds", json=body | {field: key})
-
-
-def result(answer):
-    answer.raise_for_status()
-    said = answer.json()
-    if "errors" in said:
-        raise GraphQLError(said["errors"][0]["extensions"]["code"])
-    return said["id"]
 
 
 def to(there):
@@ -119,7 +84,7 @@ class Caller:
             word = self.word(protect(http, retry=retry), retry, note)
         effects = self.there.effects
         assert len(effects) <= 1, "a duplicate"
-        assert len(effects) == {"done": 1, "failed": 0}.get(word, len(effects)), word
+        assert len(effects) == {"done": 1, "made": 1, "failed": 0}.get(word, len(effects)), word
         return word
 
     def word(self, client, retry, note):
@@ -138,6 +103,8 @@ class Caller:
                 made = refund("ord_1", note)
         except InDoubt:
             return "doubt"
+        except ResultUnavailable:
+            return "made"
         except GaveUp:
             return "open"
         except Expired:
@@ -266,6 +233,58 @@ def test_the_table_of_outcomes_has_no_other_rows():
     assert [row.partition(" | ")[0] for row in rows] == NAMES
 
 
+# ---------------------------------------------------------------- refused as done before
+
+REFUSES_REPEATS = ["gocardless", "google.calendar", "moov"]
+
+
+@pytest.mark.parametrize("name", REFUSES_REPEATS)
+def test_that_it_was_done_before_is_no_answer_to_the_first_send(loopback, name):
+    caller = Caller(loopback, name)
+    assert caller.call() == "done"
+
+    caller.store = MemoryStore(clock=caller.clock)  # which knows nothing of that
+
+    assert caller.call() == "open"
+    assert (len(caller.there.requests), len(caller.there.effects)) == (2, 1)
+
+
+@pytest.mark.parametrize("name", REFUSES_REPEATS)
+def test_what_was_done_before_stays_done_and_is_not_sent_again(loopback, name):
+    caller = Caller(loopback, name)
+
+    caller.fault("lose")
+
+    assert [caller.call(), caller.call()] == ["made", "made"]
+    assert (len(caller.there.requests), len(caller.there.effects)) == (2, 1)
+
+
+def test_a_key_that_is_used_up_by_failures_too_proves_nothing(loopback):
+    caller = Caller(loopback, "mangopay")
+
+    caller.fault("lose")
+
+    assert [caller.call(), caller.call()] == ["open", "open"]
+
+
+def test_the_first_of_two_requests_does_not_speak_for_the_second(loopback):
+    there, guard = loopback.account("moov"), Guard(MemoryStore())
+
+    with to(there) as http:
+        client = protect(http, retry=ONCE)
+
+        @guard.tool(kind="write", provider="moov", retry=SOON)
+        def refund(order: str) -> str:
+            result(client.post("/refunds", json={"order": order}))
+            there.set(faults=["reset"])
+            return result(client.post("/notes", json={"order": order}))
+
+        with guard.step("chat-42", "refund"), pytest.raises(GaveUp):
+            refund("ord_1")
+
+    assert len(there.effects) == 1
+
+
 # ---------------------------------------------------------------- without a key
 
 
@@ -302,7 +321,7 @@ def test_an_answer_that_does_not_come_in_time(loopback, name):
     with httpx.Client(base_url=caller.there.url, timeout=1, verify=False) as http:
         word = caller.word(protect(http, retry=SOON), SOON, "late")
 
-    assert word == {"moov": "open", "twilio": "doubt"}.get(name, "done")
+    assert word == {"moov": "made", "twilio": "doubt"}.get(name, "done")
     assert len(caller.there.effects) == 1
 
 

@@ -327,7 +327,11 @@ class GuardedCall(RecordOwner):
         if self.in_transaction and self.unaided and judged.bucket in ANSWER_LOST:
             return (yield from self._outside(error, judged))
         verdict = of_attempt(
-            judged, seen, in_transaction=self.in_transaction, repeatable=self._repeatable
+            judged,
+            seen,
+            in_transaction=self.in_transaction,
+            repeatable=self._repeatable,
+            sent_before=self.sends > 1,
         )
         self.admission.ended(verdict)
         if verdict.final:
@@ -340,11 +344,6 @@ class GuardedCall(RecordOwner):
         if verdict.certainty in SURE:
             return (yield from self._had_no_effect(error, verdict, then))
         return (yield from self._ambiguous(error, verdict, then))
-
-    @property
-    def _repeatable(self) -> bool:
-        """May the last attempt be sent again, although it may have happened?"""
-        return self.request.terms.resend_s > 0 and not self.unaided
 
     def _done(self, error: BaseException, why: str) -> Flow[Ending]:
         """It happened, and the tool lost its result. The probe may have it; nothing is sent

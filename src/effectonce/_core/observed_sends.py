@@ -9,6 +9,8 @@ read by `attested`:
 | no request left                  | nothing was sent                | a final refusal is recorded |
 | each was refused                 | refused, as the answer says     | a final refusal is recorded |
 | one answered with success, alone | done, its result is unavailable | the same                    |
+| one refused as done before under | done, its result is unavailable | the same                    |
+| our key, alone, and sent before  |                                 |                             |
 | anything else                    | in doubt                        | in doubt                    |
 
 The right column holds only what can never be sent again: a recorded refusal and a recorded
@@ -33,17 +35,19 @@ class Sight(StrEnum):
     NOTHING = "nothing"
     REFUSED = "refused"
     ANSWERED = "answered"
+    DONE_BEFORE = "done before"  # one was refused: something was created under its key
     UNCLEAR = "unclear"
 
 
 class Sighting:
     """One request that may change something. Until its end is known, it may have landed."""
 
-    __slots__ = ("answered", "look", "request", "verdict")
+    __slots__ = ("answered", "look", "repeated", "request", "verdict")
 
     def __init__(self, request: str) -> None:
         self.request = request  # "POST api.example.com"
         self.answered = False  # with success
+        self.repeated = False  # it left before within this attempt, and may have landed
         self.verdict: Verdict | None = None  # how it ended otherwise
         # fills these in, where it is known only when it is asked
         self.look: Callable[[], object] = _known
@@ -60,10 +64,13 @@ class Seen(Struct, frozen=True):
     whole: bool = False  # no request can have gone past those that were seen
     request: str = ""  # the one that counts
     refusal: Verdict | None = None
+    repeated: bool = False  # it left before within this attempt, and may have landed
 
 
-def seen(sightings: Sequence[Sighting], *, whole: bool) -> Seen:
-    """Sum up the requests of one attempt."""
+def seen(sightings: Sequence[Sighting], *, whole: bool, alone: bool = True) -> Seen:
+    """Sum up the requests of one attempt. *alone*: no other attempt of the call is known to have
+    sent another one.
+    """
     for one in sightings:
         one.look()
     left = [
@@ -78,6 +85,8 @@ def seen(sightings: Sequence[Sighting], *, whole: bool) -> Seen:
         return Seen(Sight.ANSWERED, whole, last.request)
     if all(one.verdict is not None and one.verdict.certainty is Certainty.REJECTED for one in left):
         return Seen(Sight.REFUSED, whole, last.request, last.verdict)
+    if alone and len(left) == 1 and last.verdict is not None and last.verdict.done_before:
+        return Seen(Sight.DONE_BEFORE, whole, last.request, last.verdict, last.repeated)
     return Seen(Sight.UNCLEAR, whole, last.request)
 
 
@@ -86,8 +95,13 @@ def _moved(sighting: Sighting) -> bool:
     return sighting.verdict is not None and sighting.verdict.bucket is Bucket.OK
 
 
-def attested(verdict: Verdict, seen: Seen | None, *, repeatable: bool) -> Verdict:
-    """What an error says about the effect, beside what was seen. See the table above."""
+def attested(
+    verdict: Verdict, seen: Seen | None, *, repeatable: bool, sent_before: bool = False
+) -> Verdict:
+    """What an error says about the effect, beside what was seen. See the table above.
+
+    *sent_before*: an attempt before this one, of this process or another, may have landed.
+    """
     if seen is None or verdict.certainty in SURE:
         return verdict
     match seen:
@@ -99,6 +113,10 @@ def attested(verdict: Verdict, seen: Seen | None, *, repeatable: bool) -> Verdic
                 why=why,
                 basis=Basis.WITNESSED,
             )
+        case Seen(Sight.NOTHING | Sight.DONE_BEFORE, repeated=repeated) if verdict.done_before:
+            # on the first send, it cannot be about us
+            ours = repeatable and (sent_before or repeated)
+            return verdict.but(basis=Basis.WITNESSED) if ours else verdict
         case Seen(Sight.NOTHING):
             return _recorded(verdict.of_request, Basis.ERROR, verdict, repeatable=repeatable)
         case Seen(Sight.REFUSED, whole=True, refusal=Verdict() as refusal):
@@ -120,11 +138,16 @@ def of_another(error: BaseException, key: str) -> bool:
 
 
 def of_attempt(
-    verdict: Verdict, seen: Seen | None, *, in_transaction: bool, repeatable: bool
+    verdict: Verdict,
+    seen: Seen | None,
+    *,
+    in_transaction: bool,
+    repeatable: bool,
+    sent_before: bool,
 ) -> Verdict:
     """What the error of an attempt, judged by itself, says about the effect."""
     if not in_transaction:
-        return attested(verdict, seen, repeatable=repeatable)
+        return attested(verdict, seen, repeatable=repeatable, sent_before=sent_before)
     if verdict.certainty is Certainty.REJECTED:
         return verdict
     # rolled back, whatever the error

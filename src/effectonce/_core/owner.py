@@ -81,6 +81,11 @@ class RecordOwner:
         )
         self.patience = RetryState(how, env, turn, step)
 
+    @property
+    def _repeatable(self) -> bool:
+        """May the last attempt be sent again, although it may have happened?"""
+        return self.request.terms.resend_s > 0 and not self.unaided
+
     def _let_go(self, *, dispatched: bool) -> Flow[None]:
         """Nothing leaves after all: the next caller need not wait for our lease."""
         if dispatched:

@@ -109,9 +109,9 @@ class DeclarationCheck:
         if not self._inferred:
             return None
         if not (self._through or self.announces):
-            return seen(effect.requests, whole=False)
+            return _summed(effect, whole=False)
         effect.used.add(OVER)  # first: what is about to send either is seen here, or sees this
-        found = seen(effect.requests, whole=not effect.elsewhere and not tasks_of(effect))
+        found = _summed(effect, whole=not effect.elsewhere and not tasks_of(effect))
         if not (found.whole and found.sight is Sight.NOTHING):
             effect.used.discard(OVER)
         return found
@@ -135,6 +135,10 @@ class DeclarationCheck:
                 structs.replace(declared, downstream=Capability.NONE, resend_s=0.0),
             )
         return self._unaided[1]
+
+
+def _summed(effect: Effect, *, whole: bool) -> Seen:
+    return seen(effect.requests, whole=whole, alone=sum(map(len, effect.sent.values())) <= 1)
 
 
 def announces(function: Callable[..., Any]) -> bool:

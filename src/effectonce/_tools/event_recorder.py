@@ -183,7 +183,7 @@ class EventRecorder:
             case Raised(error):
                 self._failing = True
                 self.verdict, self.error = (
-                    self._judged(reply, in_transaction=in_transaction),
+                    self._judged(reply, op),
                     type(error).__name__,
                 )
             case NotStarted(error):
@@ -204,8 +204,9 @@ class EventRecorder:
         if in_transaction and isinstance(reply, Ok):
             self.tell("completed", attempt=self.attempts)
 
-    def _judged(self, reply: Raised, *, in_transaction: bool) -> Verdict:
+    def _judged(self, reply: Raised, op: Invoke | Transact) -> Verdict:
         """As the flow judges it."""
+        in_transaction = isinstance(op, Transact)
         key = "" if self.ref is None else self.ref.key
         if key and not in_transaction and of_another(reply.error, key):
             return UNKNOWN
@@ -215,6 +216,7 @@ class EventRecorder:
             reply.seen,
             in_transaction=in_transaction,
             repeatable=repeatable,
+            sent_before=isinstance(op, Invoke) and op.sent_before,
         )
 
     def _emit_verdict(self, name: str, **data: Any) -> None:

@@ -223,8 +223,8 @@ class KeyAnswer(Struct, frozen=True):
 
 
 def _rules(facts: Provider) -> tuple[Rule, ...]:
-    """Rows of the file first. None of them makes anything certain: a tool may have made another
-    request before. So what is refused is left to the tables.
+    """Rows of the file first. None of them makes anything certain by itself: a tool may have made
+    another request before. So what is refused is left to the tables.
     """
     known: dict[KeyAnswer, Verdict] = {}
     for row in facts.errors:
@@ -249,5 +249,9 @@ def _verdict(facts: Provider, says: str, meaning: str) -> Verdict:
             return Verdict(Bucket.CONFLICT_IN_FLIGHT, Certainty.AMBIGUOUS, why)
         case "unknown":
             return Verdict(Bucket.SERVER_ERROR, Certainty.AMBIGUOUS, why)
+        case "done before" if facts.stored == "the object" and not facts.facts.stored.unverified:
+            # Nothing but what was created is kept: so the answer is not about a request that
+            # failed.
+            return Verdict(Bucket.CONFLICT, Certainty.ACTED, why)
         case _:
             return Verdict(Bucket.CONFLICT, Certainty.AMBIGUOUS, why, retry=False)

@@ -41,6 +41,7 @@ __all__ = [
 
 OURS = "effectonce"  # what a verdict of our own errors matched
 READS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+REPEATABLE_METHODS = READS | {"PUT", "DELETE"}  # RFC 9110: idempotent
 Classifier = Callable[[BaseException], Verdict]
 
 
@@ -177,6 +178,8 @@ def classifier(
             )
         verdict = classify(error, now=None if wall_clock is None else wall_clock(), rules=rules)
         if verdict.matched.startswith("rule: "):
+            if verdict.done_before and _answered_method(error) in REPEATABLE_METHODS:
+                verdict = verdict.but(certainty=Certainty.AMBIGUOUS)  # no key went with it
             return verdict.but(basis=Basis.DECLARED)
         if isinstance(error, not_sent) and not attempt(_unsure, error):
             why = "declared by the tool as raised before anything is sent"
@@ -201,7 +204,8 @@ def classifier(
                 if verdict.certainty is Certainty.AMBIGUOUS
                 else verdict.but(basis=Basis.DECLARED)
             )
-        return _about_one_of_many(verdict, is_read=_of_a_read(error))
+        # a request that changes nothing says nothing about the one that does
+        return _about_one_of_many(verdict, is_read=_answered_method(error) in READS)
 
     return verdict_of
 
@@ -228,13 +232,13 @@ def _about_one_of_many(verdict: Verdict, *, is_read: bool) -> Verdict:
     )
 
 
-def _of_a_read(error: BaseException) -> bool:
-    """Is it about a request that changes nothing? Then it says nothing about the one that does."""
+def _answered_method(error: BaseException) -> Any:
+    """The method of the request that it is about, if it says so."""
     from effectonce._core.classification.signals import chain
 
     methods = (_method_of(link.thing) for link in chain(error))
-    # the last one: others were dealt with
-    return next((method for method in methods if method is not None), None) in READS
+    # of the last one: others were dealt with
+    return next((method for method in methods if method is not None), None)
 
 
 def _method_of(error: Any) -> Any:

@@ -132,6 +132,13 @@ class Verdict(Struct, frozen=True):
             and self.scope is Scope.REQUEST
         )
 
+    @property
+    def done_before(self) -> bool:
+        """Is a repeat refused because something was created under its key before? Whether by us,
+        the answer does not say.
+        """
+        return self.certainty is Certainty.ACTED and self.bucket is Bucket.CONFLICT
+
     def but(
         self,
         *,

@@ -29,6 +29,7 @@ from msgspec import Struct, structs
 from effectonce import Circuit, Circuits, GaveUp, Retry, RetryBudget
 from effectonce._core.classification.classify import (
     READS,
+    REPEATABLE_METHODS,
     Classifier,
     Rule,
     Rules,
@@ -49,7 +50,6 @@ from effectonce._runtime.plain_performers import AsyncPlain, Plain
 from effectonce.effect import Effect, aleaving, leaving, past_us, running
 from effectonce.http.client.keys import (
     EVERYWHERE,
-    REPEATABLE_METHODS,
     KeyHeader,
     Keys,
     Slot,
@@ -292,6 +292,8 @@ class ClientAttempts:
         """Another attempt begins: how many seconds it may take."""
         if self._last is not None:
             self._last.drop()
+        if self._sighting is not None:
+            self._sighting.repeated = self._patience.unanswered is not None
         return min(max(self._left_s(), SHORTEST_S), LONGEST_S)
 
     def _left_s(self) -> float:
@@ -363,8 +365,16 @@ class ClientAttempts:
 
     def _tried(self, ended: Over) -> Tried:
         last = self._judge(ended.error)
+        if last.done_before and not self._has_own_key():
+            last = last.but(certainty=Certainty.AMBIGUOUS)
         verdict = ended.gave_up or (last if self._settles(last) else ended.but) or last
         return Tried(verdict, ended.attempts, ended.gave_up is not None)
+
+    def _has_own_key(self) -> bool:
+        """Did a key of this effect go with it: put in here, or read by the tool?"""
+        if self._asked.method in REPEATABLE_METHODS or self._effect is None:
+            return False
+        return self._slot is not None or "key" in self._effect.used
 
     def _settles(self, last: Verdict) -> bool:
         """Does a refusal speak for the attempts before it, too? Under a key whose refusals are

@@ -36,8 +36,6 @@ from effectonce._log import LOG
 from effectonce.effect import Effect
 from effectonce.errors import ContractViolation
 
-# RFC 9110: idempotent
-REPEATABLE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 EVERYWHERE = "*"
 # Stripe's look like a UUID, and are none
 _RANDOM = re.compile(r'"?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"?', re.IGNORECASE)
