@@ -1,3 +1,1 @@
-"""The protocol, pure: frozen values in, frozen values out. Nothing here reads a clock, a file, a
-socket or a random source.
-"""
+"""The protocol, pure: frozen values in and out. Reads no clock, file, socket or random source."""

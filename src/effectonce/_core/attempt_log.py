@@ -87,9 +87,7 @@ def asked_again(key: str, by: str, reason: str) -> Attest:
 
 
 def read_entry(at: float, note: str, outcome: bytes) -> FailedAttempt | RedriveRequest | None:
-    """What an entry says; None: it is a result, or a note. One that cannot be read still says
-    when, and whether a call gave up.
-    """
+    """None: a result or a note. An unreadable entry still says when, and whether a call gave up."""
     if note not in SAYS_NO_RESULT:
         return None
     try:
@@ -113,8 +111,6 @@ def in_the_outcome(attempt: FailedAttempt) -> dict[str, Any]:
 
 
 def read_failure(at: float, content: Mapping[str, Any]) -> FailedAttempt:
-    """The last attempt of a definite failure, from its outcome. What an older release wrote has
-    no verdict.
-    """
+    """The last attempt of a definite failure, from its outcome. Older releases wrote no verdict."""
     known = {name: content[name] for name in FailedAttempt.__struct_fields__ if name in content}
     return FailedAttempt(**({"number": 0, "error": content.get("type", "")} | known | {"at": at}))

@@ -15,9 +15,7 @@ MULTIPLIER = 2.0
 
 
 class Jitter(StrEnum):
-    """How delays are spread. Full jitter needs the fewest calls; see `effectonce simulate
-    jitter`.
-    """
+    """How delays are spread. Full jitter needs fewest calls; see `effectonce simulate jitter`."""
 
     FULL = "full"
     EQUAL = "equal"
@@ -46,9 +44,7 @@ def equal_jitter(
 
 
 def decorrelated_jitter(previous_s: float, base_s: float, cap_s: float, rng: Rng) -> float:
-    """Evenly from *base_s* to three times the delay before, which itself counts as at least
-    *base_s*.
-    """
+    """Evenly from *base_s* to three times the delay before, which counts as at least *base_s*."""
     base_s = min(base_s, cap_s)
     return base_s + (min(cap_s, 3 * max(previous_s, base_s)) - base_s) * rng()
 

@@ -25,9 +25,7 @@ T = TypeVar("T")
 
 
 class TokenBucket:
-    """Retries take tokens out, successes put some in: a dependency that gives no answers is not
-    asked again for long.
-    """
+    """Retries take tokens, successes add some: a dependency without answers is soon left alone."""
 
     __slots__ = ("capacity", "level")
 
@@ -36,9 +34,7 @@ class TokenBucket:
         self.level = capacity if level is None else min(level, capacity)
 
     def charge(self, cost: float) -> bool:
-        """Take *cost* out, when a retry is scheduled and not when it leaves: otherwise a
-        thousand would pass before the first is counted.
-        """
+        """Take *cost* when a retry is scheduled: when it leaves, a thousand may pass uncounted."""
         if self.level < cost:
             return False
         self.level -= cost
@@ -62,9 +58,7 @@ class Costs(Struct, frozen=True):
 def charge_shared(
     name: str, cost: float, bucket: TokenBucket, earned: float, keep_s: float
 ) -> Flow[bool | None]:
-    """Charge the bucket that processes share; None: the store cannot tell. *bucket* is left as
-    full as the shared one.
-    """
+    """Charge the shared bucket; *bucket* gets the same level. None: the store cannot tell."""
     cell: Any = yield ReadCell(name)
     for _ in range(TRIES):
         if isinstance(cell, Unavailable):
@@ -81,9 +75,7 @@ def charge_shared(
 
 
 def _read(cell: Cell, anew: T) -> T:
-    """What the cell says; or what it begins with, if it says nothing, is not ours, or of another
-    version.
-    """
+    """What the cell says; or what it begins with, if it is empty, foreign or of another version."""
     try:
         return msgspec.msgpack.decode(cell.value, type=type(anew)) if cell.value else anew
     except msgspec.MsgspecError:
@@ -116,9 +108,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Purchase(Struct, frozen=True):
-    """One attempt in a step: is it another one of the same effect, and after which kind of
-    error? Or one repair prompt.
-    """
+    """One attempt in a step: is it a repeat, and after which kind of error? Or a repair prompt."""
 
     step: str = ""
     again: bool = False
@@ -127,9 +117,7 @@ class Purchase(Struct, frozen=True):
 
 
 class TurnState:
-    """The budget of one turn, kept in a cell: it outlives a crash, and every process that enters
-    the turn spends from it.
-    """
+    """The budget of one turn, in a cell: it outlives a crash, and the turn's processes share it."""
 
     def __init__(self, name: str, limits: TurnLimits, shown: str) -> None:
         self.name, self.limits, self.shown = name, limits, shown

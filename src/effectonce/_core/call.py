@@ -101,9 +101,7 @@ class GuardedCall(RecordOwner):
         return self._flow() if self.admission.circuit is None else self._flow_behind()
 
     def _flow_behind(self) -> Flow[Ending]:
-        """While the circuit is open, what is known can still be returned: an outcome, or that an
-        earlier call may have sent it.
-        """
+        """Behind an open circuit, what is known is returned: an outcome, or a possible send."""
         refusal = self.admission.refusal()
         if refusal is not None:
             found: Record | Unavailable | None = yield from Find(self.key)
@@ -140,9 +138,7 @@ class GuardedCall(RecordOwner):
             again = True
 
     def _as_maybe_sent(self, ending: Ending, unanswered: BaseException) -> Flow[Ending]:
-        """A call that may have sent something does not end as if it had not, whatever it met
-        afterwards.
-        """
+        """A call that may have sent something never ends as if it had not, whatever came later."""
         if isinstance(ending, Unavailable | Busy | Latched | NothingSent | OutOfPatience):
             yield from self._leave(ending, 0, unanswered, UNKNOWN, "it could not go on")
             return Exhausted(unanswered, self.patience.attempt)
@@ -237,9 +233,7 @@ class GuardedCall(RecordOwner):
             dispatched, closed = False, admission.refusal()
 
     def _kept_back(self, refusal: Exception) -> Flow[Ending]:
-        """The circuit let nothing of ours through. What was sent before, and never answered, it
-        did not keep back.
-        """
+        """The circuit let nothing of ours through; an earlier unanswered send it did not stop."""
         # else `_as_maybe_sent` says it
         if self.patience.attempt > 0 and (self.sends > 0 or self.unanswered is None):
             yield from self._leave(
@@ -277,9 +271,7 @@ class GuardedCall(RecordOwner):
                 return reply
 
     def _resolve(self, value: Any, error: Exception) -> Flow[Ending | Again | None]:
-        """The answer to COMMIT was lost, but the record was in that transaction. None: it did
-        not happen, and may be tried again.
-        """
+        """COMMIT went unanswered, with the record in it. None: not done, and may be retried."""
         reply = yield from insist(
             Claim(self.request, self.token, self.plan.lease_s, dispatch=False), self.env
         )
@@ -346,9 +338,7 @@ class GuardedCall(RecordOwner):
         return (yield from self._ambiguous(error, verdict, then))
 
     def _done(self, error: BaseException, why: str) -> Flow[Ending]:
-        """It happened, and the tool lost its result. The probe may have it; nothing is sent
-        again.
-        """
+        """It happened, but its result was lost. The probe may have it; nothing is sent again."""
         found, _ = yield from self._probed(error)
         if found is not None:
             return found
@@ -359,9 +349,7 @@ class GuardedCall(RecordOwner):
         return Done(error, why, recorded=isinstance(reply, Applied))
 
     def _outside(self, error: BaseException, verdict: Verdict) -> Flow[Ending | None]:
-        """A tool that never used its transaction lost the answer of something else: a rollback
-        says nothing about that.
-        """
+        """The tool never used its transaction: a rollback does not cover the answer it lost."""
         self.admission.release()
         denial = yield from self._dispatch()
         return (
@@ -406,9 +394,7 @@ class GuardedCall(RecordOwner):
                 return (yield from self._doubt(error, verdict, reason, before))
 
     def _unrecorded(self, error: BaseException) -> Ending:
-        """It was refused, but that is not written down: the next caller does not know, and may
-        send it again.
-        """
+        """It was refused, but that is not recorded: the next caller, unaware, may send it again."""
         if self.request.terms.resend_s > 0:
             return Exhausted(error, self.patience.attempt)
         return Lost(error, f"refused ({printable(error)}), but the store could not write that down")
@@ -431,9 +417,7 @@ class GuardedCall(RecordOwner):
         return (yield from self._doubt(error, verdict, reason, then.why))
 
     def _gave_up(self, error: BaseException, verdict: Verdict, why: str) -> Flow[Ending]:
-        """This call sends nothing again. The probe may know; else the next call goes on under
-        the key.
-        """
+        """Sends nothing again. The probe may know; else the next call goes on under the key."""
         number = self.patience.attempt
         ending, answer = yield from self._probed(error)
         reply = (yield from self._let_go_sent()) if ending is None else None

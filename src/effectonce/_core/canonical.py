@@ -86,9 +86,7 @@ def canonical(value: Any) -> bytes:
 
 
 def composed(value: Any) -> bytes:
-    """The same for texts in NFC: "é" is one text, however it is composed. The members of a dict
-    are put in order by their composed names.
-    """
+    """The same in NFC: "é" is one text, however composed. Dicts sort by their composed names."""
     return normalize("NFC", canonical(_composed(value)).decode()).encode()
 
 
@@ -102,9 +100,7 @@ def _composed(value: Any) -> Any:
 
 
 def is_plain(value: Any) -> bool:
-    """Does orjson write this as RFC 8785 does? It accepts more types than JSON has, and spells
-    whole and extreme floats its own way.
-    """
+    """Does orjson write this as RFC 8785? Non-JSON types, whole and extreme floats differ."""
     kind = type(value)
     if kind is dict:
         items = value.values()
@@ -129,9 +125,7 @@ def is_plain(value: Any) -> bool:
 
 
 def sorts_alike(encoded: bytes) -> bool:
-    """RFC 8785 sorts by UTF-16 unit, orjson by code point: they agree below the surrogates, so
-    in UTF-8 below the byte 0xEE.
-    """
+    """RFC 8785 sorts by UTF-16 unit, orjson by code point: alike if UTF-8 bytes are below 0xEE."""
     try:
         encoded.decode().encode("latin-1")  # far below, and the quickest to tell
     except UnicodeEncodeError:
@@ -224,9 +218,7 @@ def _write_beyond_json(value: Any, out: Any) -> None:
 
 
 def _refuse_what_is_left_out(value: Any) -> None:
-    """Of an `int`, a `str` or a `dict` of a class of your own only what the built-in type holds
-    is written: so it must not hold more.
-    """
+    """An `int`, `str` or `dict` subclass is written as its built-in type: it may hold no more."""
     cls = type(value)
     base = next((kind for kind in _BARE if issubclass(cls, kind)), None)
     if base is None:
@@ -267,9 +259,7 @@ def _slots(cls: type) -> Iterable[str]:
 
 
 def fields_of(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass, pydantic or msgspec model. No optional library is imported to
-    tell.
-    """
+    """The fields of a dataclass, pydantic or msgspec model. It imports no optional library."""
     cls = type(value)
     names: Iterable[str] | None = getattr(
         cls, "__pydantic_fields__", getattr(cls, "__struct_fields__", None)
@@ -315,9 +305,7 @@ def _utf16(key: str) -> bytes:
 
 
 def _decimal(value: Decimal) -> str:
-    """Equal decimals are equal text: 1.10 and 1.1 are the same amount. Never rounded to a
-    context's precision.
-    """
+    """Equal decimals are equal text: 1.10 is 1.1. Never rounded to a context's precision."""
     if not value.is_finite():
         raise NotCanonical(f"{value} is not a number that can identify a request")
     sign, digits, exponent = value.as_tuple()

@@ -57,9 +57,7 @@ STORED_BYTES_MAX = 16 << 20
 
 
 def encode(value: Any, hint: Any = Any) -> bytes:
-    """Store *value* so that `decode` gives an equal one back; raise `NotStorable` if that cannot
-    be, or if it is too large.
-    """
+    """Store *value* so that `decode` gives an equal one; else, or if too large, `NotStorable`."""
     stored = _encoded(value, hint)
     if len(stored) > STORED_BYTES_MAX:
         raise NotStorable(
@@ -85,9 +83,7 @@ def _encoded(value: Any, hint: Any) -> bytes:
 
 
 def _same(read: Any, value: Any) -> bool:
-    """Equal; or what nothing is equal to, although it was read back: NaN, and a time of the hour
-    that a zone's clock goes through twice.
-    """
+    """Equal; or read back but equal to nothing: NaN, a time in the hour that a zone has twice."""
     if read == value:
         return True
     if type(read) is not type(value) or type(value).__eq__ is object.__eq__:  # type: ignore[comparison-overlap]
@@ -137,9 +133,7 @@ def plain(value: Any) -> bytes:
 
 
 def made_of_json(value: Any) -> bool:
-    """Is it made of the types that JSON has, and of no other that is written as one of them?
-    Then it reads back equal.
-    """
+    """Is it made of JSON's types, and no other written as one of them? Then it reads back equal."""
     kind = type(value)
     # every result passes here
     for item in value.values() if kind is dict else value if kind is list else (value,):
@@ -169,9 +163,7 @@ def excuse(why: str) -> bytes:
 
 
 def closed(why: str) -> bytes:
-    """What stands for what is there and does not open here: to be shown, never to be stored in
-    its place.
-    """
+    """Stands for what is there and does not open here: to be shown, never stored in its place."""
     return _CLOSED + orjson.dumps({"why": why})[1:]
 
 
@@ -183,9 +175,7 @@ def is_closed(data: bytes) -> bool:
 def encode_arguments(
     arguments: Mapping[str, Any], redacted: Sequence[str], hints: Mapping[str, Any]
 ) -> bytes:
-    """Store arguments without those that must stay secret or that are no data, and mark it: a
-    probe cannot be asked with these.
-    """
+    """Store arguments without secrets and non-data, marked: a probe cannot be asked with these."""
     left_out = dict.fromkeys(redacted, REDACTED)
     try:
         stored = encode({**arguments, **left_out} if left_out else arguments, hints)
@@ -240,9 +230,7 @@ _REPORTED = {
 
 
 class Stored(Struct, frozen=True):
-    """What stored bytes say: one of `ok`, `error`, `partial`, `unavailable`, `redacted`, and its
-    content.
-    """
+    """Stored bytes: `ok`, `error`, `partial`, `unavailable` or `redacted`, and the content."""
 
     status: str
     content: Any
@@ -292,9 +280,7 @@ def _report(status: bytes, body: Any) -> dict[str, Any]:
 
 
 def as_declared(value: Any, hint: Any) -> Any:
-    """Plain data as the declared type, if it fits one: a person at a terminal writes JSON, and
-    the tool's callers expect a model.
-    """
+    """Plain data as the declared type, if it fits: people write JSON, callers expect a model."""
     for arm in arms(hint):
         with contextlib.suppress(Exception):  # a model of the tool's is made here
             return msgspec.convert(value, arm, dec_hook=_validated)

@@ -20,9 +20,7 @@ class EffectRef(Struct, frozen=True):
 
     @property
     def reference(self) -> str:
-        """A short name that is safe to show: enough to find the effect, not enough to forge its
-        key.
-        """
+        """A short name that is safe to show: it finds the effect, but cannot forge its key."""
         return reference_of(self.key)
 
     def __str__(self) -> str:

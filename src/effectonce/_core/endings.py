@@ -47,9 +47,7 @@ class Rejection(Struct, frozen=True):
 
 
 class NothingSent(Struct, frozen=True):
-    """The tool failed and certainly had no effect. Nothing is stored: the key can be used as if
-    for the first time.
-    """
+    """The tool failed and certainly had no effect. Nothing is stored: the key is as good as new."""
 
     error: BaseException
     attempts: int
@@ -59,9 +57,7 @@ class NothingSent(Struct, frozen=True):
 
 
 class Exhausted(Struct, frozen=True):
-    """It may have happened, and asking again is safe: the same request would be sent under the
-    same key.
-    """
+    """It may have happened. Asking again is safe: the same request is sent under the same key."""
 
     error: BaseException
     attempts: int
@@ -118,9 +114,7 @@ class RecordTaken(RuntimeError):
 
 
 def robbed(attempts: int, why: str, *, sent_before: bool) -> Ending:
-    """Each time that the tool ran, its record could not be written, and the effect is still to
-    be had. Now nothing may run again.
-    """
+    """No run could write its record: the effect is still to be had, but nothing may run again."""
     error = RecordTaken(
         "its record could not be completed with it: another caller had taken the record meanwhile,"
         " or it was begun under another contract"

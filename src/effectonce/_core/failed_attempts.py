@@ -9,9 +9,7 @@ from effectonce._core.tagged_json import NotReadable
 
 
 def attempts_of(record: Record) -> list[FailedAttempt]:
-    """Every failed attempt that is known, oldest first. A definite failure tells of its own in
-    the outcome.
-    """
+    """Every known failed attempt, oldest first. A definite failure has its own in the outcome."""
     entries = [
         read_entry(evidence.at, evidence.note, evidence.outcome) for evidence in record.evidence
     ]

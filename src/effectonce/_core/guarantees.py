@@ -23,9 +23,7 @@ class Kind(StrEnum):
 
 
 class Capability(StrEnum):
-    """What help the downstream gives: shares our transaction, honours our key, can be asked, or
-    nothing.
-    """
+    """The downstream's help: shares our transaction, honours our key, can be asked, or nothing."""
 
     TRANSACTION = "transaction"
     KEY = "key"
@@ -97,9 +95,7 @@ TOMBSTONE_S = 365 * DAY_S
 
 # each record asks for its written form
 class Terms(Struct, frozen=True, kw_only=True, cache_hash=True):
-    """The part of a contract that is pinned into the record at the first claim: later deploys
-    cannot loosen it.
-    """
+    """The part of a contract that the first claim pins in the record: deploys cannot loosen it."""
 
     tool: str
     version: str

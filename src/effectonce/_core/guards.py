@@ -17,9 +17,7 @@ def owns(r: Record, op: Any, _: Scene) -> bool:
 
 
 def leased(r: Record, now: float) -> bool:
-    """Is an owner believed to live? What ends later than a lease can was written by a clock that
-    has been put back since.
-    """
+    """Is the owner believed alive? An end later than any lease's is from a clock put back since."""
     return now < r.lease_until <= now + 2 * LEASE_MAX_S
 
 
@@ -108,9 +106,7 @@ def rejection_is_final(r: Record, _op: Any, _: Scene) -> bool:
 
 
 def ends_unsent(r: Record, _op: Any, _: Scene) -> bool:
-    """Its effect is written by the same COMMIT as its end, or by its steps: nothing is ever sent
-    for it.
-    """
+    """Its effect is written by the COMMIT of its end, or by its steps: nothing is ever sent."""
     return r.request.terms.downstream is Capability.TRANSACTION or r.request.terms.steps
 
 

@@ -32,9 +32,7 @@ STRONG_BITS = 96
 
 
 class KeyShape(Struct, frozen=True):
-    """What a provider takes as a key. What is wrong with it is said in the words of
-    `Effect.key_as`.
-    """
+    """What a provider takes as a key. Errors about it are in the words of `Effect.key_as`."""
 
     form: str = "plain"
     least: int = 1
@@ -63,9 +61,7 @@ class KeyShape(Struct, frozen=True):
 
     @property
     def carrying(self) -> int:
-        """How many characters of a plain key differ from effect to effect: as many as carry
-        FULL_BITS, or as may be.
-        """
+        """How many characters of a plain key vary by effect: enough for FULL_BITS, or `most`."""
         enough = 1
         while enough < self.most and len(self.alphabet) ** enough < 1 << FULL_BITS:
             enough += 1
@@ -150,9 +146,7 @@ def _uuid(number: int) -> str:
 
 
 def _written(number: int, alphabet: str, length: int) -> str:
-    """From its last digit on. It has twice as many bits as are shown, so that each character is
-    as likely as the others.
-    """
+    """From the last digit on. *number* has twice the bits shown: all characters are as likely."""
     characters = []
     for _ in range(length):
         number, digit = divmod(number, len(alphabet))

@@ -42,9 +42,7 @@ class UnstableKey(ValueError):
 
 
 class Stable(Struct, frozen=True):
-    """A key part that looks random or dated, but is written down before the first attempt and
-    never changes.
-    """
+    """A key part that looks random or dated, but is stored before any attempt and never changes."""
 
     value: str | int
 
@@ -91,9 +89,7 @@ Place: TypeAlias = AtStep | AtOrdinal | ByName | InSequence | ByContent
 
 
 class Secret(bytes):
-    """What makes keys unguessable. It is handed on inside values that a caller may print, so it
-    does not print itself.
-    """
+    """What makes keys unguessable. Callers may print a value that holds it: it hides itself."""
 
     def __repr__(self) -> str:
         return "<secret>" if self else "b''"
@@ -102,9 +98,7 @@ class Secret(bytes):
 
 
 def derive(*parts: str | bytes | int, secret: bytes = b"") -> str:
-    """Digest typed, length-prefixed parts, so that no two lists of parts read alike. MessagePack
-    is exactly that.
-    """
+    """Digest typed, length-prefixed parts (MessagePack): no two lists of parts read alike."""
     return _digest(secret, parts)[:KEY_LENGTH]
 
 
@@ -180,9 +174,7 @@ def run_key(run: str, position: str, secret: bytes = b"") -> str:
 
 
 def downstream_key(key: str, tool: str, secret: bytes = b"") -> str:
-    """The key to hand to the downstream: derived, stable, 43 characters, and it gives nothing
-    away.
-    """
+    """The key to hand to the downstream: derived, stable, 43 characters, and it reveals nothing."""
     return "eo_" + derive("downstream", tool, key, secret=secret)
 
 
@@ -197,9 +189,7 @@ def request_key(downstream: str, method: str, path: str, ordinal: int | str) -> 
 
 
 def latch_key(tenant: str, scope: str, step: str | None, secret: bytes = b"") -> str:
-    """What all calls of one step share; without a step id, what all calls of the conversation
-    share.
-    """
+    """What all calls of one step share; without a step id, all calls of the conversation."""
     return _at_home(
         _home(secret, tenant, scope),
         secret,
@@ -300,16 +290,12 @@ _UNSTABLE_DEFAULTS = {
 
 
 def unstable_default(factory: object) -> str | None:
-    """What a field gets by default, if that is something new each time. Of a user's own function
-    that is not known.
-    """
+    """What a field gets by default, if that is new each time. Unknown for a user's own function."""
     return _UNSTABLE_DEFAULTS.get(getattr(factory, "__qualname__", ""))
 
 
 def unstable_name(name: str) -> str | None:
-    """What a field of this name usually holds, if that is something that changes on every
-    attempt.
-    """
+    """What a field of this name usually holds, if that changes on every attempt."""
     return _UNSTABLE_NAME.get(name.lower())
 
 

@@ -68,9 +68,7 @@ class Seen(Struct, frozen=True):
 
 
 def seen(sightings: Sequence[Sighting], *, whole: bool, alone: bool = True) -> Seen:
-    """Sum up the requests of one attempt. *alone*: no other attempt of the call is known to have
-    sent another one.
-    """
+    """Sum up an attempt's requests. *alone*: no other attempt of the call is known to have sent."""
     for one in sightings:
         one.look()
     left = [
@@ -131,9 +129,7 @@ def attested(
 
 
 def of_another(error: BaseException, key: str) -> bool:
-    """Did a guarded call inside the tool fail with it? That says nothing about the effect with
-    this *key*.
-    """
+    """Did a guarded call inside the tool fail with it? That says nothing about *key*'s effect."""
     return get(error, "effectonce_of") not in (None, key)
 
 
@@ -157,9 +153,7 @@ def of_attempt(
 def _recorded(
     refusal: Verdict | None, basis: Basis, otherwise: Verdict, *, repeatable: bool
 ) -> Verdict:
-    """A refusal that may be written down for good. One that may be lifted is, unless the effect
-    can be repeated.
-    """
+    """A refusal to record for good. One that may be lifted: only if the effect is unrepeatable."""
     if refusal is None or refusal.certainty is not Certainty.REJECTED or refusal.retryable:
         return otherwise
     if refusal.scope is not Scope.REQUEST and repeatable:

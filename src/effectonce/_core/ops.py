@@ -89,9 +89,7 @@ class Early(Struct, frozen=True):
 
 
 class Unavailable(Struct, frozen=True):
-    """The store did not answer. Whether the write was applied is unknown; repeating it with the
-    same token is safe.
-    """
+    """No answer: whether the write was applied is unknown. A repeat with the same token is safe."""
 
     error: Exception
 
@@ -231,9 +229,7 @@ class Rearm(Op[WriteReply], frozen=True):
 
 
 class Attest(Op["Record | None | Unavailable"], frozen=True):
-    """Append what a late caller knows. It never changes the state; the record as it is now comes
-    back.
-    """
+    """Append what a late caller knows. The state never changes; the current record comes back."""
 
     key: str
     note: str
@@ -255,9 +251,7 @@ class Browse(Op["tuple[Record, ...]"], frozen=True):
 
 
 class Search(Op["tuple[Record, ...]"], frozen=True):
-    """Records that fit, newest first, before a given (created_at, key). For people: a store may
-    have to look at all that it has.
-    """
+    """Records that fit, newest first, before (created_at, key). For people: may scan the store."""
 
     reference: str = ""  # how the reference begins, which is the end of the key
     tool: str | None = None

@@ -101,9 +101,7 @@ class RecordOwner:
         return reply
 
     def _sent_before(self, lease_s: float) -> Flow[bool]:
-        """The record is gone, and it was sent: write that down anew. False: another caller has
-        it by now.
-        """
+        """The record is gone, and it was sent: write that anew. False: another caller has it."""
         reply = yield from insist(Claim(self.request, self.token, lease_s, dispatch=True), self.env)
         if isinstance(reply, Held):
             self.epoch, self.sends = reply.epoch, reply.sends
@@ -164,9 +162,7 @@ class RecordOwner:
         return replies[1]  # type: ignore[no-any-return]
 
     def _too_late(self, outcome: bytes, value: Any) -> Flow[Ending]:
-        """We lost the record while the tool ran. Leave what we know, and take the recorded
-        outcome if there is one.
-        """
+        """We lost the record while the tool ran. Leave what we know; take any recorded outcome."""
         record = yield from Attest(
             self.key, "an owner that had lost its lease reports success", outcome
         )
@@ -194,18 +190,14 @@ class RecordOwner:
             )
 
     def _pause(self, delay_s: float) -> Flow[bool]:
-        """Wait for the next attempt while holding the claim. False: the caller was cancelled,
-        and the claim is let go.
-        """
+        """Wait, holding the claim. False: the caller was cancelled, and the claim is let go."""
         slept = yield from Sleep(delay_s)
         if isinstance(slept, Interrupted):
             yield from insist(Renew(self.key, self.token, self.epoch, 0), self.env)
         return slept is None
 
     def _take_back(self, lease_s: float) -> Flow[WriteReply]:
-        """This attempt certainly had no effect: write that down, and with `lease_s=0` let the
-        claim go.
-        """
+        """This attempt certainly had no effect: write that; with `lease_s=0`, let the claim go."""
         if self.in_transaction:
             return (yield from insist(Renew(self.key, self.token, self.epoch, lease_s), self.env))  # type: ignore[no-any-return]
         reply: WriteReply = yield from insist(

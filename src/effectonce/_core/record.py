@@ -48,9 +48,7 @@ TERMINAL = frozenset({State.COMPLETED, State.FAILED, State.TOMBSTONE})
 
 
 class Evidence(Struct, frozen=True):
-    """What a worker or a person knew about an effect at a moment when it could not change the
-    record.
-    """
+    """What a worker or a person knew about an effect when it could not change the record."""
 
     at: float
     note: str

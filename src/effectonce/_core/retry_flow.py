@@ -25,9 +25,7 @@ class Over(Struct, frozen=True):
 def plain_call(
     patience: RetryState, error: BaseException, *, repeatable: bool
 ) -> Flow[Fresh | Over]:
-    """Go on after the first attempt, which ended with *error*. Its caller has reported it to the
-    circuit.
-    """
+    """Go on after the first attempt, whose *error* its caller has reported to the circuit."""
     how = patience.how
     while True:
         verdict = how.classify(error)
@@ -71,9 +69,7 @@ def _attempt(patience: RetryState) -> Flow[Fresh | Over | BaseException]:
 
 
 def over(patience: RetryState, error: BaseException, verdict: Verdict, then: RetryDecision) -> Over:
-    """What the caller gets. If any attempt may have had an effect, that is what is known,
-    whatever the last one said.
-    """
+    """What the caller gets. If any attempt may have had an effect, that outweighs the last one."""
     unsure = patience.unanswered is not None and verdict.certainty in SURE
     known = (
         verdict.but(
@@ -88,9 +84,7 @@ def over(patience: RetryState, error: BaseException, verdict: Verdict, then: Ret
 
 
 def kept_back(patience: RetryState, refusal: Exception) -> Over:
-    """A breaker keeps the next attempt back. What it says of that one, it does not say of those
-    before.
-    """
+    """A breaker keeps the next attempt back, which says nothing about the attempts before it."""
     if patience.unanswered is None:
         return Over(refusal, patience.attempt)
     verdict = patience.how.classify(refusal).but(certainty=Certainty.AMBIGUOUS)

@@ -111,9 +111,7 @@ class Admission:
         return None if self.circuit is None else self.circuit.refusal()
 
     def ask(self) -> Exception | None:
-        """Ask for a permit, as late as can be: it measures the call. None: there is nothing
-        against it.
-        """
+        """Ask for a permit as late as possible: it measures the call. None: nothing against it."""
         if self.circuit is None:
             return None
         asked = self.circuit.try_admit()
@@ -201,17 +199,13 @@ class RetryState:
         self.attempt, self.refusals = attempt, refusals
 
     def begin(self, *, again: bool) -> Flow[str]:
-        """Take an attempt from the turn; *again*, if this effect was tried before. Why not; ""
-        if there is nothing against it.
-        """
+        """Take an attempt from the turn; *again*: it was tried before. Why not; "" if it may."""
         return "" if self.turn is None else (yield from self._spend(None, again=again))
 
     def after(
         self, error: BaseException, verdict: Verdict, *, repeatable: bool, probe: bool = False
     ) -> Flow[RetryDecision]:
-        """What to do about this error. A retry is paid for when it is scheduled, not when it
-        leaves.
-        """
+        """What to do about this error. A retry is paid when it is scheduled, not when it leaves."""
         row, how, now = gate(verdict, repeatable=repeatable, probe=probe), self.how, self.env.now()
         if verdict.certainty not in SURE:
             self.unanswered = error
@@ -257,9 +251,7 @@ class RetryState:
         return self._tried_often_enough()
 
     def _tried_often_enough(self) -> str:
-        """To be put off is not to fail: such an attempt counts as one of all, and not as one of
-        those that may go wrong.
-        """
+        """A throttled attempt is no failure: it counts in the total, not among `attempts`."""
         attempts, most = self.how.attempts, max(self.how.attempts, self.how.throttled_attempts)
         if attempts == 1:
             return StopReason("max_attempts", "it may be tried only once") if self.attempt else ""
@@ -290,9 +282,7 @@ def insist(op: Op[Any], env: Env) -> Flow[Any]:
 
 
 def repeated(op: Op[Any], reply: Any, env: Env) -> Flow[Any]:
-    """The same for one that was not answered, and *reply* says so. A fault that lasts is not
-    asked about again.
-    """
+    """The same for an op that *reply* says got no answer. A lasting fault is not retried."""
     if not getattr(reply.error, "retriable", True):
         return reply
     for attempt in range(1, STORE_TRIES):

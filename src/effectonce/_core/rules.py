@@ -115,9 +115,7 @@ _LOOKS_AROUND = frozenset({Claim, Dispatch, Complete})
 
 
 def latch_of(r: Record | None, op: Any) -> str:
-    """The latch that this op has to look at, "" if none: only what was not sent yet waits for
-    others (T1, T2, T3, T5b, T13).
-    """
+    """The latch this op has to look at, or "". Only the unsent waits (T1, T2, T3, T5b, T13)."""
     if type(op) not in _LOOKS_AROUND:
         return ""
     if r is None or r.state in TERMINAL:
@@ -158,9 +156,7 @@ def _stolen(r: Record, op: Claim, scene: Scene) -> Record:
 
 
 def _as_asked(r: Record, op: Claim) -> Request:
-    """As long as nothing was sent, nothing rests on the terms of the first caller: those of
-    today hold.
-    """
+    """While nothing was sent, nothing rests on the first caller's terms: those of today hold."""
     pinned, terms = r.request.terms, op.request.terms
     if r.sends > 0 or pinned.steps or pinned == terms:
         return r.request
@@ -326,9 +322,7 @@ def _forgotten(_r: Record, _op: Sweep, _scene: Scene) -> None:
 def _claims(
     name: str, start: State, when: tuple[Guard, ...], change: Change
 ) -> tuple[TransitionRule, TransitionRule]:
-    """A claim either only holds the record or, in the same write, dispatches it (T1 and T3
-    merged).
-    """
+    """A claim only holds the record or, in the same write, dispatches it (T1 and T3 merged)."""
     return (
         TransitionRule(name, Claim, start, State.DISPATCHED, (*when, to_dispatch), change),
         TransitionRule(name, Claim, start, State.CLAIMED, (*when, to_hold), change),

@@ -112,9 +112,7 @@ _compiled = lru_cache(maxsize=1)(_Compiled)
 
 
 def changes_in(text: str) -> str:
-    """What in *text* changes on every attempt; "" if nothing looks like it. What is refused
-    everywhere is looked for first.
-    """
+    """What in *text* changes on every attempt; "": nothing. What is refused everywhere is first."""
     text, known = text[:READ_MAX], _compiled()
     return "" if known.words(text) else _judged(text, known)
 
@@ -199,9 +197,7 @@ _CAPITAL, _TO_DIGIT, _FROM_DIGIT, _SEPARATOR, _ZEROS = 2, 2, 3, -2, -3
 
 
 def unlike_a_name(text: str, size: int) -> int:
-    """The weight of the most random stretch of at least *size* characters: the sum over its
-    neighbours.
-    """
+    """The weight of the most random stretch of *size* characters or more: a sum over neighbours."""
     if not any(character.isdigit() for character in text) and text == text.lower():
         return 0
     best = weight = length = changes = small = 0
@@ -221,9 +217,7 @@ def unlike_a_name(text: str, size: int) -> int:
 
 
 def _step(before: str, character: str) -> tuple[int, int]:
-    """What a character adds to the weight of its stretch, and whether it is of another sort than
-    the one before.
-    """
+    """What a character adds to its stretch's weight, and whether its sort differs from the last."""
     if not (character.isascii() and character.isalnum()):
         return (_SEPARATOR if character in "_-" else -WEIGHT_MAX), 0
     if not (before.isascii() and before.isalnum()):

@@ -42,9 +42,7 @@ _HOLDS = frozenset({Claim, Inquire})
 
 
 class TransitionResult(Struct, frozen=True):
-    """What one op did: the record before and after, whether that has to be written, the reply,
-    and the rule that allowed it.
-    """
+    """What one op did: record before and after, whether to write it, the reply, and the rule."""
 
     before: Record | None
     after: Record | None
@@ -56,9 +54,7 @@ class TransitionResult(Struct, frozen=True):
 def transition(
     record: Record | None, op: RecordOp | Sweep, scene: Scene, table: Table = TABLE
 ) -> TransitionResult:
-    """Apply *op* to *record* by the table: the one place where a record changes. Only the model
-    passes another table.
-    """
+    """Apply *op* by the table: only here a record changes. Only the model passes another table."""
     state = State.ABSENT if record is None else record.state
     for rule in table.get((type(op), state), ()):
         for guard in rule.when:  # not `all(...)`: a generator costs more than the guards
@@ -72,9 +68,7 @@ def transition(
 
 
 def born_and_ended(op: Together, scene: Scene, table: Table = TABLE) -> TransitionResult | None:
-    """A claim and its end at once are one record that is written once: its step, and both
-    replies. None: it is something else.
-    """
+    """A claim and its end at once: one record, one write, both replies. None: something else."""
     first, last = op.ops[0], op.ops[-1]
     if len(op.ops) != 2 or type(first) is not Claim or type(last) is not Complete:
         return None
@@ -134,9 +128,7 @@ def _refusal(r: Record | None, op: RecordOp | Sweep, scene: Scene) -> Any:
 
 
 def _claim_refusal(r: Record | None, op: Claim, scene: Scene) -> Any:
-    """Why this claim holds nothing: the first reason that is true, the caller's own mistakes
-    before the weather.
-    """
+    """Why this claim holds nothing: the first true reason, the caller's own mistakes first."""
     if r is None or (
         scene.rival is not None and r.state in _RERUN_FROM and may_rerun(r, op, scene)
     ):

@@ -47,9 +47,7 @@ def _each(thing: Any) -> dict[str, Any]:
 
 
 def arms(hint: Any) -> tuple[Any, ...]:
-    """What a declared type allows, one by one: `A | B | None` are A and B, `Annotated[A, ...]`
-    is A. So is a tuple of hints.
-    """
+    """The types that a hint, or a tuple of hints, allows: `Annotated[A, ...] | B | None` → A, B."""
     if isinstance(hint, tuple):
         return tuple(arm for each in hint for arm in arms(each))
     if get_origin(hint) is Annotated:
@@ -61,9 +59,7 @@ def arms(hint: Any) -> tuple[Any, ...]:
 
 
 def inner(hint: Any, index: int) -> Any:
-    """The declared type of an item: `list[X]` → X, `dict[K, V]` → V for -1 and K for 0,
-    `tuple[A, B]` → by position.
-    """
+    """An item's type: `list[X]` → X, `dict[K, V]` → V for -1, K for 0, `tuple` → by position."""
     found = []
     for arm in arms(hint):
         args = [arg for arg in get_args(arm) if arg is not Ellipsis]
@@ -73,24 +69,18 @@ def inner(hint: Any, index: int) -> Any:
 
 
 def classes(hint: Any) -> dict[type, Any]:
-    """The classes that a declared type names, each with its arm: `Page[X] | None` → {Page:
-    Page[X]}.
-    """
+    """The classes in a declared type, each with its arm: `Page[X] | None` → {Page: Page[X]}."""
     named = ((get_origin(arm) or arm, arm) for arm in arms(hint))
     return {cls: arm for cls, arm in named if isinstance(cls, type)}
 
 
 def chosen(candidates: Sequence[C], name: str | None, fits: Callable[[C], bool]) -> C | None:
-    """Of several classes the one of that name; or else the first that fits, for it may have been
-    renamed; or else the first.
-    """
+    """The class of that name; else the first that fits, as it may be renamed; else the first."""
     return min(candidates, key=lambda cls: (cls.__name__ != name, not fits(cls)), default=None)
 
 
 def field_hints(cls: type, hint: Any = None) -> dict[str, Any]:
-    """The declared types of an object's fields; of a generic class as *hint* fills it: of
-    `Page[X]`, X stands for its T.
-    """
+    """The declared types of a class's fields; with *hint* `Page[X]`, the T of generic Page is X."""
     hints = hints_of(cls)
     hints |= {
         name: field.annotation for name, field in getattr(cls, "__pydantic_fields__", {}).items()
@@ -100,9 +90,7 @@ def field_hints(cls: type, hint: Any = None) -> dict[str, Any]:
 
 
 def default_factories(cls: type) -> dict[str, Any]:
-    """The fields of a model, each with what makes its default, if something does. Nothing, if it
-    is no model.
-    """
+    """The fields of a model, each with its default's factory, if any. Empty: it is no model."""
     if hasattr(cls, "__struct_fields__"):
         return {field.name: field.default_factory for field in msgspec.structs.fields(cls)}
     fields: dict[str, Any] = getattr(cls, "__pydantic_fields__", None) or getattr(

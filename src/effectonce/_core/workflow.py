@@ -82,17 +82,13 @@ class WorkflowCall(GuardedCall):
         return NothingSent(error, self.patience.attempt, exhausted=False)
 
     def _persist(self, op: Op[W], reply: Any) -> Flow[W]:
-        """A worker that resumes the run comes to the same end, so the wait for the store is
-        bounded.
-        """
+        """A worker that resumes the run gets the same end, so the wait for the store is bounded."""
         if isinstance(reply, Unavailable):
             reply = yield from repeated(op, reply, self.env)
         return reply  # type: ignore[no-any-return]
 
     def _over(self, error: BaseException, verdict: Verdict) -> Flow[Ending]:
-        """It failed for good. If that cannot be written down, the next one to call comes to the
-        same end.
-        """
+        """It failed for good. If that cannot be written, the next caller gets the same end."""
         facts = in_the_outcome(failed_attempt(self.patience.attempt, error, verdict))
         write = Fail(self.key, self.token, self.epoch, encode_error(error, facts))
         reply: WriteReply = yield from self._persist(write, (yield write))
@@ -106,9 +102,7 @@ class WorkflowCall(GuardedCall):
 
 
 class LateCall(GuardedCall):
-    """One call of a step that may be repeated, in a run that no worker had before: it has no
-    record until its end is known.
-    """
+    """A repeatable step's call in a run no worker had before: no record until its end is known."""
 
     late = False
 

@@ -1,3 +1,1 @@
-"""The circuit breaker as a pure machine: its states, its windows, and the votes of several
-processes.
-"""
+"""The circuit breaker as a pure machine: its states, its windows, and the votes of processes."""

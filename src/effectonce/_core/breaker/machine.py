@@ -94,9 +94,7 @@ def sign_of(
     failures: frozenset[Bucket] = UNHEALTHY,
     successes: frozenset[Bucket] = frozenset(),
 ) -> Sign:
-    """Does this verdict count, and how? *failures* and *successes* are the buckets that count as
-    such.
-    """
+    """Does this verdict count, and how? *failures* and *successes*: buckets that count as such."""
     bucket, scope = verdict.bucket, verdict.scope
     if bucket in NEVER_COUNTED:
         return Sign.NEUTRAL
@@ -305,9 +303,7 @@ class Machine:
     # ------------------------------------------------------------ calls that go well, by the dozen
 
     def counts_until(self, now: float) -> float:
-        """Until when calls that go well may just be counted, and reported with `passed`: -inf if
-        each must be reported.
-        """
+        """Until when good calls may be counted and go to `passed`; -inf: each must be reported."""
         if self.phase is Phase.DISABLED:
             return inf
         if self.phase is not Phase.CLOSED or (
@@ -349,9 +345,7 @@ class Machine:
             self.until = now + for_s
 
     def vote_s(self, now: float) -> float:
-        """How much longer this process's own finding stands; 0: it has none. What it has from
-        others is no finding.
-        """
+        """How long our own finding still stands; 0: none. What others found is not our own."""
         return max(0.0, self.until - now) if self.phase is Phase.OPEN and self.ours else 0.0
 
     def _trip(self, now: float, why: str, retry_after_s: float | None) -> None:
@@ -367,9 +361,7 @@ class Machine:
         self.until, self.ours = now + self._open_s, True
 
     def _draw_s(self, retry_after_s: float | None) -> float:
-        """The open time: it grows with each opening, is spread under its ceiling, and never ends
-        before the dependency asked for.
-        """
+        """Open time: grows with each opening, spread under a ceiling, at least what was asked."""
         limits, drawn = self._limits, self._rng()
         ceiling_s = min(limits.open_max_s, limits.open_s * limits.growth ** min(self._openings, 64))
         asked_s = 0.0 if retry_after_s is None else min(retry_after_s, limits.retry_after_max_s)
@@ -404,9 +396,7 @@ def _window(limits: Limits) -> LastCalls | LastSeconds | None:
 
 
 def _recent(limits: Limits) -> LastFailures | None:
-    """Failures are counted apart where the window is one of seconds: a window of calls counts
-    them itself.
-    """
+    """Failures are counted apart for a window of seconds: a window of calls counts them itself."""
     if limits.failures is None or limits.window_calls is not None:
         return None
     return LastFailures(limits.failures, limits.window_s)

@@ -41,9 +41,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def exchange(name: str, node: str, vote_s: float, refresh_s: float) -> Flow[dict[str, Vote]]:
-    """Put this process's vote beside the others', and see them all. *vote_s*: how long its own
-    circuit stays open.
-    """
+    """Write our vote beside the others', and return all. *vote_s*: how long our circuit is open."""
     lately_s = LATELY * refresh_s
     cell = yield from ReadCell(name)
     votes = {}

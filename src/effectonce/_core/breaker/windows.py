@@ -54,9 +54,7 @@ class LastCalls:
 
 
 class LastFailures:
-    """The times of the last *size* failures: were they all within *window_s* seconds? Exact, and
-    successes need not be counted.
-    """
+    """Were the last *size* failures all within *window_s*? Exact; successes need not be counted."""
 
     __slots__ = ("_times", "_window_s")
 

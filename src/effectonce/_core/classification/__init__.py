@@ -1,3 +1,1 @@
-"""What an error says about the effect: verdicts, the tables of vendors, and how an error is
-matched with them.
-"""
+"""What an error says about the effect: verdicts, the tables of vendors, and the matching."""

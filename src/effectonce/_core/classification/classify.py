@@ -211,9 +211,7 @@ def classifier(
 
 
 def _unsure(error: BaseException) -> bool:
-    """Does a layer below say that an attempt may have landed? What a tool declares about its
-    errors, it declares about one attempt.
-    """
+    """Does a layer below say an attempt may have landed? A tool's declaration covers only one."""
     from effectonce._core.classification.signals import chain, read
 
     return any(read(link.thing).unsure for link in chain(error))

@@ -164,9 +164,7 @@ def _with_certainty(match: Match, seen: list[tuple[Signals, bool]]) -> Verdict:
 
 
 def _lost(inside: list[tuple[Signals, bool]]) -> bool:
-    """Is what the error was raised from a request without an answer? Then its status is not the
-    server's.
-    """
+    """Was it raised from a request without an answer? Then its status is not the server's."""
     match = _decide([(signals, trusted) for signals, trusted in inside if trusted])
     if match is None or match.row.signal not in ("class", "errno"):
         return False
@@ -174,9 +172,7 @@ def _lost(inside: list[tuple[Signals, bool]]) -> bool:
 
 
 def _answered(match: Match) -> bool:
-    """Is the code known to be the answer to the request? Over HTTP, a status or the exception's
-    class tells.
-    """
+    """Does the code answer the request? Over HTTP, a status or the exception's class tells."""
     signals = match.signals
     theirs = match.table in tables_of(signals)
     if signals.status is not None:
@@ -195,9 +191,7 @@ def _of_http(status: int) -> Verdict:
 
 
 def _refined(verdict: Verdict, text: str, delay_s: float | None) -> Verdict:
-    """What the words of the message add: a better name for what was left open, and never any
-    certainty.
-    """
+    """What the message's words add: a better name for what was open, and never any certainty."""
     for phrase, (table, row) in TEXTS:
         bucket = row.verdict.bucket
         is_open = verdict.bucket is Bucket.UNKNOWN or verdict.bucket in OPEN.get(bucket, ())
@@ -226,9 +220,7 @@ def delay_asked(seen: list[Signals], now: float | None) -> float | None:
 
 
 def _server_word(verdict: Verdict, seen: list[Signals]) -> Verdict:
-    """What the server says about retrying. It may always forbid it; it may allow it only to
-    those who hold a key.
-    """
+    """The server's word on retries. It may always forbid them, but allow them only with a key."""
     if any(signals.never for signals in seen):
         verdict = verdict.but(retry=False)
     for signals in seen:
@@ -246,9 +238,7 @@ def _server_word(verdict: Verdict, seen: list[Signals]) -> Verdict:
 
 
 def word_from_below(verdict: Verdict, seen: list[Signals]) -> Verdict:
-    """What a layer of ours below says. It has seen more than the last answer, and can only take
-    certainty away.
-    """
+    """What a layer of ours below says: it has seen more attempts, and only takes certainty away."""
     unsure = any(signals.unsure for signals in seen) and verdict.certainty in SURE
     if any(signals.gave_up for signals in seen):
         return verdict.exhausted(unsure=unsure).but(

@@ -56,9 +56,7 @@ def spoken(text: str) -> float | None:
 
 
 def from_headers(headers: Mapping[str, str], now: float | None) -> float | None:
-    """The delay that the headers ask for; a date is measured from *now*, or else from the date
-    of the response itself.
-    """
+    """The delay that headers ask for; a date counts from *now*, else from the response's date."""
     for name in IN_MS:
         value_ms = number(headers.get(name))
         value_s = None if value_ms is None else bounded(value_ms / 1000)

@@ -143,18 +143,14 @@ def read(thing: Any) -> Signals:
 
 
 def _made_up(thing: Any, classes: tuple[str, ...]) -> bool:
-    """Is its status the client's own? aiohttp says 400 of an answer that is not HTTP, whatever
-    the server did.
-    """
+    """Is its status the client's own? aiohttp says 400 of an answer that is not HTTP."""
     return "aiohttp.ClientResponseError" in classes and "aiohttp.HttpProcessingError" in _classes(
         get(thing, "__cause__")
     )
 
 
 def _tried(thing: Any, headers: Mapping[str, str]) -> str:
-    """What a layer of ours below says: on the error, or in the headers of the response, which
-    others carry on.
-    """
+    """What a layer of ours below says: on the error, or in response headers that others pass on."""
     tried, verdict = get(thing, "effectonce_tried"), get(thing, "effectonce_verdict")
     if isinstance(tried, Tried):
         return tried.mark
@@ -173,9 +169,7 @@ def _classes(thing: Any) -> tuple[str, ...]:
 
 
 def _nodes(thing: Any) -> list[Any]:
-    """The places where codes, statuses and headers may be: the thing, its response, its body,
-    the error inside that.
-    """
+    """Where codes, statuses and headers may be: the thing, its response, body, and error inside."""
     nodes, seen = [thing], {id(thing)}
     for node in nodes:
         parsed = [_body(node)]
@@ -241,9 +235,7 @@ def _codes(nodes: list[Any], remote: _Remote | None, headers: Mapping[str, str])
 def _hints(
     nodes: list[Any], classes: tuple[str, ...], delay_s: float | None, status: int | None
 ) -> Iterator[str]:
-    """Codes that are not written as codes: a transport phase, the details of google.rpc, a name
-    that does not resolve.
-    """
+    """Codes not written as codes: a transport phase, google.rpc details, a name not resolved."""
     phase = get(nodes[0], "phase")
     if isinstance(phase, str):
         yield f"phase={phase[:CODE_MAX]}"

@@ -114,18 +114,14 @@ class Verdict(Struct, frozen=True):
 
     @property
     def retryable(self) -> bool:
-        """Could another attempt go better? Whether one is *safe* depends on the certainty and on
-        what the tool declares.
-        """
+        """Could another attempt go better? Is it *safe*? Certainty and declaration decide that."""
         if self.certainty is Certainty.ACTED:
             return False
         return self.bucket in RETRYABLE if self.retry is None else self.retry
 
     @property
     def final(self) -> bool:
-        """Is this the answer to this very request, for good? An exhausted quota is a refusal,
-        but tomorrow is another day.
-        """
+        """Is this the final answer to this very request? An exhausted quota is not: it refills."""
         return (
             self.certainty is Certainty.REJECTED
             and not self.retryable
@@ -134,9 +130,7 @@ class Verdict(Struct, frozen=True):
 
     @property
     def done_before(self) -> bool:
-        """Is a repeat refused because something was created under its key before? Whether by us,
-        the answer does not say.
-        """
+        """Refused because something was created under its key? By whom, the answer does not say."""
         return self.certainty is Certainty.ACTED and self.bucket is Bucket.CONFLICT
 
     def but(
@@ -165,9 +159,7 @@ class Verdict(Struct, frozen=True):
         )
 
     def exhausted(self, *, unsure: bool) -> Verdict:
-        """What this says when the layer that saw it has tried often enough. It is no final
-        answer to the request, only the last one.
-        """
+        """The verdict once the layer that saw it gave up: the last answer, not a final one."""
         scope = Scope.HOST if self.scope is Scope.REQUEST else self.scope
         return self.but(certainty=Certainty.AMBIGUOUS if unsure else None, retry=False, scope=scope)
 
@@ -177,9 +169,7 @@ ANSWER_LOST = frozenset({Bucket.NO_ANSWER, Bucket.SERVER_ERROR})
 
 
 class Tried(Struct, frozen=True):
-    """What a layer below knows about a request that it may have sent more than once. An error
-    carries it as `effectonce_tried`.
-    """
+    """What a layer below knows of a request it may have repeated: an error's `effectonce_tried`."""
 
     verdict: Verdict  # of all attempts together, about this request
     attempts: int

@@ -1,6 +1,4 @@
-"""Anthropic. Its codes (`error.details.error_code`) come before its types, and both before the
-status, which inside a stream is 200.
-"""
+"""Anthropic: `error.details.error_code` comes before type, type before status (200 in a stream)."""
 
 from effectonce._core.classification.tables._row import (
     A,

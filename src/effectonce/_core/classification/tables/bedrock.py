@@ -1,6 +1,4 @@
-"""AWS: Bedrock's runtime and what botocore raises for every service. In a stream the codes begin
-with a small letter.
-"""
+"""AWS: Bedrock's runtime, and botocore for all services. Codes in a stream begin in lower case."""
 
 from effectonce._core.classification.tables._row import (
     A,

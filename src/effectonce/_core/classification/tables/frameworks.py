@@ -1,6 +1,4 @@
-"""Agent frameworks and breakers: what they already classified, and what is no error at all but
-their way to stop.
-"""
+"""Agent frameworks and breakers: what they classified, and what is not an error but their stop."""
 
 from effectonce._core.classification.tables._row import A, B, M, N, R, Table, cls, code
 from effectonce._core.classification.verdicts import Scope

@@ -1,6 +1,4 @@
-"""Stripe. It stores a 500 under the key: repeating the same key repeats the 500, so that is not
-a retry but a question for its API.
-"""
+"""Stripe. It stores a 500 under the key and repeats it: do not retry that, ask its API."""
 
 from effectonce._core.classification.tables._row import B, M, R, Table, cls, code, status
 

@@ -1,6 +1,4 @@
-"""Z.AI (GLM), which speaks in the formats of OpenAI and of Anthropic. Its codes are numbers:
-they count only if its host answered.
-"""
+"""Z.AI (GLM), in OpenAI's and Anthropic's formats. Its codes are numbers: only its host's count."""
 
 from effectonce._core.classification.tables._row import B, M, R, Table, code, text
 
