@@ -80,9 +80,7 @@ class DeclarationCheck:
         self._unaided: tuple[Terms, Terms] | None = None
 
     def __call__(self, effect: Effect, answer: Answer) -> Answer:
-        """The answer of an attempt; an error of one that did not use what its tool declares says
-        so.
-        """
+        """The answer of an attempt; its error says if the tool did not use what it declares."""
         if self._missing_probe and not self._warned:
             self._warn()
         if effect.used:
@@ -103,9 +101,7 @@ class DeclarationCheck:
         return answer
 
     def _witnessed(self, effect: Effect) -> Seen | None:
-        """What left during an attempt that failed. It is all that did if its tool says so, and
-        was not seen to do anything else.
-        """
+        """What left in a failed attempt: all, if its tool says so and was seen doing no more."""
         if not self._inferred:
             return None
         if not (self._through or self.announces):
@@ -142,16 +138,12 @@ def _summed(effect: Effect, *, whole: bool) -> Seen:
 
 
 def announces(function: Callable[..., Any]) -> bool:
-    """Does it say itself when it sends? Both names in one place: others have an attribute that
-    is called so, too.
-    """
+    """Does it say itself when it sends? Both names in one place: either alone may be another's."""
     return _reads(function, frozenset({"sending"}), beside=frozenset({"current_effect"}))
 
 
 def names_of(function: Callable[..., Any], levels: int = 2) -> dict[tuple[str, str], Any]:
-    """What the code of a function, or of those of its module that it names, reads from its
-    module: by module and name.
-    """
+    """What a function, or those of its module that it names, read from it: by module and name."""
     inner = inspect.unwrap(function.func if isinstance(function, partial) else function)
     code, module = getattr(inner, "__code__", None), getattr(inner, "__globals__", {})
     if not isinstance(code, CodeType):
@@ -207,9 +199,7 @@ def _reads(
     levels: int = 2,
     beside: frozenset[str] = frozenset(),
 ) -> bool:
-    """Does the code of a function, or of those of its module that it names, read one of these
-    attributes? And name what is *beside*?
-    """
+    """Does a function, or one it names in its module, read one of *names*, and name *beside*?"""
     while isinstance(function, partial):
         function = function.func
     code = getattr(inspect.unwrap(function), "__code__", None)

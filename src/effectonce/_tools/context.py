@@ -69,9 +69,7 @@ class GuardContext(Struct, frozen=True):
     where: str = ""  # the store, as a command names it
 
     def notice(self, error: BaseException | None, tool: Any) -> None:
-        """A call of *tool* ended with this. A doubt says where it can be looked up, and is asked
-        about in the background.
-        """
+        """A call of *tool* ended so. A doubt says where to look, and is asked in the background."""
         if isinstance(error, InDoubt):
             error.look_up(self.where)
             self.doubted(tool, self.tenant if error.effect is None else error.effect.tenant)

@@ -1,6 +1,4 @@
-"""Errors of ours as they leave the package: short enough for one screen, and with a command that
-runs as it is printed.
-"""
+"""Our errors as they leave the package: within a screen, with a command that runs as printed."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ _HERE = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120
 
 
 def brief(error: E, where: str) -> E:
-    """The same error without the frames of this package, which say nothing to who called it.
-    *where* is its store, as a command has it.
-    """
+    """The error without our frames, useless to its caller. *where*: its store, as in a command."""
     if isinstance(error, InDoubt):
         error.look_up(where)
     return error.with_traceback(_without_ours(error.__traceback__))

@@ -129,9 +129,7 @@ class EventRecorder:
         self._call(end.outcome, end.error, end.age_s)
 
     def cut(self, error: BaseException) -> None:
-        """The call ended by an error that no flow knows: the caller was cancelled, or made a
-        mistake, which is raised.
-        """
+        """The call ended by an error no flow knows: a cancellation, or a mistake that is raised."""
         stopped = isinstance(error, GeneratorExit)  # from outside: why, only the caller knows
         self._call(
             "refused" if isinstance(error, Exception) else "cancelled",

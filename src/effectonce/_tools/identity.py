@@ -30,9 +30,7 @@ from effectonce._runtime.step import StepContext
 
 
 class Identity(Struct, frozen=True):
-    """A call without its place: whose it is, in which conversation, of which tool, and what it
-    asks for.
-    """
+    """A call without its place: whose, in which conversation, of which tool, and what it asks."""
 
     tenant: str
     scope: str

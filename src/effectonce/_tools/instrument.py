@@ -1,6 +1,4 @@
-"""The events of a tool's calls. Imported with the first observer: without one, a call pays for
-nothing of this.
-"""
+"""The events of a tool's calls. Imported with the first observer: until then calls pay nothing."""
 
 from __future__ import annotations
 
@@ -48,9 +46,7 @@ def _system(store: Any) -> str:
 
 
 def _digests(tool: Any, call: Prepared) -> dict[str, str]:
-    """One for each argument that counts. Only under a secret: a bare digest of a card number
-    tells as much as the number itself.
-    """
+    """One per argument that counts. Only under a secret: a bare digest reveals a card number."""
     digests: dict[str, str] | None = attempt(_each, tool, call) if tool.house.secret else None
     # a request of HTTP or a step of a workflow has other arguments than its tool
     return digests or {}
@@ -67,9 +63,7 @@ def _each(tool: Any, call: Prepared) -> dict[str, str]:
 
 
 class CallEvents:
-    """The events of the calls of one tool. Its flows are wrapped; what they ask for and what
-    they return stays the same.
-    """
+    """The events of one tool's calls. Wraps its flows; what they ask and return stays the same."""
 
     def __init__(self, tool: Any) -> None:
         self._facts, self._steps = facts_of(tool), tool.terms.steps

@@ -1,6 +1,4 @@
-"""The observers of what happens to the effects of a guard. Mostly there are none: then nothing
-is reported, and no call pays for it.
-"""
+"""The observers of a guard's effects. Mostly there are none: no reports, and no cost to a call."""
 
 from __future__ import annotations
 
@@ -164,9 +162,7 @@ def tidied(watch: Observers, swept: Swept) -> None:
 
 
 def tell(watch: Observers, **data: Any) -> None:
-    """Report something that no flow knows of: the fields of an `Event`, but for the time.
-    Without observers it does nothing.
-    """
+    """Report what no flow knows: the fields of an `Event` but the time. No observers: no effect."""
     if watch.observers:
         from effectonce.observe.events import Event
 

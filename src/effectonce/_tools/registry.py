@@ -79,9 +79,7 @@ def _warn_of_another(tool: GuardedTool, other: GuardedTool) -> None:
 
 
 def tool_of(function: Any) -> GuardedTool | None:
-    """The tool that *function* is, None if it is none. A wrapper around one would be skipped, so
-    that is refused.
-    """
+    """The tool that *function* is, or None. A wrapper around one would be skipped: refused."""
     tool = getattr(function, "__effectonce_tool__", None)
     if not isinstance(tool, GuardedTool):
         return None
@@ -118,9 +116,7 @@ def _warn_of_suspects(tool: GuardedTool) -> None:
 
 
 def _both_written(one: Callable[..., Any], other: Callable[..., Any]) -> tuple[int, ...]:
-    """The lines of both, if the source, as it is now, has both. One that was edited and read
-    again has the newer one only.
-    """
+    """The lines of both, if the source now has both. After an edit it has the newer one only."""
     mine, its = _code(one), _code(other)
     if (
         mine is None
@@ -167,9 +163,7 @@ def _carry_the_same(
     other: Callable[..., Any],
     seen: frozenset[tuple[int, int]] = frozenset(),
 ) -> bool:
-    """Do two functions carry the same values along? Tools from a factory, or methods of several
-    objects, differ only in these.
-    """
+    """Do two functions carry the same values? Factory tools, or methods, differ only in these."""
     mine, its = _captured(one), _captured(other)
     return len(mine) == len(its) and all(
         _is_same(was, now, seen) or (now is _UNFILLED and getattr(was, "__wrapped__", None) is one)
@@ -199,9 +193,7 @@ def _content(cell: CellType) -> Any:
 
 
 def _is_same(mine: Any, its: Any, seen: frozenset[tuple[int, int]]) -> bool:
-    """One object; or equal and plain; or a function that is written once. Nothing else is
-    compared: it might not want to be.
-    """
+    """One object; equal and plain; or a function written once. Nothing else is safe to compare."""
     if mine is its or (id(mine), id(its)) in seen:
         return True
     if type(mine) is not type(its):

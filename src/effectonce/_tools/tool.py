@@ -202,9 +202,7 @@ class GuardedTool:
         return await self.fallback_function(error, *args, **kwargs)
 
     def warn_of_loop(self) -> None:
-        """A sync tool was called on a running event loop. Once; and not in a notebook, whose
-        loop has nothing else to do.
-        """
+        """Warn once of a sync tool on a running loop; not in a notebook, whose loop is idle."""
         if not self._warned_of_loop and not hasattr(builtins, "__IPYTHON__"):
             self._warned_of_loop = True
             name = self.contract.name
@@ -229,9 +227,7 @@ class GuardedTool:
     def prepare(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], key: tuple[Part, ...] | None = None
     ) -> Prepared:
-        """Check everything that can be checked, then say which effect this is. Nothing is
-        claimed yet.
-        """
+        """Check all that can be checked, then say which effect this is. Nothing is claimed yet."""
         try:
             boundary, asked, outer, signature = here.get(), None, running.get(), self.signature
             if outer is not None:
@@ -265,9 +261,7 @@ class GuardedTool:
     def _prepared(
         self, request: Request, ref: EffectRef, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Prepared:
-        """With arguments as they are now: what the caller does with its own afterwards changes
-        nothing of this call.
-        """
+        """Arguments as they are now: if the caller changes its own later, this call keeps these."""
         if self.signature.unchanging(args, kwargs):
             return Prepared(request, ref, args, kwargs)
         copied = self.signature.copied
@@ -276,9 +270,7 @@ class GuardedTool:
     def prepare_step(
         self, place: EffectRef, terms: Terms, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Prepared:
-        """The same for a step whose place is known: its key does not depend on the arguments,
-        its fingerprint does.
-        """
+        """The same for a step at a known place: arguments change its fingerprint, not its key."""
         arguments = self.signature.bind(args, kwargs)
         self.signature.validate(arguments)
         self._refuse_inside_a_transaction(running.get())
@@ -367,9 +359,7 @@ class GuardedTool:
         )
 
     def _redacted(self, name: str, value: Any) -> str:
-        """What stands for a value that must not be seen: if it counts, with a few characters
-        that tell two of them apart.
-        """
+        """Stands for a hidden value; if it counts, with a few characters to tell two apart."""
         if name not in self.signature.matched:
             return REDACTED
         return f"[redacted {derive('redacted', canonical(value), secret=self.house.secret)[:8]}]"
@@ -437,9 +427,7 @@ class GuardedTool:
         return flow if self._events is None else self._events.of_call(flow, prepared)
 
     def known(self, prepared: Prepared) -> Recorded | None:
-        """The outcome, if it costs no more than a look: in this process, or in a store that is
-        read without a round trip.
-        """
+        """The outcome, if a look is enough: in this process, or a store without a round trip."""
         request, cache = prepared.request, self.house.cache
         known = cache.get(request.key, request.fingerprint) if cache.size else None
         if known is None and prepared.again and self._look is not None:
