@@ -11,9 +11,7 @@ from effectonce.errors import ContractViolation
 
 
 def document(path: str | None, what: str) -> dict[str, Any]:
-    """What a file says, or nothing if none is named. *what* is what it should hold, for the
-    error.
-    """
+    """What a file says; empty if none is named. *what* is what it should hold, for the error."""
     if path is None:
         return {}
     decode = msgspec.json.decode if path.endswith(".json") else msgspec.toml.decode

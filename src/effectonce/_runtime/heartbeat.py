@@ -44,9 +44,7 @@ def _renewal(beat: HeldLease) -> Renew:
 
 
 class Heartbeat:
-    """The leases of one guard's running tools: those of sync tools are kept alive here, those of
-    async ones by a `pulse` of their loop.
-    """
+    """The leases of a guard's running tools: sync ones are kept here, async by a loop's `pulse`."""
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._clock = store, clock
@@ -69,9 +67,7 @@ class Heartbeat:
         return HeldLease(op, lease_s, self._clock() + lease_s / BEATS_PER_LEASE)
 
     def wake(self, beat: HeldLease) -> None:
-        """See to it that a thread is awake when this beat is due. Raises `RuntimeError` if there
-        is no room for a thread.
-        """
+        """Have a thread awake when this beat is due. `RuntimeError` if no thread can start."""
         with self._lock:
             if beat.due < self._wakes_at:
                 if self._thread is None:

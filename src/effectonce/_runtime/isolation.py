@@ -55,9 +55,7 @@ _DECLARED_LAZY = frozenset(
 
 
 def own(value: Any, *, models: bool = True) -> Any:
-    """A copy of plain data, and of *models* if asked for. Everything else stays what it is: a
-    client, a session, a row of an ORM.
-    """
+    """A copy of plain data, and of *models* if asked. Clients, sessions, ORM rows stay as is."""
     try:
         return _own(value, models)
     except RecursionError:  # it holds itself: it is no data, and cannot be part of a key
@@ -88,9 +86,7 @@ def _own(value: Any, models: bool) -> Any:  # noqa: FBT001  # called for each it
 
 
 def _only_fields(value: Any) -> bool:
-    """Is it a model that holds its declared fields and nothing else? What holds more is alive:
-    it belongs to a session, or has listeners.
-    """
+    """Is it a model with only its declared fields? More is alive: it has a session or listeners."""
     kind = type(value)
     if hasattr(kind, "__struct_fields__"):
         return True
@@ -135,9 +131,7 @@ def _lazy(value: Any, levels: int) -> Any:
 
 @lru_cache(maxsize=1024)
 def _is_lazy(kind: type) -> bool:
-    """Does a value of this type happen later? Cursors, files and pages of an SDK are read later,
-    but what they are has happened.
-    """
+    """Does a value of this type happen later? Cursors, files and SDK pages are only read later."""
     return issubclass(kind, _LAZY) or hasattr(kind, "__await__")
 
 

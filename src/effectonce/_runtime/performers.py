@@ -146,9 +146,7 @@ class Prepared(Struct, frozen=True):
 
     @property
     def arguments(self) -> Arguments:
-        """What one attempt is given. What it changes there is seen by no other attempt, and by
-        no caller.
-        """
+        """What one attempt is given. No other attempt and no caller sees what it changes there."""
         args, kwargs = (
             (self.args, self.kwargs) if self.copied is None else self.copied(self.args, self.kwargs)
         )
@@ -242,9 +240,7 @@ def _is_failure(answer: Answer) -> bool:
 
 
 def _rolled_back(answer: Answer) -> Answer:
-    """Of a tool that raises nothing stays. One that says that some of it does would have a
-    person put right what never happened.
-    """
+    """A rollback leaves nothing: `PartialSuccess` would have an operator repair what never was."""
     if not (isinstance(answer, Raised) and isinstance(answer.error, PartialSuccess)):
         return answer
     wrong = ContractViolation(
@@ -256,9 +252,7 @@ def _rolled_back(answer: Answer) -> Answer:
 
 
 def _gone(answer: Answer) -> Unavailable:
-    """The tool failed because the store's own connection was lost: that is the store's failure,
-    not the tool's.
-    """
+    """The store's connection was lost while the tool ran: the store's failure, not the tool's."""
     error = answer.error if isinstance(answer, Raised) else None
     lost = StoreUnavailable(
         f"its connection was lost while the tool ran ({error}). Nothing of its transaction stays."
@@ -275,9 +269,7 @@ def _place_inside(call: Prepared, outer: StepContext | None) -> StepContext | No
 
 
 def _noticed_around(outer: Effect, effect: Effect) -> None:
-    """What a tool does through another tool is seen by that one's effect: nothing is inferred
-    from the outer one's silence.
-    """
+    """What a tool does through another, that effect sees: the outer's silence proves nothing."""
     if effect.ref.key:
         outer.elsewhere.append("ran another tool")
 
@@ -310,9 +302,7 @@ def _ok(value: Any) -> Ok:
 
 
 def _raised(error: BaseException, started: float) -> Raised:
-    """An error that another effect ended with before this one began is the same one again (a
-    constant, a mock's): it is this one's now.
-    """
+    """An error that ended another effect before this began (a constant, a mock's) is ours now."""
     match get(error, "effectonce_at"):
         case (float() as ended, clock) if clock is THIS_CLOCK and ended < started:
             attempt(delattr, error, "effectonce_of")
@@ -332,9 +322,7 @@ class AsyncPerforming(Protocol):
 
 
 async def adrive_call(flow: Flow[T], perform: AsyncPerforming) -> T:
-    """Run *flow* to its end; if the caller was cancelled on the way, raise that when everything
-    known is written down.
-    """
+    """Run *flow* to its end; raise the caller's cancellation when all that is known is written."""
     ended = await adrive(flow, perform)
     if perform.cancelled is not None:
         raise perform.cancelled from None
@@ -367,9 +355,7 @@ class AsyncPerformer(Struct, eq=False):
                 raise TypeError(f"no performer for {op}")
 
     async def _undisturbed(self, op: Op[Any]) -> Any:
-        """A cancelled write is a write whose acknowledgement was lost: repeat it until it is
-        known, and remember the cancellation.
-        """
+        """A cancelled write lost its answer: repeat it until known; remember the cancellation."""
         try:
             return await self.setup.store.aapply(op)
         except StoreUnavailable as error:

@@ -13,9 +13,7 @@ from effectonce.stores.base import Store
 
 
 class Plain:
-    """Performs ops for one sync call that has no record. *store*, if there is one, keeps the
-    budgets.
-    """
+    """Performs ops for one sync call that has no record. *store*, if any, keeps the budgets."""
 
     __slots__ = ("call", "store")
 
@@ -49,9 +47,7 @@ def _answered(op: Op[Any], error: BaseException) -> Raised | Unavailable:
 
 
 class AsyncPlain:
-    """The same for async tools. A cancellation goes through at once: there is nothing to write
-    down.
-    """
+    """The same for async tools. A cancellation passes at once: there is nothing to write down."""
 
     __slots__ = ("call", "store")
     cancelled: ClassVar[None] = None

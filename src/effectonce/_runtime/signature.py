@@ -168,9 +168,7 @@ class ToolSignature:
             raise ContractViolation(f"{self.tool}: added={added!r}: {error}") from None
 
     def counted(self, names: tuple[str, ...], arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of *names* that count: an argument that says what calls meant before it could be
-        given is left out.
-        """
+        """Those of *names* that count: not one that says what calls meant before it existed."""
         if not self._meant:
             return {name: arguments[name] for name in names}
         counts = [
@@ -219,9 +217,7 @@ class ToolSignature:
         return None if not missing <= self._defaults.keys() else self._defaults if missing else {}
 
     def _bind_exactly(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Python's own binding: for unusual signatures, and for its words when the call does not
-        fit.
-        """
+        """Python's own binding: for unusual signatures, and for its words if a call is wrong."""
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -239,9 +235,7 @@ class ToolSignature:
     def copied(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The same call with arguments of its own. Of a volatile one only plain data is copied:
-        it may be a client, or hold one.
-        """
+        """The call with its own arguments; of volatile ones (clients) only plain data is copied."""
         volatile, given = self.volatile, self._in_order[: len(args)]
         parameters = (*given, *[self._more] * (len(args) - len(given)))  # of each argument in order
         ordered = [
@@ -258,9 +252,7 @@ class ToolSignature:
         return tuple(ordered), named
 
     def is_intent(self, arguments: Mapping[str, Any], intent: bytes) -> bool:
-        """Do these arguments, which the model gave before, identify this very call? An older
-        version of the tool may have taken others.
-        """
+        """Do these arguments of before identify this call? An older tool may have taken others."""
         try:
             bound = self.bind((), arguments)
         except ContractViolation:
@@ -317,9 +309,7 @@ class ToolSignature:
         return encode_arguments(arguments, self.redact, self.types)
 
     def decode(self, stored: bytes) -> Mapping[str, Any]:
-        """Stored arguments again, to ask the probe with; `NotReadable` if they were not stored,
-        or cannot be read.
-        """
+        """Stored arguments, for the probe; `NotReadable` if they were not stored or are broken."""
         read = decode(stored, self.types)
         if not isinstance(read.content, Mapping):
             raise NotReadable(
@@ -385,9 +375,7 @@ def _checkable(hint: Any) -> Any:
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Is this an `async def`, also behind a partial or a callable object? Generators are neither
-    sync nor async.
-    """
+    """An `async def`, also behind a partial or a callable object? `TypeError` for generators."""
     if isinstance(function, staticmethod):
         function = function.__func__
     # an object of ours that may be sync or async

@@ -35,9 +35,7 @@ _AN_ID = (
 
 
 class Delivered(Struct, frozen=True):
-    """A successful result that the model has already been shown: from the conversation's
-    history.
-    """
+    """A successful result that the model was already shown: from the conversation's history."""
 
     tool: str
     arguments: Mapping[str, Any]
@@ -70,9 +68,7 @@ class StepContext(Struct, frozen=True, kw_only=True, eq=False):
     lasting: bool = False
 
     def ordinal(self, tool: str, is_same: Callable[[Mapping[str, Any]], bool]) -> int:
-        """How many results of a call of *tool* the model was shown; *is_same* knows which are of
-        this very call.
-        """
+        """How many results of *tool* the model was shown for this very call, as *is_same* knows."""
         if self.counted is not None and self.counted[0] == tool:
             return self.counted[1]
         return sum(is_same(shown.arguments) for shown in self.delivered if shown.tool == tool)
@@ -86,9 +82,7 @@ def place(
     latch: bool,  # noqa: FBT001
     permissions: frozenset[str],  # noqa: FBT001, RUF100
 ) -> StepContext:  # noqa: FBT001, RUF100
-    """A place in a conversation, remembered: every retry enters it again. The *tenant* was
-    looked at before.
-    """
+    """A place in a conversation, cached: retries enter it again. *tenant* was checked before."""
     if step is not None and not (
         type(step) is str and step.isascii() and step != "" and changes_in(step) == ""
     ):
@@ -112,9 +106,7 @@ here: ContextVar[StepContext | None] = ContextVar("effectonce_boundary", default
 
 
 def inside(effect: EffectRef, outer: StepContext | None) -> StepContext:
-    """Where a running tool's own guarded calls happen: a step of its effect, which is the same
-    whenever the tool is run again.
-    """
+    """Where a running tool's guarded calls happen: a step of its effect, the same on every run."""
     return StepContext(
         tenant=effect.tenant,
         scope=effect.tool if outer is None else outer.scope,
@@ -205,9 +197,7 @@ def at_ordinal(step: Step, tool: str, ordinal: int) -> Step:
 
 
 def stable(parts: Iterable[Part], where: str) -> tuple[str, ...]:
-    """Key parts as text; a part that changes on every attempt is a contract violation with its
-    reason.
-    """
+    """Key parts as text; one that changes on every attempt is a contract violation, explained."""
     checked = tuple(stable_part(part, where) for part in parts)
     if not checked:
         raise ContractViolation(f"{where} is empty. Nothing was sent.")
@@ -229,9 +219,7 @@ def _checked(part: Part, where: str, *, lasting: bool = False) -> str:
 
 
 def named(value: str | Stable, what: str) -> str:
-    """A tenant, a scope or a stream: a text that says something and stays. It may be random, as
-    the ids of conversations are.
-    """
+    """A tenant, scope or stream: a text that says something and stays. It may be a random id."""
     given = str(value.value) if isinstance(value, Stable) else value
     # callers without a type checker
     if not isinstance(given, str) or len(given) == 0:  # type: ignore[redundant-expr]
@@ -262,9 +250,7 @@ def _warn(what: str, found: str) -> None:
 
 
 def flagged(value: str | Stable, what: str) -> str:
-    """The same for what a framework or an authentication hands over when it is too late to
-    choose: taken, with a warning.
-    """
+    """The same for what a framework or login gives too late to choose: taken, with a warning."""
     text = named(
         value if isinstance(value, Stable) or not isinstance(value, str) else Stable(value), what
     )

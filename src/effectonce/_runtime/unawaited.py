@@ -21,9 +21,7 @@ HOW = (
 
 
 def look(frame: FrameType, error: BaseException | None) -> None:
-    """Say so if a function leaves its step with the coroutine of an async tool that has not
-    begun.
-    """
+    """Report a function that leaves its step with an async tool's coroutine that has not begun."""
     if _get_running_loop() is not None:
         return
     kept = [

@@ -72,9 +72,7 @@ def sends_the_key(client: Any) -> bool:
 
 
 def only_through(declared: Any) -> bool:
-    """Does a tool say that it sends only through protected clients? `"protected"`, or the
-    clients, which are checked.
-    """
+    """Does a tool say it sends only via protected clients? `"protected"`, or clients to check."""
     if isinstance(declared, str):
         if declared != "protected":
             raise ContractViolation(
