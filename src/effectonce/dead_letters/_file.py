@@ -73,9 +73,7 @@ class Carried(Struct, frozen=True):
     evidence: tuple[Evidence, ...]
 
     def request(self, now: float) -> Request:
-        """The request as it was. How long it may be sent again is counted from when it was first
-        sent, not from today.
-        """
+        """The request as it was. The time to send it again runs from the first send, not today."""
         terms = msgspec.convert(self.terms, Terms, strict=False)
         if self.sends > 0:
             left_s = max(0.0, self.first_dispatch_at + terms.resend_s - now)
@@ -101,9 +99,7 @@ class _Line(Struct, frozen=True):
 
 
 def write_line(record: Record, reference: str) -> bytes:
-    """One letter as a line. What does not open here would be lost on the way, and taken for the
-    letter where it arrives.
-    """
+    """One letter as a line. What does not open here would be lost, yet taken for the letter."""
     r = record.request
     if any(
         is_closed(data) for data in (r.arguments, *(entry.outcome for entry in record.evidence))
@@ -202,9 +198,7 @@ def _digest(letter: bytes) -> str:
 
 
 def write_file(file: str | os.PathLike[str] | IO[bytes], lines: Iterable[bytes]) -> int:
-    """Write lines; a file that is named is complete on the disk or not there at all, and no
-    other user may read it.
-    """
+    """Write lines; a named file is complete on disk or not there, and no other user may read it."""
     if not isinstance(file, str | os.PathLike):
         return _write(file, lines)
     part = f"{os.fspath(file)}.part"

@@ -1,6 +1,4 @@
-"""Taking a letter from a file into a store, by the ops that any caller uses: nothing is written
-that the table does not allow.
-"""
+"""Take a letter from a file into a store by ordinary ops: only what the table allows is written."""
 
 from __future__ import annotations
 

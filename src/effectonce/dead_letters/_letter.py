@@ -96,9 +96,7 @@ class Letter(Struct, frozen=True, kw_only=True):
 
 
 class Wanted(TypedDict, total=False):
-    """Which letters: by tool, error type, bucket, effect state, age, tenant; *failed* adds
-    definite failures.
-    """
+    """Letters by tool, error type, bucket, state, age, tenant; *failed* adds definite failures."""
 
     tool: str
     error: str
@@ -210,9 +208,7 @@ def is_dead(record: Record, now: float, grace_s: float) -> bool:
 
 
 def may_leave(record: Record) -> bool:
-    """May another store go on with it? Not with a run of a workflow: there its steps would be
-    new.
-    """
+    """May another store go on with it? Not with a workflow's run: there its steps would be new."""
     return record.state in OPEN and not record.request.terms.steps
 
 
@@ -295,9 +291,7 @@ def _effect_state(record: Record) -> EffectState:
 
 
 def _not_before(attempts: tuple[FailedAttempt, ...]) -> float | None:
-    """What the downstream asked the last one for: an entry without an attempt counts only if it
-    says how long.
-    """
+    """The downstream's last delay: entries without an attempt count only if they say how long."""
     for attempt in reversed(attempts):
         if attempt.retry_after_s is not None:
             return attempt.at + attempt.retry_after_s

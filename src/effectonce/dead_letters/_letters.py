@@ -162,9 +162,7 @@ class DeadLetters:
         return shown
 
     def groups(self, *, limit: int | None = None, **wanted: Unpack[Wanted]) -> tuple[Group, ...]:
-        """Letters by tool, error and bucket; the largest group first. *limit*: no more letters
-        are looked at.
-        """
+        """Letters by tool, error, bucket; largest group first. At most *limit* are looked at."""
         groups: dict[tuple[str, str, str], Group] = {}
         for letter in itertools.islice(self._in_any_order(LetterQuery(**wanted)), limit):
             trouble, at = (letter.tool, letter.error, letter.bucket), letter.given_up_at
@@ -206,9 +204,7 @@ class DeadLetters:
         )
 
     def _all(self, query: LetterQuery, states: tuple[State, ...] = ()) -> Iterator[Letter]:
-        """Page after page, each twice as large as the one before: who wants a few gets them
-        soon, who wants all asks seldom.
-        """
+        """Page after page, doubling: a few come soon, and all take few requests."""
         after: tuple[float, str] | None = _START
         limit = PAGE
         while after is not None:
@@ -217,9 +213,7 @@ class DeadLetters:
             after, limit = shown.after, min(2 * limit, BATCH_MAX)
 
     def _in_any_order(self, query: LetterQuery) -> Iterator[Letter]:
-        """All of one state, then all of the next: for most states a store has no index, and each
-        page of them is a look at everything.
-        """
+        """State after state: most have no index in a store, so each page looks at everything."""
         for state in query.states:
             yield from self._all(query, (state,))
 
@@ -259,9 +253,7 @@ class DeadLetters:
         return self._redriven(record, await tool.arun(tool.recalled(record)), by, reason)
 
     def foresee(self, key: str, *, early: bool = False) -> Redriven:
-        """What redriving one letter would do, for sync and async tools: `would_run`, or why not.
-        Nothing is sent.
-        """
+        """What redriving one would do, sync or async: `would_run`, or why not. Nothing is sent."""
         return would(drive(self._ready(key, early=early, is_async=None), self._store.apply))
 
     def redrive_all(

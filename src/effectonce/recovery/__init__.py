@@ -1,3 +1,1 @@
-"""What goes on after a call: settling doubts, sweeping old records, writing what a store could
-not take.
-"""
+"""After a call: settling doubts, sweeping old records, writing what a store could not take."""

@@ -165,9 +165,7 @@ class Settlement:
         return count(answers)
 
     def ask(self, record: Record) -> Outcome[Any] | None:
-        """What the probe of a sync tool says about an effect. None: there is none here, or it
-        cannot be asked.
-        """
+        """What a sync tool's probe says about an effect. None: none here, or it cannot be asked."""
         tool = self.askable(record, is_async=False)
         try:
             return None if tool is None else tool.reconcile(record)

@@ -57,15 +57,11 @@ class GuardOperations:
         self._desk.confirm(key, result, by, reason)
 
     def refute(self, key: str, *, by: str, reason: str) -> None:
-        """It did not happen: every later call gets that as a failure. Use a new step to do it
-        after all.
-        """
+        """It did not happen: every later call gets a failure. Use a new step to do it after all."""
         self._desk.refute(key, by, reason)
 
     def retry(self, key: str, *, by: str, reason: str) -> None:
-        """The next call sends the same request again under the same key. Only where the
-        downstream still honours it.
-        """
+        """The next call resends it under the same key. Only if the downstream still honours it."""
         self._desk.retry(key, by, reason)
 
     def reconcile(
@@ -76,9 +72,7 @@ class GuardOperations:
         tool: str | None = None,
         older_than_s: float = 0.0,
     ) -> Reconciled:
-        """Ask the probes of sync tools about effects in doubt, or about the one of *key*.
-        Nothing is sent again.
-        """
+        """Ask sync tools' probes about effects in doubt, or that of *key*. Nothing is resent."""
         return self._desk.reconcile(InDoubtFilter(tool=tool, older_than_s=older_than_s), limit, key)
 
     async def areconcile(
@@ -89,9 +83,7 @@ class GuardOperations:
         tool: str | None = None,
         older_than_s: float = 0.0,
     ) -> Reconciled:
-        """Ask the probes of async tools about effects in doubt, or about the one of *key*.
-        Nothing is sent again.
-        """
+        """Ask async tools' probes about effects in doubt, or that of *key*. Nothing is resent."""
         return await self._desk.areconcile(
             InDoubtFilter(tool=tool, older_than_s=older_than_s), limit, key
         )
@@ -117,9 +109,7 @@ class GuardOperations:
         return Reconciler(self._desk, InDoubtFilter(tool=tool), pace)
 
     def sweep(self, *, limit: int = 100) -> Swept:
-        """One bounded round of tidying: abandoned effects go in doubt, outcomes past their
-        window become tombstones.
-        """
+        """One bounded round: abandoned effects go in doubt, expired outcomes become tombstones."""
         swept = self.store.apply(Sweep(limit))
         tidied(self._house.watch, swept)
         return swept
@@ -150,9 +140,7 @@ def spool_of(
     keyring: Keyring | None,
     secret: bytes,
 ) -> Spool | None:
-    """Where a folder was named, or belongs to the URL. Only then are files worked with, and what
-    that takes is imported.
-    """
+    """The spool, if a folder was named or belongs to the URL: only then is its code imported."""
     if named is None and url.startswith("memory:"):
         return None
     from effectonce.recovery.spool import Spool, default_folder

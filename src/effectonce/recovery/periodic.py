@@ -1,6 +1,4 @@
-"""Work that is done in rounds in the background: every so often, by a thread that can be
-stopped.
-"""
+"""Work done in rounds in the background: every so often, by a thread that can be stopped."""
 
 from __future__ import annotations
 
@@ -12,9 +10,7 @@ from effectonce.errors import StoreUnavailable
 
 
 class PeriodicThread:
-    """A thread that calls *go_round* every *every_s* seconds, from `start()` to `stop()`.
-    Nothing is lost by going round later.
-    """
+    """Calls *go_round* every *every_s* s from `start()` to `stop()`. A late round loses nothing."""
 
     def __init__(self, name: str, go_round: Callable[[], object], every_s: float) -> None:
         self._name, self._go_round, self._every_s = name, go_round, every_s
@@ -37,9 +33,7 @@ class PeriodicThread:
             self._thread = None
 
     def failed(self, error: Exception) -> None:
-        """The next round may go better. A store that does not answer is logged once, until it
-        does; anything else is a bug.
-        """
+        """The next may go better. A silent store is logged once until it answers; else, a bug."""
         before, self.failure = self.failure, error
         if not isinstance(error, StoreUnavailable):
             LOG.error("a round of %s failed; the next one still comes", self._name, exc_info=error)

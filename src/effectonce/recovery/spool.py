@@ -159,9 +159,7 @@ class Spool:
             return []
 
     def keep(self, op: Complete | Fail) -> None:
-        """Put a write on this machine's disk. If even that fails, say so: the caller's answer is
-        all that is left of it.
-        """
+        """Write it to local disk. If even that fails, say so: only the caller's answer is left."""
         # Not the key, which errors and logs would quote; and not the token, with which another
         # user could write in its place.
         name = f"{reference_of(op.key)}-{derive('spool', op.token, op.epoch)[:16]}"
@@ -193,9 +191,7 @@ class Spool:
         self._settle_in_the_background()
 
     def _drop_older(self, op: Complete | Fail, name: str) -> None:
-        """A later call of the same effect came to the same end: one file for both, that of who
-        owns the record now.
-        """
+        """A later call of this effect ended the same: keep one file, that of the current owner."""
         for file in self._files():
             if file.stem != name and file.name.startswith(f"{reference_of(op.key)}-"):
                 older = self._read(file)
@@ -207,9 +203,7 @@ class Spool:
                     file.unlink(missing_ok=True)
 
     def settle(self) -> Settled:
-        """Tell the store what is kept. Raises `StoreUnavailable` if it still cannot be reached;
-        nothing is lost by that.
-        """
+        """Give the store what is kept. Raises `StoreUnavailable` if out of reach; none is lost."""
         written = attested = 0
         for file in sorted(self._files(), key=lambda file: (file <= self._failed_at, file)):
             op = self._read(file)

@@ -121,9 +121,7 @@ class Circuit:
         return permit
 
     def try_admit(self) -> Permit | SharedPermit | CircuitOpen:
-        """The same, but a refusal is a value, and the permit may be shared. Say exactly once how
-        the call ended.
-        """
+        """The same; refusals are values, permits may be shared. Say exactly once how it ended."""
         permit, free = self.free, self._shared_permit
         if permit is not None:
             return permit
@@ -134,9 +132,7 @@ class Circuit:
         return Permit(self._settle, free.generation, FREE, self._clock() if self._measures else 0.0)
 
     def refusal(self) -> CircuitOpen | None:
-        """Would a call be refused now? Nothing is taken: a caller that is about to prepare a
-        call may save the work.
-        """
+        """Would a call be refused now? Takes nothing: lets a caller save preparing one."""
         if self._shared_permit is not None or self.policy.shadow:
             return None
         now = self._clock()
@@ -239,9 +235,7 @@ class Circuit:
         return sign, verdict.retry_after_s
 
     def _mention(self, ended: object) -> None:
-        """A breaker that never opens, because it was not configured with what the errors mean,
-        should not be a surprise.
-        """
+        """Warn once that a breaker may never open: it was not configured with what errors mean."""
         if self._warned or isinstance(ended, Verdict):
             return
         self._warned = True
@@ -312,9 +306,7 @@ class Circuit:
         return Change(old, machine.phase, self._stats(now))
 
     def _share_out(self, now: float) -> None:
-        """One permit for all calls, where none are counted; and for how long its successes need
-        no more than counting.
-        """
+        """One permit for all, where none are counted; how long its successes are only counted."""
         machine = self._machine
         if machine.phase is not Phase.CLOSED and machine.phase is not Phase.DISABLED:
             return
@@ -328,9 +320,7 @@ class Circuit:
         return counts_until if self._sharing is None else min(counts_until, self._sharing.due)
 
     def _follow_up(self, now: float, change: Change | None) -> None:
-        """What is done without the lock: tell people and other processes. Open that was open
-        before is news to processes alone.
-        """
+        """Without the lock: notify people and processes. Open again is news to processes alone."""
         if self._sharing is not None and (change is not None or now >= self._sharing.due):
             self._sharing.start(now, urgent=change is not None)
         if change is None or change.old is change.new:
@@ -422,9 +412,7 @@ class Circuit:
         *,
         fallback: Callable[..., Any] | None = None,
     ) -> Any:
-        """Guard a function. *fallback* answers for calls that are refused: it gets the error,
-        then the call's arguments.
-        """
+        """Guard a function. *fallback* (error, then the call's arguments) answers refused calls."""
         if function is None:
             return functools.partial(guarded, self, fallback=fallback)
         return guarded(self, function, fallback)
@@ -439,9 +427,7 @@ def breaker(
     node: str | None = None,
     **policy: Any,
 ) -> Circuit:
-    """A circuit for one dependency: `@breaker("stripe", consecutive=5)`. Everything else is as
-    in `Breaker`.
-    """
+    """A circuit of one dependency: `@breaker("stripe", consecutive=5)`. The rest: see `Breaker`."""
     return Circuit(
         name, Breaker(**policy), rules=rules, on_change=on_change, shared=shared, node=node
     )

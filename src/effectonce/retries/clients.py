@@ -78,9 +78,7 @@ def inner_attempts(client: Any) -> int:
 
 
 def amplification(attempts: int, *clients: Any) -> Finding | None:
-    """What to know about a tool that makes *attempts* attempts with these clients; None: each
-    attempt is one request.
-    """
+    """What to know of a tool with *attempts* attempts and these clients; None: one request each."""
     counted = [(inner_attempts(client), _known(client).name) for client in clients]
     inner, name = max(counted, default=(1, ""))
     if inner == 1:
@@ -112,9 +110,7 @@ def _named(thing: Any) -> str:
 
 
 def class_names(client: Any) -> Iterable[str]:
-    """The classes of a client, nearest first. The packages of Google share one top-level name,
-    so two parts of theirs count.
-    """
+    """A client's classes, nearest first. Google's share a top-level name, so two parts count."""
     if type(client).__name__ == "module":
         yield client.__name__
         return
@@ -216,9 +212,7 @@ def _retries_of(given: Any) -> int:
 
 
 def _no_retries(given: Any) -> Any:
-    """Both 0 and False are none; what differs is the error that comes out, and that stays as it
-    was.
-    """
+    """0 and False are both none; the error that comes out differs, and that stays as it was."""
     retry = sys.modules["urllib3.util.retry"].Retry.from_int(given)
     kinds = ("connect", "read", "status", "other")
     return retry.new(**{kind: False if getattr(retry, kind) is False else 0 for kind in kinds})
@@ -346,9 +340,7 @@ def _times(outer: int, inner: int) -> int:
 
 
 def _unwrapped(part: Any) -> Any:
-    """What a protected client sends through. Our own attempts are not counted: the layer around
-    them does not repeat them.
-    """
+    """What a protected client sends through. Our attempts, not repeated outside, do not count."""
     return getattr(part, "effectonce_inner", part)
 
 

@@ -1,6 +1,4 @@
-"""What a circuit gives to its callers: the right to make one call, and what it knows about
-itself.
-"""
+"""What a circuit gives its callers: the right to make one call, and what it knows about itself."""
 
 from __future__ import annotations
 
@@ -103,9 +101,7 @@ class Permit:
 
 
 class SharedPermit:
-    """The permit of a closed circuit, the same for all who call: each of them says once how it
-    ended.
-    """
+    """A closed circuit's permit, the same for all callers: each says once how its call ended."""
 
     __slots__ = ("_count", "_settle", "_settle_well", "counts_until", "generation", "succeeded")
     number = FREE
@@ -116,9 +112,7 @@ class SharedPermit:
         self.count_until(-inf)
 
     def count_until(self, until: float) -> None:
-        """A success before this moment is just counted. If that is for good, to say it is to
-        call the counter, and nothing else.
-        """
+        """A success before this is only counted. If forever, `succeeded` is the counter itself."""
         self.counts_until = until
         self.succeeded: Callable[[], object] = self._count if until == inf else self._settle_well
 

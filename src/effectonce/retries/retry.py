@@ -65,9 +65,7 @@ ENV = Env(now=time.monotonic, new_token=str, rng=rng)  # nothing here has a toke
 
 
 class Retrier:
-    """A policy, ready to use: a decorator of a `def` or an `async def`, and an iterable of
-    attempts, sync and async.
-    """
+    """A ready policy: decorator of a `def` or `async def`, iterable of attempts, sync and async."""
 
     def __init__(
         self,
@@ -103,9 +101,7 @@ class Retrier:
     def around(
         self, function: Callable[..., Any], rescue: Rescue | None = None
     ) -> Callable[..., Any]:
-        """What a sync function becomes: itself, and the policy when it fails. *rescue* answers
-        for errors of ours.
-        """
+        """A sync function, with the policy when it fails. *rescue* answers for errors of ours."""
         how, now, name = self.how, self.env.now, self._named(function)
         circuit, earned = how.circuit, None if how.tokens is None else how.tokens.succeeded
 
@@ -201,9 +197,7 @@ class Retrier:
     def patience(
         self, name: str, started_at: float, attempt: int
     ) -> tuple[RetryState, Store | None]:
-        """What is left of a call, and where its budgets are kept: those of the turn that it
-        happens in, if there is one.
-        """
+        """What is left of a call, and where its budgets are: those of its turn, if there is one."""
         scope, effect = turn_here.get(), running.get()
         store = self.store or (None if scope is None else scope.store)
         if effect is not None and effect.lent is not None:

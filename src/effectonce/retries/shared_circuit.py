@@ -1,6 +1,4 @@
-"""A circuit that several processes share: votes go to the store and come back beside the calls,
-never in their way.
-"""
+"""A circuit that processes share: votes go to the store and back beside calls, not in their way."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ from effectonce.stores.base import Store
 
 
 class VoteExchange:
-    """One circuit's place among those of the same name. At most one exchange is under way, and
-    no call waits for it.
-    """
+    """One circuit's place among its namesakes. At most one exchange is under way; no call waits."""
 
     def __init__(
         self,
@@ -53,9 +49,7 @@ class VoteExchange:
         return self._given_node or f"{os.uname().nodename}:{os.getpid()}"
 
     def start(self, now: float, *, urgent: bool) -> None:
-        """Exchange votes soon: in a task if a loop runs here, otherwise in a thread. What is
-        *urgent* does not wait for the next refresh.
-        """
+        """Exchange votes in a task, or a thread without a loop. *urgent*: before next refresh."""
         with self._lock:
             self.due = now + self._refresh_s
             if self._busy_in == os.getpid() and not self._abandoned():

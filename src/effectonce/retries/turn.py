@@ -39,9 +39,7 @@ class TurnBudget(ContextScope["TurnBudget"]):
         return self.turn.left_s
 
     def repair(self) -> None:
-        """Take one repair prompt: the model is about to be shown what was wrong with its answer.
-        Raises `GaveUp` if there is none left.
-        """
+        """Take a repair prompt: the model sees what was wrong. Raises `GaveUp` if none is left."""
         self._taken(drive(self.turn.spend(Purchase(repair=True)), Plain(self.store)))
 
     async def arepair(self) -> None:

@@ -1,6 +1,4 @@
-"""What the first claim of a call becomes. The table is asked once for each tool: its calls
-differ in their request and their token alone.
-"""
+"""What a tool's first claims become. The table is asked once: only request and token differ."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ TERMS_MAX = 1024
 
 
 class Birth(Struct, Generic[P], frozen=True):
-    """The reply to such a claim, and what a store packed of its record, which was born at time
-    zero.
-    """
+    """The reply to such a claim, and what a store packed of its record, born at time zero."""
 
     lease_s: float
     reply: Held
@@ -29,9 +25,7 @@ class Birth(Struct, Generic[P], frozen=True):
 
 
 class Births(Generic[P]):
-    """The births of one store. Terms are known by their identity first: to hash them costs half
-    of what packing them does.
-    """
+    """The births of one store. Terms are found by identity first: hashing costs half of packing."""
 
     def __init__(self, pack: Callable[[Record], P]) -> None:
         self._pack = pack
@@ -40,9 +34,7 @@ class Births(Generic[P]):
         self._equal: dict[tuple[Terms, float], Birth[P]] = {}
 
     def of(self, op: Claim) -> Birth[P]:
-        """Only for a claim that dispatches and waits for no other effect: nothing else of it may
-        matter to the table.
-        """
+        """Only if it dispatches and waits for no effect: nothing else may matter to the table."""
         terms = op.request.terms
         known = self._same.get(id(terms))
         if known is not None and known[0] is terms and known[1].lease_s == op.lease_s:

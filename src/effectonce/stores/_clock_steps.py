@@ -43,9 +43,7 @@ def boot_id() -> str:
 
 
 class Steadiness:
-    """Watches one wall clock. Beside a clock of a test's own, *ticks* are that clock's, unless
-    the test says otherwise.
-    """
+    """Watches one wall clock. For a test's own clock, *ticks* default to that clock."""
 
     def __init__(
         self, clock: Callable[[], float], ticks: Callable[[], float] | None = None

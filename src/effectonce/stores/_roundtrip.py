@@ -95,25 +95,19 @@ class InsertNew(RoundTrip["SeenRecord | Recorded | None"], frozen=True):
 
 
 class ReadOutcome(RoundTrip["Recorded | None"], frozen=True):
-    """The outcome of this request, if it is known, the fingerprint is the same and its window is
-    open. None says nothing.
-    """
+    """The outcome, if known, with the same fingerprint and an open window. None says nothing."""
 
     request: Request
 
 
 class Finish(RoundTrip[bool], frozen=True):
-    """T5: complete the record if it is dispatched and this token and epoch own it. False: look
-    closer.
-    """
+    """T5: complete the record if dispatched and of this token and epoch. False: look closer."""
 
     op: Complete
 
 
 class InsertFinished(RoundTrip[bool], frozen=True):
-    """Insert this record, which was born and has ended at time zero: the server adds its clock.
-    False: there is one of its key.
-    """
+    """Insert a record, born and ended at time zero: the server adds its clock. False: key taken."""
 
     record: Record
 
@@ -145,9 +139,7 @@ class SwapAll(RoundTrip["tuple[bool, ...]"], frozen=True):
 
 
 class DueNow(Struct, frozen=True):
-    """Records whose `due_at` has come, with their revisions; and references of those that this
-    release cannot read.
-    """
+    """Records whose `due_at` came, with revisions; references of those this release cannot read."""
 
     now: float
     records: tuple[tuple[Record, int], ...]
@@ -206,9 +198,7 @@ _ONE_ROW = frozenset({InsertNew, Finish, Read, SeeCell, SwapCell})
 
 
 class Forget(RoundTrip[int], frozen=True):
-    """Remove cells that are past their time. A server that does so by itself has nothing to
-    count.
-    """
+    """Remove cells past their time. A server that does so by itself has nothing to count."""
 
     limit: int
 
@@ -250,9 +240,7 @@ def answer(op: Op[R], table: Table = TABLE) -> Answering[R]:
 
 
 def is_first(op: Claim) -> bool:
-    """Is it the first claim of an ordinary call? What becomes of it depends on nothing but
-    whether there is a record, or a rival.
-    """
+    """Is it an ordinary call's first claim? Only a record or a rival decides what becomes of it."""
     return op.dispatch and not op.again and not op.request.after
 
 

@@ -91,9 +91,7 @@ def life(record: Record) -> tuple[Any, ...]:
 
 
 def first_send(record: Record) -> tuple[Any, ...] | None:
-    """What tells a record that was just born and sent from others of that kind; None: it is of
-    another kind.
-    """
+    """What tells a record just born and sent from others of that kind; None: of another kind."""
     if (
         record.state is not State.DISPATCHED
         or record.epoch != 1
@@ -160,9 +158,7 @@ def read(row: tuple[Any, ...]) -> Record:
 
 
 def read_due(rows: Iterable[tuple[Any, ...]]) -> tuple[list[Record], list[str]]:
-    """The records of these rows, and references of those that cannot be read: a sweep leaves
-    them, and goes on.
-    """
+    """The records of these rows, and references of the unreadable: a sweep goes on without them."""
     found: list[Record] = []
     unreadable: list[str] = []
     for row in rows:

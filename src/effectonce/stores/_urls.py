@@ -1,6 +1,4 @@
-"""URLs as a message may show them: without those whom they let in, also where a password has
-broken the URL.
-"""
+"""URLs as a message may show them: without credentials, also where a password broke the URL."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ def shown(url: str) -> str:
 
 
 def as_option(url: str, environ: Mapping[str, str]) -> str:
-    """How a command names the store of this URL, as the end of that command. A password is never
-    printed.
-    """
+    """The end of a command that names the store of this URL. A password is never printed."""
     if environ.get("EFFECTONCE_STORE") == url:
         return ""
     userinfo = url.partition("://")[2].rpartition("@")[0]
@@ -37,9 +33,7 @@ def as_option(url: str, environ: Mapping[str, str]) -> str:
 
 
 def where_is(given: Any, store: Any) -> str:
-    """The store of a guard, as a command names it: the guard was *given* its URL or an object,
-    and made *store* of it.
-    """
+    """A guard's store as a command names it: *given* its URL or an object, *store* made of it."""
     if isinstance(given, str) and given.startswith("memory:"):
         return IN_MEMORY
     path = getattr(getattr(store, "_store", store), "path", None)
@@ -50,9 +44,7 @@ def where_is(given: Any, store: Any) -> str:
 
 
 def safe_message(error: Exception, url: str) -> str:
-    """What a parser reported about *url*, unless it quotes what stands before the @: then only
-    how to put it right.
-    """
+    """What a parser said of *url*; if it quotes what precedes the @, only how to put it right."""
     userinfo = url.partition("://")[2].rpartition("@")[0]
     quoted = [single or double for single, double in _QUOTED.findall(str(error))]
     if any("@" in word or word in userinfo for word in quoted):

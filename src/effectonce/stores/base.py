@@ -17,9 +17,7 @@ R = TypeVar("R")
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
-    """What a store can promise. Declared, not guessed: the conformance suite holds a store to
-    it.
-    """
+    """What a store can promise. Declared, not guessed: the conformance suite holds it to that."""
 
     durable: bool  # an acknowledged write survives the death of every process and of the machine
     transactions: bool  # a tool's own writes can commit together with its record
@@ -79,9 +77,7 @@ def due_finding(count: int, unreadable: Sequence[str] = ()) -> Finding:
 
 
 def in_a_signal_handler(where: object) -> StoreUnavailable:
-    """A signal handler calls the store in the middle of an operation that it interrupted:
-    waiting for that one would never end.
-    """
+    """A signal handler called the store inside an operation: waiting for that would never end."""
     return StoreUnavailable(
         f"{where}: a signal handler made this call while its own thread was in the middle of an"
         " operation of the store. Nothing was sent. Set a flag in the handler, or hand the call to"
@@ -93,9 +89,7 @@ LARGE_B = 4 << 20  # whatever takes too long and is larger than this takes long 
 
 
 class TooLarge(StoreUnavailable):
-    """The store refused a value for its size: it will refuse it again. Nothing of it was
-    written.
-    """
+    """The store refused a value for its size, and will again. Nothing of it was written."""
 
     retriable = False
     corrective_action = (
@@ -105,9 +99,7 @@ class TooLarge(StoreUnavailable):
 
 
 class StoreUnusable(StoreUnavailable):
-    """The store cannot be used until a person changes something: the next call would meet the
-    same. Nothing was sent.
-    """
+    """The store needs a person to change something: the next call fails too. Nothing was sent."""
 
     code = "STORE_UNUSABLE"
     retriable = False
@@ -146,14 +138,10 @@ class ExaminableStore(Protocol):
 
 @runtime_checkable
 class LocalStore(Protocol):
-    """A store that is read without a round trip: a call that was made before looks for its
-    outcome first, and claims nothing.
-    """
+    """Read without a round trip: a repeated call looks for its outcome first and claims nothing."""
 
     def look(self, request: Request, /) -> Recorded | None:
-        """The known outcome of exactly this request. Never waits; None says nothing, not even
-        that there is none.
-        """
+        """Exactly this request's known outcome. Never waits; None does not mean there is none."""
 
 
 class RolledBack(StoreUnavailable):
@@ -178,9 +166,7 @@ class Transaction(Protocol):
 
     @property
     def broken(self) -> bool:
-        """Was the connection lost under the tool? Then its error is about that, and nothing of
-        it stays.
-        """
+        """Was the connection lost under the tool? Then its error is that, and nothing stays."""
 
     def complete(self, op: Complete, /) -> Applied | Refused: ...
 
@@ -203,9 +189,7 @@ class AsyncTransaction(Protocol):
 
 @runtime_checkable
 class TransactionalStore(Protocol):
-    """A store whose `capabilities.transactions` is true. Leaving the block without `commit()`
-    rolls back.
-    """
+    """A store with `capabilities.transactions`. Leaving the block without `commit()` rolls back."""
 
     def transaction(self) -> AbstractContextManager[Transaction]: ...
 

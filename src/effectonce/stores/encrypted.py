@@ -59,9 +59,7 @@ _TEXT = SEALED.decode()
 
 
 class Sealed:
-    """*store*, with everything that is confidential sealed by *keyring*. It can do what the
-    store can, and nothing more.
-    """
+    """*store*, what is confidential sealed by *keyring*. It can do just what the store can."""
 
     def __init__(self, store: Store, keyring: Keyring) -> None:
         self._store, self._keyring = store, keyring
@@ -118,9 +116,7 @@ def _sealed(op: Op[R], ring: Keyring) -> Op[R]:
 
 
 def _seal_text(text: str, key: str, ring: Keyring) -> str:
-    """The same as text, because stores keep a reason in a column of text: `v1 sealed <key id>
-    <base64>`.
-    """
+    """The same as text, as stores keep a reason in a text column: `v1 sealed <key id> <base64>`."""
     if text == "":
         return text
     _, _, name, sealed = ring.seal(text.encode("utf-8", "surrogatepass"), key, "reason").split(

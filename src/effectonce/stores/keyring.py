@@ -158,9 +158,7 @@ class Keyring:
         return tuple(self._keys)
 
     def add(self, key_id: str, key: bytes, *, primary: bool = False) -> None:
-        """Add a key while running; with *primary*, seal with it from now on. Adding the same key
-        again is harmless.
-        """
+        """Add a key while running; *primary*: seal with it from now on. Repeats are harmless."""
         made = _made(key_id, key)
         with self._lock:
             known = self._keys.get(key_id)
@@ -192,9 +190,7 @@ class Keyring:
         )
 
     def open(self, data: bytes, effect_key: str, field: str) -> bytes:
-        """What was sealed into this field of this effect's record; `NotOpened` with the reason
-        if it cannot be opened.
-        """
+        """What was sealed into this field of this effect's record. Raises `NotOpened` with why."""
         if data == b"":
             return data
         if not data.startswith(SEALED):
@@ -233,9 +229,7 @@ def _end_of(day: date | str | None) -> float:
 
 
 def _place(effect_key: str, field: str) -> bytes:
-    """MessagePack says how long each part is, so that no place reads like the beginning of
-    another.
-    """
+    """MessagePack gives each part's length: no place reads like the beginning of another."""
     return _pack(("effectonce sealed v1", effect_key, field))
 
 

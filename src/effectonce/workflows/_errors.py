@@ -33,9 +33,7 @@ def not_awaitable(tool: GuardedTool, step: Planned) -> ContractViolation:
 
 
 def unwritten(run: EffectRef, step: Planned) -> StoreUnavailable:
-    """A worker that resumes the run does this step again, and may get another answer: so nothing
-    is done with this one.
-    """
+    """A resumed run repeats this step, maybe with another answer: this one is not acted on."""
     return StoreUnavailable(
         f"step {label(step.position, step.name)} of {run} was done, but its result could not be"
         " written to the store. The run waits; resumed, it does this step again, which may be"
@@ -91,9 +89,7 @@ def lost(run: EffectRef) -> LeaseLost:
 
 
 def first_error_or_all(done: Sequence[Any], value: Callable[[Any], Any]) -> list[Any]:
-    """Everything has ended: the first error in the order of the steps, not of time, or all
-    results.
-    """
+    """All have ended: the first error in the order of the steps, not of time, or all results."""
     for each in done:
         if isinstance(each, BaseException):
             raise each

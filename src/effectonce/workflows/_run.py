@@ -108,17 +108,13 @@ class Run:
         return self.do(self._plan(self._next(), name, function, args, kwargs))  # type: ignore[no-any-return]
 
     def ask(self, name: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Ask a model, or read something: the answer is written down before anything is done
-        with it, and never asked for again.
-        """
+        """Ask a model or read: the answer is recorded before its use, and never asked for again."""
         return self.do(self._plan(self._next(), name, function, args, kwargs, asks=True))  # type: ignore[no-any-return]
 
     def compensate(
         self, name: str, function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs
     ) -> None:
-        """If a later step fails for good, do this: once, as a step of its own, the last one
-        first.
-        """
+        """If a later step fails for good, do this once, as a step of its own, last one first."""
         step = self._plan(f"{UNDO}{len(self._undo) + 1}", name, function, args, kwargs)
         if step.tool.is_async and not self._of.tool.is_async:
             raise not_awaitable(self._of.tool, step)
@@ -189,9 +185,7 @@ class Run:
         )
 
     def _refuse_inside(self, name: str) -> None:
-        """A step that is replayed asks for nothing: what was asked for in it would leave its
-        place to the next one.
-        """
+        """A replayed step asks for nothing: what it asked for would leave its place to the next."""
         effect = running.get()
         if effect is not None and effect.ref.key != self._ref.key:
             raise ContractViolation(
@@ -334,9 +328,7 @@ class Run:
     # ------------------------------------------------------------ stopping
 
     def refuse_when_stopped(self) -> None:
-        """A run that has to wait does nothing more, even if the workflow catches the error that
-        says so.
-        """
+        """A waiting run does nothing more, even if the workflow catches the error that says so."""
         if self._stopped is not None:
             raise self._stopped
 
@@ -362,9 +354,7 @@ class Run:
         return error
 
     def _fenced(self, step: Planned, fence: Callable[..., T], perform: Any) -> T:
-        """What performs the step, unless the run was cancelled before it. A compensation is what
-        a cancelled run does.
-        """
+        """What performs the step, if the run was not cancelled before. Compensations are exempt."""
         if step.position.startswith(UNDO) or self._calling(step) is LateCall:
             return cast("T", perform)
         return fence(
@@ -375,9 +365,7 @@ class Run:
         return self._cancelled is not None and not step.position.startswith(UNDO)
 
     def _end_here(self, prepared: Prepared) -> Flow[None]:
-        """A cancelled run replays what was done, to know what to compensate, and goes no
-        further.
-        """
+        """A cancelled run replays what was done, to know what to compensate, and then stops."""
         key, cancelled = prepared.request.key, self._cancelled
         if cancelled is None:
             return  # who asked for it was gone before that was written down
@@ -405,25 +393,19 @@ class Run:
             raise ended
 
     def cancelled(self) -> Cancelled | None:
-        """The end of a run that was cancelled while it did its last step, or whose function
-        caught its cancellation.
-        """
+        """The end of a run cancelled in its last step, or whose function caught cancellation."""
         return None if self._cancelled is None else run_cancelled(self._ref, self._cancelled)
 
     # ------------------------------------------------------------ owning it
 
     def begin(self, op: Invoke) -> None:
-        """The run is ours: from now on it is asked now and then whether it still is, and at once
-        if another worker had it before.
-        """
+        """The run is ours: we ask now and then if it still is; at once if another worker had it."""
         lease_s = self._of.tool.contract.lease_s
         self._epoch, self._renewal = op.epoch, Renew(op.key, op.token, op.epoch, lease_s)
         self._look_at = self._env.now() + (self._looks_after_s if op.epoch == 1 else 0.0)
 
     def judged(self, answer: Any) -> Any:
-        """What became of the workflow's function: an error is an end only if everything was done
-        that an end takes.
-        """
+        """What became of the function: an error is an end only if all is done that an end takes."""
         self.close()
         return Parked(answer.error) if isinstance(answer, Raised) and not self.ended else answer
 
@@ -441,9 +423,7 @@ class Run:
     # ------------------------------------------------------------ the end
 
     def last(self) -> Together | ReadCell:
-        """The function has returned: was the run cancelled meanwhile, and where to look for what
-        the function left out.
-        """
+        """The function returned: was the run cancelled, and where to look for what it left out."""
         self.refuse_when_stopped()
         if self._asked_for:
             raise ContractViolation(
@@ -456,16 +436,12 @@ class Run:
         return self._cell if behind is None else Together((self._cell, *behind.ops))
 
     def leaves(self, replies: Any) -> tuple[bool, Sequence[Record | None]]:
-        """What came of looking at the end: was it cancelled, and what was found that the
-        function left out.
-        """
+        """What looking at the end found: was it cancelled, and what did the function leave out."""
         cell, *left = replies if isinstance(replies, tuple) else (replies,)
         return cell.revision > 0, left
 
     def behind(self, also: Sequence[str] = ()) -> Together | None:
-        """A run that was here before may have done more than the code of today comes to: where
-        to look. None: it was not here.
-        """
+        """A resumed run may have done more than today's code: where to look. None: not resumed."""
         if self._epoch == 1:
             return None
         steps = (str(number) for number in range(1, self._count + STEPS_AT_ONCE + 1))
@@ -478,17 +454,13 @@ class Run:
     def refuse_leftovers(
         self, found: Sequence[Record | None], failed: Exception | None = None
     ) -> None:
-        """Steps that the function does not know the end of would be forgotten, and not be
-        compensated.
-        """
+        """Steps whose end the function does not know would be forgotten, and not compensated."""
         left = next((record.request.step for record in found if record is not None), None)
         if left is not None:
             raise left_over(self._ref, left, failed) from failed
 
     async def all_ended(self) -> None:
-        """Wait for steps that are still under way, such as those beside one that failed: what
-        lands later would not be compensated.
-        """
+        """Wait for steps under way, such as beside a failed one: later ends are not compensated."""
         while self._under_way:
             self._all_ended = asyncio.get_running_loop().create_future()
             await self._all_ended

@@ -253,9 +253,7 @@ class Workflows:
     # ------------------------------------------------------------ going on, and not
 
     def resume(self, key: str) -> Any:
-        """Go on with this run, whatever stopped it, however often it was begun; its result. For
-        an async workflow, await it.
-        """
+        """Resume a run, whatever stopped it, however often; its result. If async, await it."""
         record = self._run(key)
         workflow = self._known.get(record.request.terms.tool)
         if workflow is None:
@@ -266,9 +264,7 @@ class Workflows:
         return workflow.resume(record)
 
     def resume_all(self, *, at_once: int = 8, workflow: str | None = None) -> Resumed:
-        """Go on with every open run of sync workflows that no worker has: after a restart, or
-        now and then.
-        """
+        """Resume all open runs of sync workflows that no worker has: on restart or now and then."""
         with ThreadPoolExecutor(at_once, "effectonce-resume") as threads:
             return sum(threads.map(self._resume_one, list(self.runs(workflow=workflow))), Resumed())
 
@@ -340,9 +336,7 @@ class Workflows:
 
 
 def _refuse_unknown(options: Mapping[str, Any]) -> None:
-    """As Python does where it can. A misspelt `identity` would name other runs than was meant,
-    without an error.
-    """
+    """As Python does where it can: a misspelt `identity` would silently name the wrong runs."""
     for name in options.keys() - WorkflowOptions.__annotations__.keys():
         near = difflib.get_close_matches(name, WorkflowOptions.__annotations__, 1)
         hint = (

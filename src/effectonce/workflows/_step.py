@@ -1,6 +1,4 @@
-"""Steps of a workflow: what a tool is as one, which are to be done, and what a run needs of its
-workflow for them.
-"""
+"""Steps of a workflow: a tool as a step, what is to be done, what a run needs of its workflow."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A workflow: a user's function that asks a `Run` for steps, turned into a tool whose calls are
-runs.
-"""
+"""A workflow: a user's function that asks a `Run` for steps, made a tool whose calls are runs."""
 
 from __future__ import annotations
 
@@ -170,9 +168,7 @@ class Workflow:
         raise error
 
     def _end(self, raised: Exception) -> Exception:
-        """The error that ends the run. Of several in one, as a `TaskGroup` raises them, the
-        first, if each of them is an end.
-        """
+        """The error that ends the run: of a group (`TaskGroup`), the first, if each is an end."""
         if isinstance(raised, self._ends_on):
             return raised
         ends, others = cast("ExceptionGroup[Exception]", raised).split(self._ends_on)
@@ -231,9 +227,7 @@ class Workflow:
         return self.tool.concluded(ending, prepared)
 
     def _recalled(self, record: Record) -> Prepared:
-        """The call that began the run, from what the store has of it: all of it, or it is not
-        gone on with.
-        """
+        """The call that began the run, from the store's record: all of it, or it is not resumed."""
         signature, ref = self.tool.signature, EffectRef(self.tool.contract.name, record.request.key)
         try:
             gone = set(signature.decode(record.request.arguments)) - set(signature.names)
@@ -272,9 +266,7 @@ class Workflow:
         return known
 
     def plain(self, name: str, function: Callable[..., Any], *, asks: bool) -> GuardedTool:
-        """The tool of a function that is none. One for all functions of the same code: closures
-        are made anew in every run.
-        """
+        """The tool of a function that is none. One per code: closures are made anew each run."""
         code = (name, asks, getattr(function, "__code__", None))
         shape = tuple(getattr(function, each, None) for each in _SHAPE)
         known = self._plain.get(code)
@@ -355,9 +347,7 @@ class _Failures:
 
 
 def _written(answer: Any, hint: Any) -> bytes:
-    """An answer that cannot be written down is not acted on: a worker that resumes the run would
-    have none.
-    """
+    """An answer that cannot be written is not acted on: a worker that resumes would have none."""
     try:
         return encode(answer, hint)
     except NotStorable as error:
@@ -385,9 +375,7 @@ def _called_like(
     *,
     skip: int = 0,
 ) -> Callable[..., Any]:
-    """*call* as it is seen by who looks at its signature: like *function*, without its first
-    parameters.
-    """
+    """*call* as its signature shows it: like *function*, without its first parameters."""
     like: Any = functools.partial(call)
     kept = list(signature.parameters.values())[skip:]
     like.__signature__ = signature.replace(parameters=kept)

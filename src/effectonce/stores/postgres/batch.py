@@ -111,9 +111,7 @@ class PendingQuery:
         self.end()
 
     def may_look_again(self, error: ServerError) -> bool:
-        """Was it something to ask again that a stricter isolation level than ours did not allow
-        just now? It changed nothing.
-        """
+        """Did a stricter isolation than ours refuse what may be asked again? It changed nothing."""
         return (
             error.sqlstate in RACED
             and type(self.exchange) not in _LOSES
@@ -121,9 +119,7 @@ class PendingQuery:
         )
 
     def end(self) -> None:
-        """Let its caller go on, unless the caller has already stopped waiting because its time
-        was over.
-        """
+        """Let its caller go on, unless its time was over and it has stopped waiting."""
         if self.done:
             return
         self.done = True
@@ -134,9 +130,7 @@ class PendingQuery:
                 return
 
     def place(self) -> tuple[int, str, str]:
-        """Where it stands in a transaction: in the same order everywhere, so that two of them
-        rarely wait for each other.
-        """
+        """Its place in a transaction: one order everywhere, so two rarely wait for each other."""
         match self.exchange:
             case First(claim):
                 return 0, claim.request.latch, claim.request.key

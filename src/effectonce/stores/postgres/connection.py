@@ -105,9 +105,7 @@ class PostgresConnection:
             )
 
     def receive(self) -> list[PGresult] | None:
-        """The results of everything that was asked; None: not yet. Raises what the server
-        refused.
-        """
+        """The results of everything asked; None: not yet. Raises what the server refused."""
         pgconn = self.pgconn
         try:
             if not self.flushed:
@@ -177,9 +175,7 @@ class PostgresConnection:
         return self.wait(give_up_at)
 
     def stale(self) -> bool:
-        """Did the server send anything without a request? It closes the connection, then. Not
-        asked of one that has just answered.
-        """
+        """Did the server send anything unasked? Then it hangs up. Not asked if it just answered."""
         return time.monotonic() - self._answered_at > FRESH_S and bool(self._poller.poll(0))
 
     def close(self) -> None:
@@ -187,18 +183,14 @@ class PostgresConnection:
         self.pgconn.finish()
 
     def leave(self) -> None:
-        """In a forked child: give back our end of the socket without a word. The connection is
-        the parent's.
-        """
+        """In a forked child: give up the socket silently. The connection is the parent's."""
         # closed before the fork, or lost: then its number may be another file's
         with contextlib.suppress(OperationalError):
             os.close(self.pgconn.socket)
 
 
 def connect(conninfo: str, give_up_at: float) -> PostgresConnection:
-    """Connect within the time that is left. Names are looked up on the way, which blocks: not on
-    an event loop.
-    """
+    """Connect within the time left. Looking up names blocks: do not call it on an event loop."""
     pgconn = pq.PGconn.connect_start(conninfo.encode())
     try:
         while (status := pgconn.connect_poll()) != pq.PollingStatus.OK:

@@ -98,9 +98,7 @@ def _reply(exchange: RoundTrip[Any], result: Any, row: int) -> Any:
 
 
 def shared(group: Iterable[PendingQuery]) -> list[PendingQuery | Shared]:
-    """The jobs of one transaction in as few statements as possible, and in an order that avoids
-    deadlocks.
-    """
+    """The jobs of one transaction in the fewest statements, in an order that avoids deadlocks."""
     births: dict[str, PendingQuery] = {}
     ends: dict[str, PendingQuery] = {}
     looks: list[PendingQuery] = []
@@ -191,9 +189,7 @@ def talk(wire: PostgresConnection, jobs: list[PendingQuery], habits: Habits) -> 
 
 
 def _groups(jobs: Iterable[PendingQuery]) -> list[list[PendingQuery]]:
-    """Those that may share a transaction, in an order that avoids deadlocks; and each of the
-    others alone.
-    """
+    """Those that may share a transaction, ordered to avoid deadlocks; each of the others alone."""
     together: list[PendingQuery] = []
     alone: list[list[PendingQuery]] = []
     for job in jobs:

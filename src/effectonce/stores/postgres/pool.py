@@ -109,9 +109,7 @@ class ThreadPool:
             self._hand_over(turn.wire)
 
     def _await(self, turn: _Turn) -> None:
-        """Another thread took our job along just when we stopped waiting: it has the same
-        deadline, so it is not long.
-        """
+        """Another thread took our job as we stopped waiting: same deadline, so it is not long."""
         while not all(job.done for job in turn.jobs):
             turn.gate.acquire(timeout=0.01)
 
@@ -273,9 +271,7 @@ class LoopConnection:
             self._break(ConnectionLost(str(error)))
 
     def _look_at_the_clock(self) -> None:
-        """One timer for all: it looks once per deadline, not once per call. Those who have more
-        time go on waiting.
-        """
+        """One timer for all: looks once per deadline, not per call. Jobs with more time wait on."""
         self._watch = None
         if not self.busy or self._talk is None:
             return
@@ -317,9 +313,7 @@ class LoopConnection:
             raise ConnectionLost("no connection in time") from None
 
     def _connected(self, connecting: asyncio.Task[PostgresConnection]) -> None:
-        """Send what waits, or say why not. A shutdown may cancel every task of this loop, this
-        one before it began.
-        """
+        """Send what waits, or say why not. A shutdown may cancel *connecting* before it began."""
         error = (
             ConnectionLost("the task that connected for all was cancelled")
             if connecting.cancelled()
@@ -347,9 +341,7 @@ class LoopPool:
         self._lanes = [LoopConnection(self) for _ in range(limit)]
 
     async def do(self, jobs: list[PendingQuery]) -> None:
-        """Return when these jobs are done. A caller that is cancelled meanwhile leaves them to
-        themselves.
-        """
+        """Return when these jobs are done. If the caller is cancelled, they go on without it."""
         done, left = self.loop.create_future(), len(jobs)
 
         def notify(_: None) -> None:
@@ -373,9 +365,7 @@ class LoopPool:
         return done
 
     def _wake(self) -> None:
-        """Let an idle connection begin: at once, or, if several shared the last round trip, when
-        all who can ask now have asked.
-        """
+        """Begin at once, or, if the last round trip was shared, when all who can ask have asked."""
         if not self._crowded:
             self._begin()
         elif not self._waking:

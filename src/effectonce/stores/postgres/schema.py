@@ -117,9 +117,7 @@ def _version(wire: PostgresConnection, give_up_at: float) -> int:
 
 
 def migrate(wire: PostgresConnection, give_up_at: float) -> None:
-    """Apply what is missing. The second process finds nothing left to do, and waits for that no
-    longer than its caller does.
-    """
+    """Apply what is missing. A second process finds nothing and waits no longer than its caller."""
     try:
         wire.ask_simple(BEGIN, give_up_at)
         give_up_at = time.monotonic() + MIGRATION_S

@@ -58,9 +58,7 @@ def _column(number: int) -> str:
 
 
 def _values() -> Iterable[str]:
-    """What each of `_COLUMNS` becomes. It was born at time zero: every time but the window
-    begins now.
-    """
+    """What each of `_COLUMNS` becomes. Born at time zero: every time but the window begins now."""
     yield from (f"asked.{name}" for name in (*_TEXTS, "arguments"))
     yield from ("''", "asked.token")
     for number, name in enumerate(_FLOATS, 1):
@@ -133,9 +131,7 @@ SELECT place::int, {sql.NOW}, seen.* FROM unnest({_column(2)}) WITH ORDINALITY A
 
 
 class PackedArrays(Struct, frozen=True):
-    """What every call of a tool is born with: as the rows of many have it, and as the parameters
-    of one.
-    """
+    """What all calls of a tool are born with: as rows of many, and as the parameters of one."""
 
     terms: str
     tool: str

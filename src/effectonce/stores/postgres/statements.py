@@ -305,9 +305,7 @@ def bear(record: Record, now: bytes | None) -> BoundStatement:
 
 
 def pack_birth(record: Record) -> tuple[bytes, ...]:
-    """What is the same in the first claims of all calls of a tool: `bear_first` says where each
-    of these stands.
-    """
+    """What all first claims of a tool have in common: `bear_first` says where each part stands."""
     whole = dict(zip(_AT_BIRTH, _birth(record), strict=True))
     return tuple(whole[name] for name in _OF_A_TOOL)
 
@@ -407,9 +405,7 @@ _terms_seen: dict[int, tuple[Terms, tuple[bytes, bytes, bytes]]] = {}
 
 
 def _pack_terms(terms: Terms) -> tuple[bytes, bytes, bytes]:
-    """Every call of a tool has the same terms. Remembered by identity: to hash them costs more
-    than to pack them.
-    """
+    """A tool's calls share terms. Remembered by identity: hashing costs more than packing."""
     known = _terms_seen.get(id(terms))
     if known is not None and known[0] is terms:
         return known[1]

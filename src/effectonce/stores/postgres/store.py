@@ -197,9 +197,7 @@ class PostgresStore:
             raise self._unanswered(error, op) from error
 
     def _ordinary(self, op: Any) -> RoundTrip[Any] | None:
-        """The first exchange of an ordinary call's ops, which is all that most of them need.
-        None: it is another op.
-        """
+        """The first exchange of an ordinary call's op: most need no other. None: another op."""
         kind = type(op)  # `isinstance` costs more where it says no
         if kind is Complete:
             return Finish(op)
@@ -432,9 +430,7 @@ _INHERITED: list[Any] = []
 
 
 def _after_fork() -> None:
-    """Give the child its own connections. Its parent's are left without a word: one would end
-    them for the parent as well.
-    """
+    """Give the child its own connections. A word on the parent's would end them for the parent."""
     for store in _STORES:
         for wire in store._wires:  # noqa: SLF001  # the same module's
             wire.leave()

@@ -127,26 +127,20 @@ class OpenTransaction:
         return StoreUnavailable(f"{self._where}: {error}. {known}")
 
     def refused(self, error: Exception) -> Refused:
-        """Was another caller faster? Then this transaction is over, and so is its say. Otherwise
-        it could not be asked.
-        """
+        """Another caller was faster: this transaction is over. Otherwise it could not be asked."""
         if isinstance(error, ServerError) and error.sqlstate in RACED:
             return Refused(None)
         raise self.unavailable(error, GONE) from error
 
     def uncommitted(self, error: Exception) -> StoreUnavailable:
-        """A server that refuses COMMIT has rolled back; one that does not answer may have done
-        either.
-        """
+        """A server that refuses COMMIT has rolled back; a silent one may have done either."""
         if isinstance(error, ServerError):
             return RolledBack(f"{self._where}: {error}. {GONE}")
         return self.unavailable(error, UNCONFIRMED)
 
 
 class TransactionPool:
-    """Connections for tools that run inside a transaction: a bounded number for threads, as many
-    for each event loop.
-    """
+    """Connections for tools' transactions: a bounded number for threads, as many for each loop."""
 
     def __init__(self, open_wire: Open, where: str, now: Now, timeout_s: float, limit: int) -> None:
         self._open, self._where, self._now, self._timeout_s, self._limit = (
@@ -185,9 +179,7 @@ class TransactionPool:
         return self._loan(wire, connection)
 
     def end(self, loan: OpenTransaction) -> None:
-        """Roll back what is not committed. A session that a tool has used is reset before
-        another caller gets it.
-        """
+        """Roll back what is not committed. A session that a tool used is reset before reuse."""
         try:
             for command in _ending(loan.wire):
                 loan.wire.ask_simple(command, loan.give_up_at())

@@ -1,6 +1,4 @@
-"""One connection for all tasks of an event loop: what they ask in one tick leaves in one write,
-and replies come back in order.
-"""
+"""One connection for a loop's tasks: what one tick asks is one write; replies come in order."""
 
 from __future__ import annotations
 
@@ -155,9 +153,7 @@ class Lane:
                 got = self._got = []
 
     def _check_time(self) -> None:
-        """One timer for all: batches are answered in order, so the oldest is the first to be
-        late.
-        """
+        """One timer for all: batches are answered in order, so the oldest is late first."""
         self._timer = None
         if not self._asked:
             return

@@ -102,9 +102,7 @@ class RedisClient:
     # ------------------------------------------------------------ exchanges
 
     def single(self, exchange: RoundTrip[Any]) -> tuple[Command, Callable[[Any], Any]] | None:
-        """The one script that performs this exchange, and how its reply reads. None: it takes
-        more than one.
-        """
+        """The one script that does this exchange, and how its reply reads. None: it takes more."""
         match exchange:
             case InsertNew(record):
                 request = record.request
@@ -165,9 +163,7 @@ class RedisClient:
         )
 
     def known(self, request: Request, replies: Sequence[Any]) -> Recorded | None:
-        """What these say about the request. Whatever went wrong is reported by the exchange that
-        follows.
-        """
+        """What these say about the request. The exchange that follows reports what went wrong."""
         time, written = replies
         if not isinstance(written, bytes) or not isinstance(time, list):
             return None
@@ -244,9 +240,7 @@ class RedisClient:
         return Command(self._bucket_of_cell(op.name), SWAP_CELL, written)
 
     def _listed_cells(self, op: ListCells) -> Conversing:
-        """Pages of names until enough of them are of cells that are still in time: an index
-        learns of the end of a cell later.
-        """
+        """Pages of names until enough cells are in time: an index learns later of a cell's end."""
         first, last, found, page = *op.bounds, list[tuple[str, bytes]](), max(op.limit, 100)
         while True:
             names = yield from self._page_of_cells(
@@ -266,9 +260,7 @@ class RedisClient:
     def _page_of_cells(
         self, first: bytes, last: bytes, page: int, *, backwards: bool
     ) -> Conversing:
-        """From each bucket as many as could be asked for: it is not known in which of them the
-        next ones are.
-        """
+        """From each bucket as many as may be asked for: any of them may have the next ones."""
         between = (
             ("ZREVRANGEBYLEX", b"(" + last, b"(" + first)
             if backwards
@@ -290,9 +282,7 @@ class RedisClient:
         return 0
 
     def _due(self, limit: int) -> Conversing:
-        """Bucket after bucket from where the last sweep ended, more of them each time, until
-        there is enough: often the first one has it.
-        """
+        """From the last sweep's end, ever more buckets until enough: often the first has it."""
         buckets, now = list(self._buckets.values()), self._now()
         times, due = list[float](), list[tuple[bytes, IndexBucket]]()
         begin, asked, width = self._sweep_from, 0, 1
@@ -326,9 +316,7 @@ class RedisClient:
     # ------------------------------------------------------------ batches
 
     def _ask(self, commands: Sequence[Command], *, written: bool = False) -> Conversing:
-        """Send each command to its node, together with the others for that node; the replies in
-        the order of the commands.
-        """
+        """Send each command to its node, those of one node together; replies in command order."""
         if self._target.cluster and not self._nodes:
             yield from self._discover()
         by_node: dict[Address, list[int]] = {}

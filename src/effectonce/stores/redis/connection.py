@@ -67,9 +67,7 @@ def _beginning(sha: bytes, prefix: bytes) -> bytes:
 
 
 def pack_script(sha: bytes, prefix: bytes, words: Six) -> bytes:
-    """`pack` for a script of an ordinary call, for a quarter of the instructions: nearly half of
-    it is the same in all calls.
-    """
+    """`pack` for ordinary calls' scripts, a quarter of the instructions: nearly half is fixed."""
     a, b, c, d, e, f = words
     try:
         sizes = (
@@ -137,9 +135,7 @@ class ServerFacts(Struct, frozen=True):
         return ""
 
     def findings(self, node: str, waits_for: int) -> tuple[Finding, ...]:
-        """What a node promises. That it can forget is no fault, as long as no tool relies on it:
-        irreversible tools are refused.
-        """
+        """What a node promises. That it can forget is no fault: irreversible tools are refused."""
         forgets = (
             "" if self.synced else "For irreversible tools: appendonly yes and appendfsync always."
         )
@@ -261,9 +257,7 @@ class RedisConnection:
             )
 
     def stale(self, now: float) -> bool:
-        """Did the server hang up while the connection was idle? Nothing is due, so whatever can
-        be read is an end.
-        """
+        """Did the server hang up while it was idle? Nothing is due: anything to read is an end."""
         return now - self.used_at > IDLE_S and bool(_readable(self.socket))
 
     def outdated(self, now: float) -> bool:
@@ -326,9 +320,7 @@ def _facts(info: str, fsync: Any, bulk_max: Any) -> ServerFacts:
 
 
 def refused(reply: str) -> type[StoreUnavailable]:
-    """The error for a refusal: whom a server does not let in today it does not let in a moment
-    later.
-    """
+    """The error for a refusal: a server that refuses a user now will refuse it a moment later."""
     return (
         StoreUnusable
         if reply.partition(" ")[0] in ("NOAUTH", "WRONGPASS", "NOPERM")
@@ -354,9 +346,7 @@ def lost(target: Target, error: Exception, timeout_s: float) -> StoreUnavailable
 
 
 class Pool:
-    """Connections of one process to one node, the last used first. As many as it may have, then
-    callers wait for each other.
-    """
+    """A process's connections to a node, last used first. When all are in use, callers wait."""
 
     def __init__(
         self,
@@ -374,9 +364,7 @@ class Pool:
         self._changed = threading.Condition()
 
     def exchange(self, payload: bytes, replies: int) -> list[Any]:
-        """Borrow a connection for one batch. One that failed is not given back, and neither are
-        those that rest beside it.
-        """
+        """A connection for one batch. If it fails, it is dropped, and so are the idle ones."""
         connection = self.take()
         got = None
         try:

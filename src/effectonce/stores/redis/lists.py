@@ -90,9 +90,7 @@ class Lists:
         self._buckets, self._bucket_of, self._ask = buckets, bucket_of, ask
 
     def listed(self, op: Browse) -> Conversing:
-        """Pages of members, oldest first, until enough of their records are what was asked for:
-        a state may change in between.
-        """
+        """Pages of members, oldest first, until enough fit: a record's state may have changed."""
         after, found, page = records.member(*op.after), list[Record](), max(op.limit, 100)
         while True:
             members = yield from (
@@ -112,9 +110,7 @@ class Lists:
         return self._members(_DOUBTS, (0.0, after), page)
 
     def _sorted_page(self, state: State, after: bytes, page: int) -> Conversing:
-        """Those that no sweep will look at are in order. The others are in the order of their
-        sweep, and all their keys are looked at.
-        """
+        """Those never swept are in order. The others are in sweep order: all keys are looked at."""
         lowest, never = records.scores(state)
         found = yield from self._members(_births(never), (0.0, after), page)
         for n in range(0, len(self._buckets), TOGETHER):
@@ -136,9 +132,7 @@ class Lists:
         ]
 
     def _merged(self, order: Order, after: Place | None, page: int) -> Conversing:
-        """The first of all buckets, each time twice as many from those that may have more of
-        them.
-        """
+        """The first of all buckets, each time twice as many from those that may have more."""
         each, found = page // len(self._buckets) + 1, list[tuple[Place, IndexBucket]]()
         asked: dict[IndexBucket, Place | None] = dict.fromkeys(self._buckets, after)
         while asked:
@@ -157,9 +151,7 @@ class Lists:
         return found
 
     def searched(self, op: Search) -> Conversing:
-        """A member says how old a record is and what its key is; for the rest, the newest are
-        read until there are enough.
-        """
+        """A member has a record's age and key; for the rest, the newest are read until enough."""
         fitting = sorted((yield from self._fitting(op)), key=_first, reverse=True)
         found, page = list[Record](), max(op.limit, 100)
         for at in range(0, len(fitting), page):
@@ -173,9 +165,7 @@ class Lists:
         return tuple(found[: op.limit])
 
     def _fitting(self, op: Search) -> Conversing:
-        """Members that fit, some buckets at a time: all at once could be more than a reply
-        should hold.
-        """
+        """Fitting members, some buckets at a time: all at once could be too much for a reply."""
         since, before = records.member(op.since, ""), records.member(*op.before)
         doubts = ("ZRANGE", b"d", "0", "-1")
         decided = (
@@ -245,9 +235,7 @@ class Lists:
         return Counts((yield from self.counted()))
 
     def _recent(self, op: Recent) -> Conversing:
-        """State after state, and of each a few at first, until enough fit or enough were looked
-        at.
-        """
+        """State after state, each a few at first, until enough fit or enough were looked at."""
         states: tuple[State, ...] = _ORDER if op.state is None else (op.state,)
         if op.after is not None and op.after.state in states:
             states = states[states.index(op.after.state) :]
@@ -304,9 +292,7 @@ class Lists:
         return tuple(newest_first(found)[: op.limit])
 
     def _quickly(self, op: Refer) -> Conversing:
-        """The last of each state in each bucket, and of these what fits. The key is in the
-        member.
-        """
+        """The last of each state in each bucket, and of these what fits. Members have the key."""
         each = op.looked_at // len(self._buckets)
         asked = [
             Command(b, None, ("ZREVRANGE", b.prefix + b"d", "0", str(each))) for b in self._buckets
@@ -338,9 +324,7 @@ class Lists:
         ]
 
     def _scanned(self, buckets: Sequence[IndexBucket], beginning: str, end: str) -> Conversing:
-        """Members whose keys begin and end like this. Redis looks at all keys of a bucket, a
-        part at a time, and answers with these alone.
-        """
+        """Members whose keys begin and end so. Redis scans buckets in parts, sending only these."""
         left: dict[tuple[IndexBucket, str], tuple[bytes | str, bytes]] = {
             (b, index): ("+inf", b"") for b in buckets for index in "ds"
         }

@@ -75,31 +75,23 @@ def number(eight_bytes: bytes) -> float:
 
 
 def member(created_at: float, key: str) -> bytes:
-    """Where a record stands among those of its state: oldest first, as `lua/record.lua` writes
-    it.
-    """
+    """A record's place among those of its state: oldest first, as `lua/record.lua` writes it."""
     return _MEMBER.pack(created_at) + key.encode()
 
 
 def scores(state: State) -> tuple[str, str]:
-    """Between which scores the records of this state lie in the index of their bucket: the
-    state, then 1/1024 s. The last: never.
-    """
+    """The range of a state's scores in a bucket's index: state, then 1/1024 s. The last: never."""
     return str(CODES[state] << 50), str((CODES[state] + 1 << 50) - 1)
 
 
 def score(record: Record) -> int:
-    """Where a record that is not in doubt stands in the index of its bucket, as `lua/record.lua`
-    writes it.
-    """
+    """The place of a record not in doubt in its bucket's index, as `lua/record.lua` writes it."""
     due = due_at(record)
     return (CODES[record.state] << 50) + (_NEVER if due == inf else min(ceil(due * 1024), _NEVER))
 
 
 def first_revision() -> int:
-    """Not 1: a key that was forgotten and is used again must not look like the revision that a
-    process saw before.
-    """
+    """Not 1: a key forgotten and used again must not look like a revision a process saw before."""
     return random_bits(48) | 1  # it need not be unguessable, only another one
 
 
@@ -146,9 +138,7 @@ def write(record: Record, revision: int) -> bytes:
 
 
 class PackedRecord(Struct, frozen=True):
-    """What every call of a tool is born with, in the parts of its string: what stands before and
-    behind the revision, and so on.
-    """
+    """What all calls of a tool are born with, in parts: before and behind the revision, etc."""
 
     version: bytes
     decided: bytes
@@ -201,9 +191,7 @@ def read(key: str, written: bytes) -> tuple[Record, int]:
 
 
 def read_due(strings: Iterable[tuple[str, bytes]]) -> tuple[list[tuple[Record, int]], list[str]]:
-    """The records of these, and references of those that cannot be read: a sweep leaves them,
-    and goes on.
-    """
+    """The records of these, and references of the unreadable: a sweep goes on without them."""
     found: list[tuple[Record, int]] = []
     unreadable: list[str] = []
     for key, written in strings:
@@ -279,9 +267,7 @@ def _read(key: str, written: bytes) -> tuple[Record, int]:
 
 
 def recorded(written: bytes, fingerprint: str, now: float) -> Recorded | None:
-    """The outcome in this string, if it answers this request: a replay reads no more of it than
-    that.
-    """
+    """The outcome in this string, if it answers this request: a replay reads no more than that."""
     if len(written) < _HEAD.size:
         return None
     (

@@ -7,9 +7,7 @@ from pathlib import Path
 
 
 class Script:
-    """Lua files, one behind the other. What the ordinary call needs stands first: a script makes
-    its functions anew each time.
-    """
+    """Lua files in a row. What ordinary calls need is first: each run makes the functions anew."""
 
     def __init__(self, *names: str) -> None:
         folder = Path(__file__).parent / "lua"

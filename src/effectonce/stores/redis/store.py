@@ -109,9 +109,7 @@ class RedisStore:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the server, or each node of the cluster, can promise today. It is held to it:
-        later connections to less are refused.
-        """
+        """What the server or each node promises today. Later connections to less are refused."""
         addresses = drive(self._talk.discover(), self._send)
         durable = all(self._durable(self._look(address)) for address in addresses)
         self._promised = self._promised or durable
@@ -156,9 +154,7 @@ class RedisStore:
         return await adrive(go_on(answering, seen), self._aperform)
 
     def _ordinary(self, op: Any) -> tuple[bytes, Any] | None:
-        """The two writes of an ordinary call: what goes over the wire, and the reply if its
-        script did it. None: it is another op.
-        """
+        """One of an ordinary call's two writes: payload and reply if done. None: another op."""
         talk, kind = self._talk, type(op)  # `isinstance` costs more where it says no
         if not talk.simple:
             return None
@@ -170,9 +166,7 @@ class RedisStore:
         return None
 
     def _again(self, op: Op[R]) -> tuple[Answering[R], Command, Callable[[Any], Any]]:
-        """The answer to such a write, at its first exchange; the script that performs it, and
-        how its reply reads.
-        """
+        """Such a write's answer at its first exchange; its script, and how the reply reads."""
         answering = answer(op)
         command, read = cast(
             tuple[Command, Callable[[Any], Any]], self._talk.single(next(answering))
@@ -205,9 +199,7 @@ class RedisStore:
             _close(loop, lane)
 
     def _hang_up(self, address: Address) -> None:
-        """Forget the connections to one node: those that rest, and the one of the loop that is
-        running.
-        """
+        """Forget the connections to one node: those that rest, and that of the running loop."""
         if address in self._pools:
             self._pools[address].close()
         # documented, for libraries; None in a thread without one
@@ -317,9 +309,7 @@ class RedisStore:
             return error
 
     def _near(self, address: Address) -> Lane | None:
-        """The connection of this loop, if it is open and its server has lately reported what it
-        promises.
-        """
+        """This loop's connection, if open and its server has lately reported what it promises."""
         lane = self._lanes.get((asyncio.get_running_loop(), address))
         return (
             None
@@ -378,9 +368,7 @@ _INHERITED: list[Any] = []
 
 
 def _after_fork() -> None:
-    """Give the child its own connections. Its parent's are not even closed here: their loop
-    would stop watching them for the parent.
-    """
+    """Give the child its own connections. Closing the parent's would stop its loop's watch."""
     for store in _STORES:
         # the same module's
         _INHERITED.append((store._pools, store._lanes, store._opening))  # noqa: SLF001

@@ -1,6 +1,4 @@
-"""What a URL says about a Redis or Valkey server: where it is, who we are there, and what we ask
-of it.
-"""
+"""What a URL says about a Redis or Valkey server: where it is, who we are, what we ask of it."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ class Target(Struct, frozen=True, kw_only=True):
 
 
 def parse(url: str) -> tuple[Target, dict[str, Any]]:
-    """The target that *url* names, and the options of the store that stand behind its question
-    mark.
-    """
+    """The target that *url* names, and the store's options that stand behind its question mark."""
     try:
         parts = urlsplit(url)
         query = dict(

@@ -141,9 +141,7 @@ class SqliteConnection:
         return int(self.db.execute("PRAGMA user_version").fetchone()[0])
 
     def _is_prepared(self) -> bool:
-        """Is there nothing to write? Then opening the file need not wait for a writer. Raises if
-        it is not for us.
-        """
+        """Nothing to write? Then opening waits for no writer. Raises if the file is not for us."""
         version, journal = self._version(), self.db.execute("PRAGMA journal_mode").fetchone()[0]
         if version == SCHEMA_VERSION and journal == "wal":
             return True
@@ -184,9 +182,7 @@ class SqliteConnection:
             )
 
     def close(self) -> None:
-        """Close it, as often as you like. What is not committed is gone, and the next writer may
-        come.
-        """
+        """Close, as often as you like. What is not committed is gone; the next writer may come."""
         sqlite3.Connection.close(self.db)
         self.leave_queue()
 
@@ -230,9 +226,7 @@ class SqliteConnection:
         return _rows.read_due(self.rows(DUE, now, limit))
 
     def look(self, request: Request, now: float) -> Recorded | tuple[Any, ...] | None:
-        """The outcome that answers this request; None if there is no record, its row if it is
-        not so simple.
-        """
+        """The outcome that answers this request; None: no record; its row: it is not so simple."""
         row: tuple[Any, ...] | None = self.db.execute(
             LOOK, (request.fingerprint, now, now, now, request.key)
         ).fetchone()
@@ -296,9 +290,7 @@ class SqliteConnection:
     # ------------------------------------------------------------ writing
 
     def bear(self, record: Record) -> bool:
-        """Insert a record that was not there, unless another caller was faster or its step is
-        latched.
-        """
+        """Insert a new record, unless another caller was faster or its step is latched."""
         sent = _rows.first_send(record)
         sql, row = (
             (BIRTH, (*_rows.birth(record), *_rows.life(record)))
@@ -336,9 +328,7 @@ class SqliteConnection:
         return None if written else self.cell(op.name, now)
 
     def steady(self, steadiness: Steadiness) -> ClockNote:
-        """What this file says about the clock, put right if it is not true any more. In a
-        transaction: who sends next relies on it.
-        """
+        """The clock note, put right if untrue. In a transaction: the next sender relies on it."""
         stored = self.cell(STEADY, 0.0).value
         noted = msgspec.json.decode(stored, type=ClockNote) if stored else None
         note = steadiness.look(noted)
@@ -354,9 +344,7 @@ class SqliteConnection:
             raise StoreUnusable(str(self._closed), corrective_action=self._closed.corrective_action)
 
     def take_turn(self) -> bool:
-        """Is it our turn to write one statement, which is a transaction by itself? False:
-        `begin` one. Either way, `roll_back` ends it.
-        """
+        """Our turn for a one-statement transaction? False: `begin`. `roll_back` ends either."""
         return self._closed is None and not self._passes_by and self._entered_queue(0.0)
 
     def begin(self) -> None:

@@ -35,9 +35,7 @@ OWN_FILE = "Give effectonce a file of its own, such as sqlite:///effects.db."
 
 
 def found(path: Path) -> Path:
-    """The file of this name: SQLite keeps its log beside the file, and so do we our queue, not
-    beside a link to it.
-    """
+    """The file of this name: SQLite's log and our queue are beside the file, not beside a link."""
     file = path.resolve()
     if path.is_symlink() and not file.exists():
         raise StoreUnusable(
@@ -70,9 +68,7 @@ def found(path: Path) -> Path:
 
 
 def closed_to_writers(file: Path) -> StoreUnusable | None:
-    """Why this user may not write to this file, None if it may. Raises where it may not even be
-    read.
-    """
+    """Why this user may not write to this file; None: it may. Raises if it may not be read."""
     there, folder = file.exists(), file.parent
     if not there and not _may(folder, os.W_OK):
         raise _closed(
@@ -92,9 +88,7 @@ def closed_to_writers(file: Path) -> StoreUnusable | None:
 
 
 def _may(path: Path, mode: int) -> bool:
-    """Asked without opening it: to close a file again would drop the locks that SQLite has on
-    it.
-    """
+    """Asked without opening it: closing a file again would drop the locks SQLite has on it."""
     return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
@@ -127,9 +121,7 @@ def make_private(file: Path) -> None:
 
 
 def open_queue(file: Path) -> int:
-    """Open the file in which writers wait for their turn. Those who may write to the database
-    may open it, and no others.
-    """
+    """Open the writers' queue file: those who may write to the database may, and no others."""
     queue = os.open(f"{file}-queue", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     writers = file.stat().st_mode & 0o222
     with contextlib.suppress(PermissionError):  # its owner does it
@@ -182,9 +174,7 @@ def connect_to_read(file: Path, busy_s: float) -> tuple[sqlite3.Connection, bool
 
 
 def whose(db: sqlite3.Connection, version: int) -> str:
-    """What shows that this is another application's database; "" if it is ours, or has nothing
-    in the way.
-    """
+    """What shows that another application owns this database; "" if ours, or nothing in the way."""
     tables = {
         table: {row[1] for row in db.execute(f"PRAGMA table_info({table})")} for table in _OURS
     }
@@ -202,9 +192,7 @@ def of_another_application(path: Path, why: str) -> StoreUnusable:
 
 
 def unavailable(path: Path, error: BaseException) -> StoreUnavailable:
-    """The error that is raised to the caller. Its cause is the error, unless the message says
-    all that the error does.
-    """
+    """The error raised to the caller. Its cause is *error*, unless the message says all of that."""
     if isinstance(error, TOO_LARGE):
         return TooLarge(
             f"{path}: SQLite refuses a value for its size ({error}). Nothing of it was written."

@@ -35,9 +35,7 @@ def check(path: Path) -> None:
 
 
 def before() -> None:
-    """Close what is at rest, and open nothing until the fork is over. Work that has begun is
-    waited for, within bounds.
-    """
+    """Close what is idle, open nothing until the fork is over. Wait, bounded, for work begun."""
     held = _HELD[threading.get_ident()] = []
     for store in sorted(STORES, key=id):  # in one order: two threads may fork
         wait_s = 2 * store._busy_s  # noqa: SLF001  # this module is a part of that class

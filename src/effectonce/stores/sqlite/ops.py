@@ -47,9 +47,7 @@ class SqliteOps(Struct, frozen=True):
     steadiness: Steadiness
 
     def read(self, connection: SqliteConnection, op: Any) -> Any:
-        """Most ops find a record that leaves them nothing to write. Those take no lock of the
-        file's.
-        """
+        """Most ops find a record that leaves nothing to write. Those take no lock of the file."""
         match op:
             case Claim(request):
                 known = connection.look(request, self.clock())

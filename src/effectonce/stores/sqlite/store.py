@@ -62,9 +62,7 @@ class SqliteStore:
         clock: Callable[[], float] = time.time,
         ticks: Callable[[], float] | None = None,
     ) -> None:
-        """Open nothing yet. Only tests pass a *clock*, and *ticks* that no step of the clock
-        touches.
-        """
+        """Open nothing yet. Only tests pass *clock*, and *ticks* that no clock step touches."""
         self.path = Path(path).absolute()  # a later chdir must not lead to another, empty store
         self._busy_s = busy_s
         self._clock, self._steadiness = clock, Steadiness(clock, ticks)
@@ -157,9 +155,7 @@ class SqliteStore:
         return cast(R, await job.future)
 
     def _look(self, job: PendingWrite) -> bool:
-        """Answer an async caller on its own loop, if a read is enough and no other caller is in
-        the way: a replay needs no thread.
-        """
+        """A replay needs no thread: read on the loop, if enough and no caller is in the way."""
         try:
             if (
                 self._main is None
@@ -209,9 +205,7 @@ class SqliteStore:
             self.close()
 
     def _hire_beginner(self) -> ThreadPoolExecutor:
-        """One thread in which async transactions wait for their turn: on the loop's own threads
-        they would block each other's COMMIT.
-        """
+        """Async transactions wait in one thread: in the loop's they would block others' COMMIT."""
         if self._beginner is None:
             self._beginner = ThreadPoolExecutor(1, "effectonce-sqlite-begin")
         return self._beginner
@@ -345,9 +339,7 @@ class SqliteStore:
         return replies
 
     def _write_alone(self, connection: SqliteConnection, op: Op[Any]) -> Any:
-        """An ordinary write is one statement, which SQLite commits by itself. None: it takes
-        more than that, and nothing was written.
-        """
+        """One statement, which SQLite commits by itself. None: it takes more, nothing written."""
         if (
             type(op) not in ORDINARY
             or self._steady is None
@@ -383,9 +375,7 @@ class SqliteStore:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[ToolTransaction]:
-        """The tool's writes and its record in one COMMIT. Other writers of this file wait as
-        long as the tool runs.
-        """
+        """The tool's writes and its record in one COMMIT. The file's writers wait for the tool."""
         transaction = self._begin()
         try:
             yield transaction

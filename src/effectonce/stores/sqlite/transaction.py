@@ -142,9 +142,7 @@ class AsyncLent:
 
 
 class Handover:
-    """A transaction that is begun in a thread for a caller that may be gone when it is. It must
-    be ended exactly once.
-    """
+    """A transaction begun in a thread; its caller may be gone by then. It must end exactly once."""
 
     def __init__(
         self, begin: Callable[[], ToolTransaction], end: Callable[[ToolTransaction], None]
