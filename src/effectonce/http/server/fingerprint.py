@@ -37,9 +37,7 @@ _BOUNDARY = re.compile(r'boundary=(?:"([^"]+)"|([^";\s]+))', re.IGNORECASE)
 
 
 class Fields(Struct, frozen=True):
-    """Which members of a JSON object count. A path such as `payment.amount` leads through
-    objects.
-    """
+    """Which members of a JSON object count. A path like `payment.amount` leads through objects."""
 
     include: tuple[str, ...] = ()  # none: all of them
     exclude: tuple[str, ...] = ()
@@ -162,9 +160,7 @@ def _without(document: Any, path: list[str]) -> Any:
 
 
 def _parts(body: bytes | mmap.mmap, boundary: bytes) -> str | None:
-    """Digest what stands between the boundaries, each piece behind its length. None: this is not
-    multipart, or has too many parts.
-    """
+    """Digest of the parts, each behind its length. None: not multipart, or too many parts."""
     delimiter, opening, digest = b"\r\n--" + boundary, b"--" + boundary, hashlib.sha256()
     if body[: len(opening)] != opening:
         return None
