@@ -171,9 +171,7 @@ def write(path: Path, text: str) -> None:
 
 
 def _quoted(value: Any) -> str:
-    """Texts and lists of texts are written as in JSON, but for two: half of a character is none
-    in TOML, and DEL has to be escaped.
-    """
+    """Texts and lists of texts as in JSON, but TOML has no half characters and escapes DEL."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -181,9 +179,7 @@ def _quoted(value: Any) -> str:
 
 
 def starting(name: str, tools: Sequence[Mapping[str, Any]]) -> str:
-    """A contract file for these tools: the safe choice for each, and what the server says beside
-    it.
-    """
+    """A contract file for these tools: the safe choice for each, beside what the server says."""
     lines = [
         (
             "# What is known about the tools of this server. Correct it: only you know what running"

@@ -1,6 +1,4 @@
-"""The two ends of a proxy: the client's pipes, which are ours since we were started, and the
-server's, which we start.
-"""
+"""The two ends of a proxy: the client's pipes, which we have, and the server's, which we start."""
 
 from __future__ import annotations
 
@@ -122,9 +120,7 @@ class ServerNotStarted(Exception):  # it is shown to the person who gave the com
 
 
 class ServerProcess:
-    """The server: one process, in a session of its own, so that a client that ends us does not
-    end its work first.
-    """
+    """The server, in a session of its own: a client that ends us does not end its work first."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process, self.spoke = process, False
@@ -174,9 +170,7 @@ class ServerProcess:
         return True
 
     async def stop(self) -> int:
-        """Close its stdin, as the protocol has it, and wait for its end; if it does not come,
-        make it.
-        """
+        """Close its stdin, as the protocol has it, and wait for its end; if it stays, force it."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         for end in (self._process.terminate, self._process.kill):
