@@ -92,9 +92,7 @@ def _media(content_type: str) -> tuple[str, str, bool]:
 
 
 def _without_utf8(media: str, parameters: str) -> str:
-    """The type of JSON: what it is parametrised with may mean something, such as a version, but
-    for what holds for all JSON.
-    """
+    """The JSON type. Parameters (a version) may mean something, but for what holds for all JSON."""
     return (
         media
         if not parameters or _UTF8.fullmatch(parameters) is not None
