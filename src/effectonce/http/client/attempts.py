@@ -343,7 +343,7 @@ class ClientAttempts:
             self._sighting.verdict = verdict
 
     def _handed_on(self, answered: Answered) -> bool:
-        """Is the same request to go to the same place elsewhere? Then nothing was done here."""
+        """Is the same request to go to another host's same place? Then nothing was done here."""
         if answered.status not in HANDED_ON:
             return False
         try:

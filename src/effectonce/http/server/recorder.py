@@ -238,7 +238,7 @@ class ResponseRecorder:
             await self._let_go(more=True)
 
     def _may_begin(self) -> bool:
-        """May it leave? Only if the client will see that it has not ended, or it need not end."""
+        """May it leave? Only if the client will see that it is not all, or it may have no end."""
         if self._length_left is not None:
             return self._length_left > 0
         return self._scope.get("http_version") != "1.0" or self._tape is None
