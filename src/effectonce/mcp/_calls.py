@@ -76,7 +76,7 @@ class McpCall(Struct, kw_only=True, eq=False):
     async def judged(
         self, result: dict[str, Any], line: bytes, key: str, request: Request
     ) -> dict[str, Any]:
-        """A result that says what was done, or raises. *request* asks the server if it refused."""
+        """A result that says what was done, or raises. *request* asks about a possible refusal."""
         nothing_done = self.contract.errors == "nothing_done"
         if not nothing_done:
             nothing_done = await was_refused(result, self.name, self.sent_arguments(key), request)

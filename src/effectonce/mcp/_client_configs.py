@@ -43,9 +43,7 @@ class Host(Struct, frozen=True):
                 return Path(environ.get("CODEX_HOME") or home / ".codex") / "config.toml"
 
     def handing_on(self, variable: str) -> dict[str, Any]:
-        """What an entry says so that the server gets a variable of the host's own environment;
-        nothing if the host has no words for it.
-        """
+        """The entry that gives the server a variable of the host's environment; {}: no way to."""
         match self.name:
             case "claude-code":
                 return {"env": {variable: f"${{{variable}}}"}}

@@ -102,9 +102,7 @@ class Hosted:
         return None, refused(outcome.error, contract, modern=False)
 
     async def caller(self, token: Any, request: Any) -> str:
-        """Whom the access token stands for; without one, who sends this request over HTTP;
-        otherwise the guard's own tenant.
-        """
+        """By access token; without one, by who sends it over HTTP; else the guard's own tenant."""
         if token is not None:
             return await self._callers.principal(token)
         return (

@@ -62,9 +62,7 @@ class Lines:
 
 
 class ClientPipes:
-    """Our own stdin and stdout, whatever they are: pipes, files, a terminal. Threads wait for
-    them, so that nothing else has to.
-    """
+    """Our stdin and stdout, of any kind. Threads wait for them, so that nothing else has to."""
 
     def __init__(self, reading: int = 0, writing: int = 1) -> None:
         self._reading, self._writing = reading, writing
@@ -96,9 +94,7 @@ class ClientPipes:
             yield came
 
     async def send(self, line: bytes, leaves: Callable[[float], None] | None = None) -> bool:
-        """False: the client is gone. *leaves* is called with the time when the line leaves,
-        before it can be answered.
-        """
+        """False: the client is gone. *leaves* gets the time the line leaves, before any answer."""
         return await asyncio.get_running_loop().run_in_executor(
             self._writer, self._write, line, leaves
         )
