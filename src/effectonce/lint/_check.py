@@ -130,9 +130,7 @@ def report(path: Path, codes: frozenset[str]) -> Report:
 
 
 def _content(path: Path) -> bytes | None:
-    """What is in an ordinary file of a size that people write. A pipe would be waited for, and a
-    device may never end.
-    """
+    """Content of an ordinary file of usual size. A pipe would block, and a device may never end."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
         about = os.fstat(file.fileno())
         if not stat.S_ISREG(about.st_mode) or about.st_size > SOURCE_MAX:

@@ -375,9 +375,7 @@ def _is_in_order(value: ast.AST | None) -> bool:
 
 
 def _type_of(module: Module, node: ast.AST | None) -> str:
-    """`dict`, `set`, `list` and the like, where the file says so; a dict that is written out is
-    none: its order is written too.
-    """
+    """`dict`, `set`, `list` and so on, if declared; no dict that is written out: it is ordered."""
     match value := module.value(node):
         case ast.Set() | ast.SetComp():
             return "set"

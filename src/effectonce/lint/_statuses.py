@@ -99,9 +99,7 @@ def _value(module: Module, node: ast.AST, answer: str, status: int) -> Any:
 
 
 def _says(module: Module, test: ast.AST, answer: str) -> str:
-    """Of which answers a test holds: "good", "bad", "" for something else that tells no bad ones
-    apart, "some" if it may tell them.
-    """
+    """Where a test holds: "good", "bad", "some" (it may tell bad ones apart), "" (it does not)."""
     try:
         good = {bool(_value(module, test, answer, status)) for status in _GOOD}
         bad = {bool(_value(module, test, answer, status)) for status in _BAD}
