@@ -1,6 +1,4 @@
-"""What people decide: each by a POST, with a reason, under the name that `access` gave them,
-about what they saw.
-"""
+"""What people decide: by POST, with a reason, under the name from `access`, about what they saw."""
 
 from __future__ import annotations
 
@@ -219,9 +217,7 @@ def _letters(visit: DashboardRequest) -> Iterator[Letter]:
 
 
 async def redrive_group(visit: DashboardRequest) -> Response:
-    """Redrive some letters of a group, the oldest first, one after the other. The rest is a
-    letter as before.
-    """
+    """Redrive some letters of a group, oldest first, one by one. The rest are letters as before."""
     form = await visit.form()
     reason, pace = _reason(form), Pace(PER_S)
     done: list[Redriven] = []

@@ -1,6 +1,4 @@
-"""The pages. Each looks, and changes nothing; each is a function of one visit, and runs in a
-thread, because it asks the store.
-"""
+"""The pages. Each only looks, and is a function of one visit in a thread: it asks the store."""
 
 from __future__ import annotations
 
@@ -294,9 +292,7 @@ def in_doubt(visit: DashboardRequest) -> Response:
 
 
 def wanted_of(visit: DashboardRequest) -> Wanted:
-    """Which letters the URL asks for. An empty error is a filter, too: letters without a
-    recorded error.
-    """
+    """Which letters the URL asks for. An empty error is a filter, too: letters without one."""
     params = visit.request.query_params
     wanted: Wanted = {"tenant": visit.tenant}
     if "tool" in params:

@@ -1,6 +1,4 @@
-"""The playground: a policy of yours in an outage, beside others, in virtual time and with the
-objects that calls use.
-"""
+"""The playground: your policy in an outage, beside others, in virtual time, with real objects."""
 
 from __future__ import annotations
 
@@ -51,9 +49,7 @@ Asked: TypeAlias = tuple[Policy, float, int]
 
 
 class Simulations:
-    """Runs simulations in threads of their own, a few at a time and one for each viewer: those
-    of the application stay free.
-    """
+    """Runs simulations in own threads, a few at a time, one per viewer: the app's stay free."""
 
     def __init__(self, run: Callable[[Policy, float, int], StormResult]) -> None:
         self._run = run

@@ -139,9 +139,7 @@ class DashboardRequest:
         return now_of(self.guard)
 
     def shows(self, keys: Iterable[str]) -> None:
-        """These are on the page: its links say how their keys begin, so that following one is no
-        search.
-        """
+        """These are on the page: its links say how their keys begin, which saves a search."""
         for key in keys:
             reference, link = reference_of(key), link_of(key)
             # it stands for several
@@ -187,9 +185,7 @@ def _quoted(text: str) -> str:
 
 
 def _shown(value: Any) -> Any:
-    """What others wrote, without what turns the text after it around. Escaping comes after this,
-    for everything.
-    """
+    """What others wrote, without marks that turn later text around. All is escaped after this."""
     return harmless(value) if type(value) is str else value
 
 

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 
 def served(guard: Guard, access: AccessOf, hosts: Iterable[str]) -> ASGIApp:
-    """For those whom *access* lets in. Another name in the request is refused: that is how a
-    strange page would reach this machine.
-    """
+    """For those whom *access* lets in. Refuses other host names: strange pages come by those."""
     return SecurityMiddleware(
         TrustedHostMiddleware(app(guard, access=access), [*hosts], www_redirect=False)
     )

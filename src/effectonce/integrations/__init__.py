@@ -1,3 +1,1 @@
-"""Other people's libraries, one file each. Nothing inside effectonce imports them, and each
-imports its own framework at most.
-"""
+"""A file for each library. effectonce never imports it; it imports its own framework at most."""

@@ -69,9 +69,7 @@ FAILED = {
 
 
 class AgentCall(Struct, frozen=True, kw_only=True):
-    """A call as the framework tells it. *schema* is the JSON schema that the model sees, for the
-    defaults in it.
-    """
+    """A framework's call. *schema*: the JSON schema that the model sees, for its defaults."""
 
     tool: str
     arguments: Mapping[str, Any]
@@ -82,9 +80,7 @@ class AgentCall(Struct, frozen=True, kw_only=True):
 
 
 class ControlFlow(Exception):
-    """What the framework raises to steer itself: the tool is to be run again later, so nothing
-    is recorded.
-    """
+    """What the framework raises to steer: the tool is run again later, so nothing is recorded."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(str(error))
@@ -147,9 +143,7 @@ class ToolRun:
         return ToolAnswer(self.own, plain, None)
 
     def _written(self, own: Any) -> Any:
-        """It is the result, unless it says that it is none. What cannot be written down was
-        still done.
-        """
+        """The result, unless it says that it is none. What cannot be written was still done."""
         try:
             plain = self._plain(own)
         except ReportedError:
@@ -170,9 +164,7 @@ async def _arun(leg: ToolRun) -> Any:
 
 
 class ToolAnswer(Struct, frozen=True):
-    """How a call ended: with the framework's *own* result, or with a plain one that was recorded
-    before.
-    """
+    """How a call ended: with the framework's *own* result, or a plain one recorded before."""
 
     own: Any
     recorded: Any
@@ -194,9 +186,7 @@ class AgentTools:
         default: ToolOptions | None,
         recorded: Written = lambda result: result,
     ) -> None:
-        """*recorded* is how the framework's results are written down, for one that came without
-        it.
-        """
+        """*recorded*: how the framework's results are recorded, for one that came without it."""
         self.guard, self._recorded = guard, recorded
         self._house = guard._house  # noqa: SLF001  # it stands above the guard
         self._options = dict(contracts or {})
@@ -240,9 +230,7 @@ class AgentTools:
         )
 
     def within(self, guarded: GuardedTool, call: AgentCall) -> Step:
-        """The place of a call of a tool that is guarded already. Calls of one message run side
-        by side, so there is no latch.
-        """
+        """The place of a guarded tool's call. A message's calls run at once: there is no latch."""
         step, ordinal, key = self._counted(guarded, call)
         return at_ordinal(
             step, guarded.contract.name, drive(_place(ordinal, key), Plain(self.guard.store))
@@ -261,9 +249,7 @@ class AgentTools:
         uncounted = set(signature.names) - set(signature.identity)
 
         def intent(arguments: Mapping[str, Any]) -> bytes:
-            """As the model wrote it: what the framework makes of it, or adds to it, is not in
-            the history.
-            """
+            """As the model wrote it: what the framework changes or adds is not in the history."""
             known = with_defaults(call.schema, arguments)
             return canonical(
                 {name: value for name, value in known.items() if name not in uncounted}
@@ -389,9 +375,7 @@ class _Asked(Struct, frozen=True):
 
 
 def _place(ordinal: int, key: KeyAt | None) -> Flow[int]:
-    """While the last effect of this intent has no outcome, a call is for that one: no result of
-    it was shown, whatever the history says.
-    """
+    """While its intent's last effect has no outcome, a call is for it: no result was ever shown."""
     if key is None:
         return ordinal
     for earlier in range(ordinal - 1, -1, -1):
@@ -404,17 +388,13 @@ def _place(ordinal: int, key: KeyAt | None) -> Flow[int]:
 
 
 class CallAgain(str):
-    """A recorded result as the model was shown it, where a framework makes the text of any other
-    result itself.
-    """
+    """A recorded result as the model saw it, where a framework makes the text of others itself."""
 
     __slots__ = ()
 
 
 class Shown:
-    """What was last sent to the model, by whose run it was: an object that lives as long as the
-    run.
-    """
+    """What was last sent to the model, by run: an object that lives as long as the run."""
 
     def __init__(self) -> None:
         self._items: dict[int, tuple[weakref.ref[Any], list[Any]]] = {}
@@ -434,18 +414,14 @@ def error_text(error: EffectOnceError) -> str:
 
 
 def text_of(result: Any) -> str:
-    """A result that came without the framework, as text for the model: what a probe found, or a
-    person gave.
-    """
+    """A result from outside the framework (a probe, a person), as text for the model."""
     return (
         result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
     )
 
 
 def is_error_text(text: Any) -> bool:
-    """Is this an error that the model got, by us? The layer that handed it on may have put words
-    around it.
-    """
+    """Is this an error of ours that the model got? A layer may have put words around it."""
     began = text.find('{"code": "') if isinstance(text, str) else -1
     if began < 0:
         return False

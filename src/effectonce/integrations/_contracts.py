@@ -44,9 +44,7 @@ SAFE: ToolOptions = {"kind": "write", "downstream": "none"}
 
 
 class Declared(Struct, frozen=True):
-    """A contract, and which arguments of the model's are the effect. The engine's own tool has
-    but one: how to run it.
-    """
+    """A contract, and which arguments are the effect. The engine's tool has one: how to run it."""
 
     contract: Contract
     identity: tuple[str, ...] | None  # None: every argument that is not volatile

@@ -44,14 +44,10 @@ def asked_for(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
 
 
 def retriable(error: BaseException) -> bool:
-    """May an engine run the step again? What is in doubt, or failed for good, stays so. Errors
-    that are not about an effect may.
-    """
+    """May an engine rerun the step? Not if the effect is in doubt or failed for good."""
     return error.retriable if isinstance(error, EffectOnceError) else not is_known(error)
 
 
 def is_known(error: BaseException) -> bool:
-    """Did a guarded tool end with this error of its own? Then it is certain, and the tool's
-    policy has seen no use in another attempt.
-    """
+    """Is it a guarded tool's own error? It is certain, and the policy saw no use in a retry."""
     return getattr(error, "effectonce_of", None) is not None

@@ -70,9 +70,7 @@ def hosting_of(
 
 
 def add_probe(tool: GuardedTool, outside: Redrive, recorded: Callable[[Any], Any]) -> None:
-    """Give *tool* the probe that is declared. *recorded* is how its framework's results are
-    written down.
-    """
+    """Give *tool* its declared probe. *recorded* is how its framework's results are recorded."""
 
     def probed(run: Any) -> Any:
         return _found(_called(outside.probe, run.arguments, asynchronous=False), recorded)

@@ -113,9 +113,7 @@ class SingleRun:
 
 
 class Guarded(SingleRun):
-    """`with`: a run of a tool that is guarded already. It was judged, so only an error of ours
-    counts more than what was made of it.
-    """
+    """`with`: a run of an already guarded tool. It was judged: only our own errors override it."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
@@ -155,9 +153,7 @@ def stand_around(
     ran: Ran = lambda _: True,
     where: Callable[[dict[str, Any]], bool] = lambda _: True,
 ) -> None:
-    """Where a framework calls *method* of *thing* with nothing of its own between: from now on
-    it is one run, if it is one of ours.
-    """
+    """From now on, a framework's direct call of *method* of *thing* is one run, if it is ours."""
     known = getattr(getattr(thing, method), "__effectonce__", None)
     if known is thing:
         return

@@ -147,9 +147,7 @@ def _is_used_up(tool: FunctionTool) -> bool:
 
 
 class _Theirs(Exception):
-    """An error of the framework's own, which has not run the tool: arguments that do not fit, or
-    that an approval was not for.
-    """
+    """The framework's own error; the tool was not run: arguments unfit, or not those approved."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -157,9 +155,7 @@ class _Theirs(Exception):
 
 
 def _ran(error: BaseException) -> bool:
-    """Did the tool raise it? Every error of the framework's own tells that it was not run, but
-    the one that tools raise.
-    """
+    """Did the tool raise it? A framework error says that it did not run, but for tools' own one."""
     theirs = type(error).__module__.startswith("agent_framework.")
     return not theirs or isinstance(error, (ToolException, *STEERING))
 
@@ -178,9 +174,7 @@ async def _proceed(context: FunctionInvocationContext, call_next: Next) -> Any:
 
 
 def _arguments(tool: FunctionTool, given: Any) -> dict[str, Any]:
-    """As the tool reads them, whether they come from the model or from the framework, which has
-    read them already.
-    """
+    """As the tool reads them, from the model or from the framework, which has read them already."""
     if tool.input_model is not None:
         try:
             given = tool.input_model.model_validate(given)
@@ -213,9 +207,7 @@ def _again(recorded: Any) -> Any:
 
 
 class _AgentRuns:
-    """Which sessions runs were given, and what was last sent to the model in each. A run without
-    a session is known by its context.
-    """
+    """The sessions given to runs and what each last sent the model. Without one: by context."""
 
     def __init__(self) -> None:
         self.given: weakref.WeakSet[AgentSession] = weakref.WeakSet()
@@ -266,9 +258,7 @@ class _ListeningAgent(ChatMiddleware):
 
 
 def delivered(messages: Iterable[Message]) -> Iterator[Delivered]:
-    """The successful results in a history. Ids of calls are looked up in the contents before,
-    because they may come again later.
-    """
+    """Successful results in a history. Ids may recur: each is looked up in the contents before."""
     asked: dict[str | None, Content] = {}
     for content in (content for message in messages for content in message.contents):
         if content.type == "function_call":

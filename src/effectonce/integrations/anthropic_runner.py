@@ -150,9 +150,7 @@ async def _arun(tool: Any, given: object) -> Any:
 
 
 def _unfit(tool: Any, error: ValueError) -> bool:
-    """Were the arguments refused by the SDK, so that the tool was not run? The same error from
-    inside the tool is the tool's own.
-    """
+    """Did the SDK refuse the arguments, with no run? From inside the tool, it is the tool's own."""
     cause = error.__cause__
     return isinstance(cause, ValidationError) and cause.title in (
         tool.func.__name__,
@@ -165,9 +163,7 @@ def _same(result: Any) -> Any:
 
 
 def _shown(answer: ToolAnswer) -> Any:
-    """What goes into a message. The API takes text and blocks; what a probe found or a person
-    gave may be anything.
-    """
+    """What goes into a message: text and blocks. What a probe or a person gave may be anything."""
     recorded = answer.recorded
     blocks = isinstance(recorded, list) and all(
         isinstance(block, Mapping) and "type" in block for block in recorded
@@ -180,9 +176,7 @@ def _as_tool_error(error: EffectOnceError) -> ToolError:
 
 
 def delivered(messages: Iterable[Any]) -> Iterator[Delivered]:
-    """The successful results in a history. Ids of calls are looked up in the message before
-    them, because they may come again later.
-    """
+    """Successful results in a history. Ids may recur: each is looked up in the message before."""
     asked: dict[str, tuple[str, Mapping[str, Any]]] = {}
     for message in messages:
         content = _field(message, "content")

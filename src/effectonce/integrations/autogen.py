@@ -108,9 +108,7 @@ class _AgentTools:
     async def call(
         self, name: str, arguments: Mapping[str, Any], schema: Mapping[str, Any], shown_as: str
     ) -> AgentCall:
-        """*shown_as* is the name of the tool in the history: a workbench may give it another
-        one.
-        """
+        """*shown_as* is the tool's name in the history: a workbench may give it another one."""
         known = [
             result
             for result in delivered(await self._context.get_messages())
@@ -197,9 +195,7 @@ async def _proceed(
 
 
 def _carried(tool: Tool) -> Tool:
-    """AutoGen runs a function that is not async in a thread, which knows nothing of where it was
-    called from. Here it does.
-    """
+    """AutoGen runs a sync function in a thread without its caller's context. Here it has it."""
     if not isinstance(tool, FunctionTool) or asyncio.iscoroutinefunction(tool._func):  # noqa: SLF001
         return tool
     carried = copy.copy(tool)
@@ -281,9 +277,7 @@ def _parameters(schema: ToolSchema) -> Mapping[str, Any]:
 
 
 def delivered(messages: Iterable[LLMMessage]) -> Iterator[Delivered]:
-    """The successful results in a history. Ids of calls are looked up in the message before
-    them, because they may come again later.
-    """
+    """Successful results in a history. Ids may recur: each is looked up in the message before."""
     asked: dict[str, FunctionCall] = {}
     for message in messages:
         if isinstance(message, AssistantMessage) and isinstance(message.content, list):

@@ -104,9 +104,7 @@ def EffectOnce(guard: Guard, *, base: type[Task] = Task) -> type[Task]:
 
 
 def _address_what_is_sent_by_name(app: Any) -> None:
-    """`app.send_task(...)`, and a signature of a task of another app, go past every task of this
-    one.
-    """
+    """`app.send_task(...)`, and a signature of another app's task, go past every task of this."""
     bare = app.send_task
     if getattr(bare, "__effectonce__", False):
         return
@@ -153,9 +151,7 @@ def _given(headers: Any) -> Mapping[str, Any]:
 
 
 def _kept(scope: str, given: Mapping[str, Any]) -> Stable:
-    """The id of a task and its place are the same whenever its message is delivered. What was
-    given by hand should be.
-    """
+    """A task's id and place are the same on each delivery. What was given by hand should be."""
     by_hand = given.get("scope") and not given.get(COUNTED)
     return Stable(flagged(scope, "the scope in the header") if by_hand else scope)
 
@@ -165,9 +161,7 @@ def _whose(given: Mapping[str, Any]) -> Stable | None:
 
 
 class _Sending:
-    """`with`: the places of what is sent. If it fails, the broker may still have it: sent again,
-    it has the same ones.
-    """
+    """`with`: places of what is sent; the same if it is sent again: the broker may have it."""
 
     def __init__(self) -> None:
         self.places: list[tuple[Occurrences, str, bytes, int]] = []
@@ -192,9 +186,7 @@ def _named(
     *,
     frozen: bool,
 ) -> dict[str, Any]:
-    """Who the new task is, as far as its id does not say it. *frozen*: Celery may have given it
-    the id.
-    """
+    """Who the new task is, if its id does not say it. *frozen*: Celery may have given it the id."""
     sender, boundary = _inside.get(), here.get()
     named: dict[str, Any] = {} if boundary is None else {"tenant": boundary.tenant}
     if sender is not None and (task_id is None or (frozen and _is_made_up(task_id))):
@@ -214,9 +206,7 @@ def _is_made_up(task_id: str) -> bool:
 
 
 def _is_own(task_id: str | None) -> bool:
-    """Is it that of the task itself, which is retried? Then its message says already who follows
-    it.
-    """
+    """Is it the retried task's own? Then its message already says who follows it."""
     return bool(current_task) and task_id == current_task.request.id
 
 

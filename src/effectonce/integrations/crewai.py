@@ -177,9 +177,7 @@ class _CrewTools:
 
 
 def _sending_once(tool: BaseTool) -> BaseTool:
-    """A tool of an MCP server is sent up to three times by CrewAI, and its error may become a
-    text: here it is sent once, and judged.
-    """
+    """CrewAI sends MCP calls up to 3 times, their errors may be text: here, once, and judged."""
     if isinstance(tool, MCPNativeTool):
         connect = tool._client_factory  # noqa: SLF001  # nothing public says how often
 
@@ -213,9 +211,7 @@ def _named(tool: BaseTool, args: Sequence[Any], kwargs: Mapping[str, Any]) -> di
 
 
 def _fitted(tool: BaseTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """As the tool's schema reads them, with its defaults: what a model writes as "100" and as
-    100 may be one.
-    """
+    """As the tool's schema reads them, with defaults: "100" and 100 of a model may be one."""
     if not tool.args_schema.model_fields:
         return dict(arguments)
     try:
@@ -225,9 +221,7 @@ def _fitted(tool: BaseTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(tool: BaseTool, result: Any) -> str:
-    """A result as it is recorded: as the model sees it. A failure that the tool reports tells
-    nothing about what was done.
-    """
+    """A result as the model sees it, to record. A reported failure does not say what was done."""
     if isinstance(result, ToolFailure):
         raise ReportedError(result, f"the tool reports a failure: {result.message[:200]}", ran=True)
     return str(tool.format_output_for_agent(result))
@@ -262,18 +256,14 @@ def _ends(context: ToolCallHookContext) -> None:
 
 
 def _messages(calling: ToolCallHookContext | None) -> Sequence[Any]:
-    """With a plan, each of its steps has a history of its own, which is not passed on: then
-    nothing was shown.
-    """
+    """Each step of a plan has its own history, which is not passed on: then nothing was shown."""
     if calling is None or getattr(calling.agent, "planning_enabled", False):
         return ()
     return _shown.to(calling.tool) or ()
 
 
 def delivered(messages: Iterable[Any]) -> Iterator[Delivered]:
-    """The successful results in a history. Ids of calls are looked up in the message before
-    them, because they may come again later.
-    """
+    """Successful results in a history. Ids may recur: each is looked up in the message before."""
     asked: dict[str, Mapping[str, Any]] = {}
     for message in messages:
         content = message.get("content")
@@ -313,9 +303,7 @@ def _delivered(tool: str, arguments: Any) -> Iterator[Delivered]:
 
 
 def _succeeded(result: Any) -> bool:
-    """CrewAI tells failures as text. Whatever may be one counts as one: then the call is taken
-    for the same again, which is the safe side.
-    """
+    """CrewAI's failures are text. What may be one counts: the same call again is the safe side."""
     text = str(result).strip()
     if text.startswith(NOT_DONE) or (text.startswith("Tool '") and "usage limit" in text):
         return False

@@ -95,9 +95,7 @@ class EffectOnce:
 
 
 def _nearer(status: WorkflowStatus | None, workflow_id: str, scope: str) -> tuple[str, str]:
-    """One step back to where it began: which workflow to ask next, and what is known of the
-    scope. If there is none, that is the scope.
-    """
+    """One step back to its beginning: the next workflow to ask ("": none), and the scope so far."""
     if status is not None and status.forked_from is not None:
         return status.forked_from, scope
     parent = None if status is None else status.parent_workflow_id
@@ -150,9 +148,7 @@ def _aplaced(step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Place:
-    """`with`: everything called inside is at this place. A step that is called in a step is part
-    of it.
-    """
+    """`with`: all that is called inside is at this place. A step called in a step is part of it."""
 
     def __init__(
         self, step: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -102,9 +102,7 @@ class EffectOnce(BasePlugin):
     async def before_tool_callback(
         self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext
     ) -> None:
-        """Stand around the tool from now on. Who has the plugin is asked in each call, so that
-        the tool is as it was for others.
-        """
+        """Wrap the tool for good. Each call asks who has the plugin; others have it unchanged."""
         around = getattr(tool.run_async, "__effectonce__", None)
         if around is tool:
             return
@@ -147,9 +145,7 @@ class EffectOnce(BasePlugin):
             return error.as_model_error()
 
     async def _steering(self, context: ToolContext, run: Run) -> Any:
-        """An agent that is a tool gets a session that is never found again: its effects belong
-        to the one that called it.
-        """
+        """A tool that is an agent has a throwaway session: its effects belong to its caller."""
         outer = _outer.set(self._where(context))
         try:
             return await run()
@@ -200,9 +196,7 @@ def _schema(tool: BaseTool) -> Mapping[str, Any]:
 
 
 def _seen(context: ToolContext) -> Iterator[Event]:
-    """The events that the agent can see: of its own branch and the ones above, and not those
-    that were rewound.
-    """
+    """The events that the agent can see: of its branch and those above, without rewound ones."""
     invocation = context.get_invocation_context()
     kept: list[Event] = []
     for event in invocation.session.events:
@@ -226,9 +220,7 @@ def _seen(context: ToolContext) -> Iterator[Event]:
 
 
 def delivered(events: Iterable[Event]) -> Iterator[Delivered]:
-    """The successful results in a history. Ids of calls are looked up in the events before,
-    because they may come again later.
-    """
+    """Successful results in a history. Ids may recur: each is looked up in the events before."""
     asked: dict[str | None, types.FunctionCall] = {}
     for event in events:
         asked |= {call.id: call for call in event.get_function_calls()}
@@ -252,9 +244,7 @@ def _failed(response: Any) -> bool:
 
 
 def _plain(tool: BaseTool, context: ToolContext, before: Mapping[str, Any], result: Any) -> Any:
-    """A result as it is recorded, with what the tool did to its agent. An error reported as a
-    result is raised again, to be judged.
-    """
+    """A result to record, with what it did to its agent. A reported error is raised, and judged."""
     actions = context.actions
     if actions.requested_auth_configs or actions.requested_tool_confirmations:
         raise ReportedError(result, "the tool asks a person first", ran=False)
@@ -300,9 +290,7 @@ def _read(value: Any) -> Any:
 
 
 def _again(answer: ToolAnswer, context: ToolContext) -> Any:
-    """The same result, and the same done to the agent. What a person settled is returned as that
-    person gave it.
-    """
+    """The same result, and the same done to the agent. What a person settled is as given."""
     recorded = answer.recorded
     if not isinstance(recorded, Mapping) or recorded.keys() != {"result", "state", "actions"}:
         return recorded

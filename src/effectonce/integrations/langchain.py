@@ -167,9 +167,7 @@ def tool_node(
     tenant: Of | None = None,
     **options: Any,
 ) -> ToolNode:
-    """A `ToolNode` whose tools land once: for graphs that are built by hand. *options* are its
-    own.
-    """
+    """A `ToolNode` whose tools land once, for graphs built by hand. *options* are its own."""
     once = EffectOnce(guard, contracts=contracts, default=default, scope=scope, tenant=tenant)
     # only a graph that is built by hand has another
     once._messages_key = options.get("messages_key", "messages")  # noqa: SLF001
@@ -215,9 +213,7 @@ def once_node(
 
 
 def _visit(metadata: Mapping[str, Any]) -> str:
-    """This visit of a node. LangGraph counts the steps of a subgraph anew each time that it is
-    entered, so there it is not known.
-    """
+    """This visit of a node. Not known in a subgraph: LangGraph counts anew on each entry."""
     node = metadata["langgraph_node"]
     if "|" in metadata["langgraph_checkpoint_ns"]:
         raise ContractViolation(
@@ -299,9 +295,7 @@ def check_durability(durability: str | None) -> str:
 
 
 def delivered(messages: Iterable[AnyMessage]) -> Iterator[Delivered]:
-    """The successful results in a history. Ids of calls are looked up in the message before
-    them, because they may come again later.
-    """
+    """Successful results in a history. Ids may recur: each is looked up in the message before."""
     asked: dict[str, tuple[str, Mapping[str, Any]]] = {}
     for message in messages:
         if isinstance(message, AIMessage):
@@ -339,9 +333,7 @@ NO_THREAD = (
 
 
 def _kept(thread: Any) -> Stable:
-    """The thread is what a checkpointer saves the conversation under: a process that goes on
-    with it has the same id.
-    """
+    """A checkpointer saves by thread: a process that goes on with a conversation has its id."""
     return Stable(flagged(str(thread), "the thread id"))
 
 
@@ -363,9 +355,7 @@ def _schema(tool: BaseTool | None) -> Mapping[str, Any]:
 
 
 class _Followed(ToolCallRequest):
-    """A request that knows whether a layer further in asks for something else: then its
-    arguments say nothing about the tool.
-    """
+    """A request that notes if an inner layer changed it: its arguments then do not say what ran."""
 
     changed = False
 
@@ -421,9 +411,7 @@ def _takes(tool: BaseTool, arguments: Any) -> bool:
 
 
 def _plain(request: _Followed, result: Any) -> Any:
-    """A result as it is recorded. An error that the framework made a message of is raised again,
-    to be judged.
-    """
+    """A result as recorded. An error that the framework made a message is raised, to be judged."""
     if isinstance(result, ToolMessage):
         if result.status == "error":
             ran = request.changed or _fits(request)
@@ -461,9 +449,7 @@ def _shown(answer: ToolAnswer, request: ToolCallRequest) -> Any:
 
 
 def _rebound(result: Any, call_id: str | None) -> Any:
-    """Under the id of the call that asks now: the one that it was made for may be nowhere in the
-    history.
-    """
+    """Under the id of the call that asks now: the original may be nowhere in the history."""
     if isinstance(result, list):
         return [_rebound(each, call_id) for each in result]
     if isinstance(result, ToolMessage):

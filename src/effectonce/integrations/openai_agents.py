@@ -88,9 +88,7 @@ def protect(
 
 
 def _with_servers(kind: type[Agent[Any]], once: _ProtectedTools) -> type[Agent[Any]]:
-    """The tools of MCP servers are made anew in each turn, and by the agent: so its class
-    protects them, and clones are of the same class.
-    """
+    """MCP tools are made each turn, by the agent: its class, and that of clones, protects them."""
 
     class ProtectedFunction(kind):  # type: ignore[valid-type, misc]
         async def get_mcp_tools(self, run_context: Any) -> list[Any]:
@@ -106,9 +104,7 @@ def _with_servers(kind: type[Agent[Any]], once: _ProtectedTools) -> type[Agent[A
 
 
 def _send_once(server: MCPServer) -> None:
-    """In an effect of ours, a call is sent once, and an error that the server reports is an
-    error: the SDK makes a result of it.
-    """
+    """In our effect, a call is sent once and a server's error is one: the SDK makes it a result."""
     if getattr(server.call_tool, "__effectonce__", None) is server:
         return
     send = server.call_tool
@@ -140,9 +136,7 @@ class _ProtectedTools:
         self._box, self._shown, self._scope, self._tenant = box, shown, scope, tenant
 
     def around(self, tool: FunctionTool, *, of_server: bool = False) -> FunctionTool:
-        """The same tool to the model. Errors reach us as they are, and a time-out is one of
-        them.
-        """
+        """The same tool to the model. Errors reach us as they are; a time-out is one of them."""
         guarded = self._box.mine(getattr(tool, "__wrapped__", None))
         is_agent = tool._is_agent_tool  # noqa: SLF001  # nothing public says so
         once = getattr(tool.on_invoke_tool, "__effectonce__", None)
@@ -232,9 +226,7 @@ class _Unfit(ModelBehaviorError):
 
 
 def _unfit(tool: FunctionTool, context: ToolContext[Any], error: ModelBehaviorError) -> bool:
-    """The same error may come from inside the tool, of another model that it asked: then it is
-    unknown what the tool did before.
-    """
+    """The same error, of a model that the tool asked, leaves it unknown what the tool had done."""
     function = inspect.unwrap(getattr(tool, "__wrapped__", None) or _result)
     ran = any(
         frame.f_code is getattr(function, "__code__", None)
@@ -246,9 +238,7 @@ def _unfit(tool: FunctionTool, context: ToolContext[Any], error: ModelBehaviorEr
 async def _formatted(
     tool: FunctionTool, context: ToolContext[Any], error: Exception, shown: Mapping[str, Any]
 ) -> Any:
-    """In the words of the tool's own formatter; "please try again" is the SDK's default, and not
-    used.
-    """
+    """In the words of the tool's formatter; the SDK's default, "please try again", is not used."""
     # it is given to function_tool(), and kept nowhere else
     formatter = tool._failure_error_function  # noqa: SLF001
     if tool._use_default_failure_error_function or formatter is default_tool_error_function:  # noqa: SLF001
@@ -312,9 +302,7 @@ class _Listening(AgentHooks[Any]):
 
 
 def delivered(items: Iterable[Any]) -> Iterator[Delivered]:
-    """The successful results in what was sent. Ids of calls are looked up in the items before,
-    because they may come again later.
-    """
+    """Successful results in what was sent. Ids may recur: each is looked up in the items before."""
     asked: dict[str, tuple[str, str]] = {}
     for item in items:
         if not isinstance(item, Mapping):

@@ -173,17 +173,13 @@ async def _proceed(handler: Callable[[dict[str, Any]], Any], args: dict[str, Any
 
 
 def _hidden(wish: BaseException) -> BaseException | None:
-    """A wish for another try, or a failure, is believed if the tool has no other reason than its
-    own. This is the other one.
-    """
+    """The hidden reason of a retry wish or failure; without one, the tool's word is believed."""
     under = wish.__cause__ or wish.__context__ or (wish if _of_a_server(wish) else None)
     return None if isinstance(under, Rejected | NotSent) else under
 
 
 def _of_a_server(wish: BaseException) -> bool:
-    """Did Pydantic AI make it of an error that an MCP server reports? That says nothing about
-    what the server did before.
-    """
+    """Is it made of an MCP server's error? That says nothing about what the server did before."""
     frames = [frame for frame, _ in traceback.walk_tb(wish.__traceback__)]
     return len(frames) > 0 and frames[-1].f_globals.get("__name__") == "pydantic_ai.mcp"
 
@@ -196,9 +192,7 @@ def _plain(result: Any) -> Any:
 
 
 def _again(recorded: Any) -> Any:
-    """The same to the model, pictures and files included. What a person settled is returned as
-    that person gave it.
-    """
+    """The same to the model, with pictures and files. What a person settled is as given."""
     match recorded:
         case {"tool_return": bytes() as data, **more} if not more:
             return _tool_return.validate_json(data)
@@ -209,9 +203,7 @@ def _again(recorded: Any) -> Any:
 
 
 def delivered(messages: Iterable[ModelMessage]) -> Iterator[Delivered]:
-    """The successful results in a history. Ids of calls are looked up in the message before
-    them, because they may come again later.
-    """
+    """Successful results in a history. Ids may recur: each is looked up in the message before."""
     asked: dict[str, ToolCallPart] = {}
     for message in messages:
         if isinstance(message, ModelResponse):

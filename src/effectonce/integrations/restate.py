@@ -132,9 +132,7 @@ class _Runs:
     def _giving_back(
         self, durable: Any, name: str, asked: bytes, place: int
     ) -> RestateDurableFuture[Any]:
-        """Its place, when the handler sees that it failed: that is the same moment whenever the
-        handler is run again.
-        """
+        """Its place, when the handler sees the failure: the same moment on every run of it."""
         fetched = durable.future.async_def
 
         async def fetch() -> Any:

@@ -141,9 +141,7 @@ class _Interrupted(Exception):
 
 
 class _Ended:
-    """One run of the tool. An error that the framework made a result of is raised again, to be
-    judged.
-    """
+    """One run of the tool. An error that the framework made a result is raised, to be judged."""
 
     event: ToolResultEvent | None = None
 
@@ -262,9 +260,7 @@ def _schema(context: ExecuteToolContext) -> Mapping[str, Any]:
 
 
 def _arguments(schema: Mapping[str, Any], given: Any) -> dict[str, Any]:
-    """Those that the tool knows. What else is given, by hand even the agent itself, does not
-    reach it.
-    """
+    """Those that the tool knows. Others, by hand even the agent itself, do not reach it."""
     known = schema.get("properties")
     arguments = given if isinstance(given, Mapping) else {}
     return {name: value for name, value in arguments.items() if not known or name in known}
@@ -282,9 +278,7 @@ def _session(context: ExecuteToolContext) -> Stable:
 
 
 def delivered(messages: Iterable[Mapping[str, Any]]) -> Iterator[Delivered]:
-    """The successful results in a history. Ids of calls are looked up in the message before
-    them, because they may come again later.
-    """
+    """Successful results in a history. Ids may recur: each is looked up in the message before."""
     asked: dict[str, tuple[str, Any]] = {}
     for block in (block for message in messages for block in message["content"]):
         if "toolUse" in block:

@@ -89,9 +89,7 @@ class EffectOnce(SimplePlugin):
 
 
 def _passing_effectonce_through(runner: tw.WorkflowRunner | None) -> tw.WorkflowRunner:
-    """A workflow's file may import effectonce: nothing of it runs there, so it need not be
-    imported for every workflow.
-    """
+    """A workflow may import effectonce: none of it runs there, so one import serves all."""
     if isinstance(runner, SandboxedWorkflowRunner):
         return dataclasses.replace(
             runner,
@@ -391,9 +389,7 @@ async def until_settled(
 
 
 def in_doubt(error: BaseException) -> dict[str, Any] | None:
-    """What is known about an effect in doubt that ended an activity: its reference is
-    `operation`. None: it ended otherwise.
-    """
+    """The doubt that ended an activity; its reference is `operation`. None: it ended otherwise."""
     cause = error.cause if isinstance(error, ActivityError) else error
     if not isinstance(cause, ApplicationError) or cause.type != InDoubt.code:
         return None

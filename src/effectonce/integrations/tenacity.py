@@ -54,9 +54,7 @@ def retry_if_safe(
 def wait_full_jitter(
     base_s: float = 0.5, cap_s: float = 20.0, *, rules: Rules = (), rng: Callable[[], float] = rng
 ) -> Callable[[Any], float]:
-    """Evenly over [0, ceiling], at the cap too, and a little longer than the downstream asks
-    for: for `wait=`.
-    """
+    """For `wait=`: evenly in [0, ceiling], even at the cap; a bit more than downstream asks for."""
     if not 0 <= base_s <= cap_s:
         raise ContractViolation(f"base_s={base_s} and cap_s={cap_s}: need 0 <= base_s <= cap_s")
     verdict_of = _classifier(rules, one_request=True)

@@ -52,9 +52,7 @@ def allowances(source: bytes) -> Iterator[Allowance]:
 
 
 def _lines_below(tokens: list[tokenize.TokenInfo]) -> list[int]:
-    """For each token the line of the next code; its own line if there is none. Read from the
-    end, so that each is looked at once.
-    """
+    """The line of the next code for each token, or its own if none. From the end: one pass."""
     skipped = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
     found, code = list[int](), 0
     for token in reversed(tokens):

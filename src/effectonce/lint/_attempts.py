@@ -1,6 +1,4 @@
-"""What a file tries again: decorators of retry libraries, their loops, and loops that are
-written by hand.
-"""
+"""What a file tries again: decorators of retry libraries, their loops, and hand-written loops."""
 
 from __future__ import annotations
 
@@ -168,9 +166,7 @@ def is_endless(module: Module, found: Retries) -> bool:
 
 
 def waits_alike(module: Module, found: Retries) -> str:
-    """How it waits, if all that failed together come again together; "" if they do not, or it
-    does not say.
-    """
+    """How it waits, if all that failed together return together; "" if not, or it is not said."""
     call = found.call
     if call is None or is_open(call) or polls(module, found):
         return ""

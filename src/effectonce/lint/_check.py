@@ -60,9 +60,7 @@ class Report:
 def check(
     paths: Iterable[str | os.PathLike[str]], *, codes: Iterable[str] = CODES
 ) -> list[LintFinding]:
-    """Check files, and the files of folders. What one file of them protects is protected for
-    all.
-    """
+    """Check files, and the files of folders. What one of them protects is protected for all."""
     chosen = frozenset(codes)
     return judged([(str(path), report(path, chosen)) for path in files(paths)], chosen)
 
@@ -82,9 +80,7 @@ def check_source(
 
 
 def files(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Path]:
-    """The Python files among these, each once. Tests, hidden folders, environments and the like
-    are passed by, unless they are named.
-    """
+    """The Python files, each once. Tests, hidden folders, environments etc. only if named."""
     seen: set[str] = set()
     for path in map(Path, paths):
         for file in _below(path) if path.is_dir() else [path]:
@@ -134,9 +130,7 @@ def report(path: Path, codes: frozenset[str]) -> Report:
 
 
 def _content(path: Path) -> bytes | None:
-    """What is in an ordinary file of a size that people write. A pipe would be waited for, and a
-    device may never end.
-    """
+    """Content of an ordinary file of usual size. A pipe would block, and a device may never end."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
         about = os.fstat(file.fileno())
         if not stat.S_ISREG(about.st_mode) or about.st_size > SOURCE_MAX:
@@ -252,9 +246,7 @@ def judged(reports: Sequence[tuple[str, Report]], codes: frozenset[str]) -> list
 def _excused(
     found: list[LintFinding], allowed: Sequence[Allowance]
 ) -> tuple[list[LintFinding], set[tuple[Allowance, str]]]:
-    """Findings that nothing allows, and what of the allowances was of use. Both are looked up by
-    line, however many there are.
-    """
+    """Findings that nothing allows, and the allowances that were of use. Both looked up by line."""
     by_code: dict[str, list[Allowance]] = {}
     for allowance in sorted(allowed, key=lambda each: each.covers):
         for code in dict.fromkeys(allowance.codes):

@@ -121,9 +121,7 @@ def _is_understood(module: Module, call: ast.Call) -> bool:
 
 
 def _is_hooked(module: Module, func: ast.expr) -> bool:
-    """Is this a method of a client that may have been given something to look at the effect
-    with?
-    """
+    """Is this a method of a client that may have been given a way to look at the effect?"""
     if not isinstance(func, ast.Attribute):
         return False
     client = func.value
@@ -146,9 +144,7 @@ def _is_hooked(module: Module, func: ast.expr) -> bool:
 
 
 def _is_given(call: ast.Call, name: str) -> bool:
-    """Is it handed to something else, such as `protect(client)` or
-    `@guard.tool(clients=[client])`?
-    """
+    """Is it handed to something, such as `protect(client)` or `@guard.tool(clients=[client])`?"""
     return any(
         isinstance(node, ast.Name) and node.id == name
         for given in (*call.args, *(each.value for each in call.keywords))

@@ -38,9 +38,7 @@ def _unprotected(reading: Reading) -> Iterator[Hit]:
 
 
 def by_helper(reading: Reading, call: ast.Call) -> EffectCall | None:
-    """What a function of this file does that is called so. What a request of a helper is for,
-    its caller knows: those do not count.
-    """
+    """What a called function of this file does, but requests: what they are for, callers know."""
     helper = reading.module.definition(call.func)
     if helper is None or helper in reading.tools:
         return None
@@ -148,9 +146,7 @@ def _suppresses(reading: Reading, node: ast.With) -> str:
 
 
 def _doubtful(module: Module, caught: ast.expr | None) -> str:
-    """What a handler catches, if it is unknown after it whether the effect happened; "" if it
-    catches less.
-    """
+    """What a handler catches, if the effect is unknown after it; "" if it catches less."""
     if caught is None:
         return "every error"
     for each in caught.elts if isinstance(caught, ast.Tuple) else [caught]:
@@ -163,9 +159,7 @@ def _doubtful(module: Module, caught: ast.expr | None) -> str:
 
 
 def does_something(reading: Reading, body: list[ast.stmt]) -> bool:
-    """Does it have an effect, as far as the calls in it are known or named so? Reading an answer
-    that came is none.
-    """
+    """Has it an effect, as far as calls are known or named so? Reading an answer is none."""
     for call in calls(body):
         if reading.effect(call) is not None:
             return True

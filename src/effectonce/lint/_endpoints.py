@@ -52,9 +52,7 @@ def _unprotected(reading: Reading) -> Iterator[Hit]:
 
 
 def _looks(module: Module, function: Function, route: ast.Call) -> bool:
-    """Does an endpoint, a dependency of it or of its router, look whether it was done? By its
-    words: silence where it may.
-    """
+    """Does it, a dependency or the router look whether it was done? By words: silent if it may."""
     router = module.value(route.func.value) if isinstance(route.func, ast.Attribute) else None
     return any(
         _LOOKS.search(ast.unparse(node)) for node in (function, route, router) if node is not None
@@ -62,9 +60,7 @@ def _looks(module: Module, function: Function, route: ast.Call) -> bool:
 
 
 def _effect(reading: Reading, function: Function, route: ast.Call) -> EffectCall | None:
-    """The first one of an endpoint that a repeat does twice. A POST that asks or sets something,
-    or counts beside it, is none.
-    """
+    """The first that a repeat does twice. A POST that asks, sets or counts beside it is none."""
     asks = route.args and known.ASKING_URL.search(reading.text(route.args[0]))
     sets = function.name.strip("_").partition("_")[0] in known.SETTING_FIRST
     for call in calls(function.body):
@@ -77,9 +73,7 @@ def _effect(reading: Reading, function: Function, route: ast.Call) -> EffectCall
 
 
 def _endpoints(module: Module) -> Iterator[tuple[Function, ast.Call, bool]]:
-    """The functions that answer a POST or PATCH, where they are declared to, and whether our
-    middleware can stand before them.
-    """
+    """The functions for POST or PATCH, where declared, and if our middleware can precede them."""
     for function in module.functions:
         for decorator in function.decorator_list:
             made = _kind(module, decorator) if isinstance(decorator, ast.Call) else None
@@ -95,9 +89,7 @@ def _endpoints(module: Module) -> Iterator[tuple[Function, ast.Call, bool]]:
 
 
 def _kind(module: Module, decorator: ast.Call) -> bool | None:
-    """Is it one of an ASGI server, or of another? None if it is no endpoint that changes
-    something.
-    """
+    """Is it of an ASGI server, or of another? None if it is no endpoint that changes something."""
     origin = module.origin(decorator.func)
     found = (
         next((is_asgi for pattern, is_asgi in known.ENDPOINTS if pattern.fullmatch(origin)), None)

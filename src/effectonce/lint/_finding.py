@@ -29,9 +29,7 @@ class LintFinding:
 
 @dataclass(frozen=True, slots=True)
 class LintRule:
-    """One question of the checklist. What it is about, and an example both ways, is in
-    `rules/<code>.md`.
-    """
+    """One question of the checklist. `rules/<code>.md` explains it, with an example both ways."""
 
     code: str
     look: Callable[[Reading], Iterator[Hit]]

@@ -71,9 +71,7 @@ def keys(reading: Reading) -> Iterator[Key]:
 
 
 def _is_sent(module: Module, entries: ast.Dict, name: str) -> bool:
-    """Is this entry of a dict a header, or a field of what a call sends? A row of a table may
-    hold a fresh key: that writes it down.
-    """
+    """Is it a header, or a field that a call sends? A row may hold a fresh key: that stores it."""
     if _HEADER.fullmatch(name):
         return True
     above = module.parents.get(entries)
@@ -106,9 +104,7 @@ def _of_guard(reading: Reading, call: ast.Call) -> Iterator[Key]:
 def parts(
     module: Module, node: ast.AST, *, made_now: bool = False, depth: int = 0
 ) -> Iterator[ast.AST]:
-    """The ends of what a key is made of, through all that hands it on; only what is *made_now*,
-    if that is the question.
-    """
+    """What a key is made of, through all that hands it on; only what is made now, if *made_now*."""
     if depth > 8:
         return
     match node:
@@ -152,9 +148,7 @@ def _is_method(module: Module, call: ast.Call) -> bool:
 
 
 def _is_kept(module: Module, name: ast.Name, value: ast.AST) -> bool:
-    """Is a name used for more than this key, or made before a loop that uses it? Then it may be
-    the same on the next attempt.
-    """
+    """Is it used beyond this key, or made before a loop? It may be the same on the next attempt."""
     scope = module.scope_of(name)
     if isinstance(scope.node, ast.Module) or name.id not in scope.names:
         # made outside this function: it was there before the attempt
@@ -201,9 +195,7 @@ def _fresh(reading: Reading) -> Iterator[Hit]:
 
 
 def _is_written_down(module: Module, key: ast.expr) -> bool:
-    """Does it go into an object or a row, or into headers that a loop sends each time? Then the
-    next attempt has the same one.
-    """
+    """Is it in an object, a row or headers of a loop? Then the next attempt has the same one."""
     given = module.parents.get(key)
     call = module.parents.get(given) if isinstance(given, ast.keyword) else None
     if isinstance(call, ast.Call):
@@ -383,9 +375,7 @@ def _is_in_order(value: ast.AST | None) -> bool:
 
 
 def _type_of(module: Module, node: ast.AST | None) -> str:
-    """`dict`, `set`, `list` and the like, where the file says so; a dict that is written out is
-    none: its order is written too.
-    """
+    """`dict`, `set`, `list` and so on, if declared; no dict that is written out: it is ordered."""
     match value := module.value(node):
         case ast.Set() | ast.SetComp():
             return "set"

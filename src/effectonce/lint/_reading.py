@@ -1,6 +1,4 @@
-"""Which functions of a file are tools, what protects them, and what they do that cannot be
-undone.
-"""
+"""Which functions of a file are tools, what protects them, what they do that cannot be undone."""
 
 from __future__ import annotations
 
@@ -60,9 +58,7 @@ class Reading:
 
     @property
     def recorded(self) -> list[DeclaredTool]:
-        """Those that are recorded as one effect each: guarded, or protected by an adapter if any
-        file uses it.
-        """
+        """Those recorded as one effect each: guarded, or by an adapter if any file uses it."""
         return [tool for tool in self.tools.values() if tool.sort == "guarded" or tool.adapter]
 
     def is_guard(self, node: ast.AST) -> bool:
@@ -211,9 +207,7 @@ class Reading:
         )
 
     def text(self, node: ast.AST | None) -> str:
-        """What is written in an expression, and in what its names are assigned: for a look at
-        its words.
-        """
+        """What an expression says, and what its names are assigned: to look at its words."""
         if node is None:
             return ""
         words = []

@@ -54,9 +54,7 @@ def _layers(who: str, name: str) -> str:
 
 
 def _retries_inside(reading: Reading, call: ast.Call) -> Retries | None:
-    """Is it a library that tries an effect again, or a function of this file that one does so
-    with? Reading twice has no effect.
-    """
+    """Does a library retry an effect, or a function of this file with it? Reading is no effect."""
     module = reading.module
     found = retries(module, call)
     if found is not None:
@@ -200,9 +198,7 @@ def _without_jitter(reading: Reading) -> Iterator[Hit]:
 
 
 def _is_of_others(module: Module, handler: ast.ExceptHandler) -> bool:
-    """May the error come from a service? A file that is not there yet keeps no other caller
-    waiting.
-    """
+    """May it come from a service? A file that is not there yet keeps no other caller waiting."""
     names = [module.origin(each) for each in getattr(handler.type, "elts", [handler.type])]
     return bool(caught_by(module, handler)) or any(
         not name.startswith("builtins.") for name in names

@@ -277,9 +277,7 @@ class Module:
         )
 
     def meanings(self, name: ast.Name) -> list[str | ast.AST | None] | None:
-        """Everything that a name is bound to, in the scope that counts; None if it is bound
-        nowhere.
-        """
+        """All that a name is bound to, in the scope that counts; None if it is bound nowhere."""
         scope: SourceScope | None = self.scope_of(name)
         first = True
         while scope is not None:
@@ -290,9 +288,7 @@ class Module:
         return None
 
     def value(self, node: ast.AST | None) -> ast.AST | None:
-        """What *node* is assigned, if it is a name, or an attribute of `self`, that is assigned
-        once; otherwise itself.
-        """
+        """What *node*, a name or an attribute of `self`, is assigned, if once; otherwise itself."""
         seen = 0
         while isinstance(node, ast.Name | ast.Attribute) and seen < 8:
             meant: ast.AST | None = None
@@ -307,9 +303,7 @@ class Module:
         return node
 
     def definition(self, node: ast.AST) -> Function | None:
-        """The function of this file that a name calls, or the method of the class around that
-        `self.name` does.
-        """
+        """The function of this file that a name calls, or the class's method for `self.name`."""
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             cls = self._class_of(node.value.id, self.scope_of(node))
             methods = (
@@ -387,9 +381,7 @@ def keyword(call: ast.Call, name: str) -> ast.expr | None:
 
 
 def children(node: ast.AST) -> list[ast.AST]:
-    """The parts of a node, in order; without `Load` and `Store`, which say nothing that its
-    place does not.
-    """
+    """A node's parts, in order; without `Load` and `Store`: its place says the same."""
     found: list[ast.AST] = []
     for name in node._fields:
         part = getattr(node, name, None)

@@ -99,9 +99,7 @@ def _value(module: Module, node: ast.AST, answer: str, status: int) -> Any:
 
 
 def _says(module: Module, test: ast.AST, answer: str) -> str:
-    """Of which answers a test holds: "good", "bad", "" for something else that tells no bad ones
-    apart, "some" if it may tell them.
-    """
+    """Where a test holds: "good", "bad", "some" (it may tell bad ones apart), "" (it does not)."""
     try:
         good = {bool(_value(module, test, answer, status)) for status in _GOOD}
         bad = {bool(_value(module, test, answer, status)) for status in _BAD}
@@ -154,9 +152,7 @@ def _given(call: ast.Call) -> list[ast.expr]:
 
 
 def _is_only_shown(module: Module, call: ast.Call) -> bool:
-    """Is it only logged, printed, read by the standard library, or in what is raised or
-    returned?
-    """
+    """Is it only logged, printed, read by the standard library, raised or returned?"""
     above = module.parents.get(call)
     name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     package = module.origin(call.func).partition(".")[0]
@@ -231,9 +227,7 @@ def _name_of_answer(module: Module, call: ast.Call) -> str:
 
 
 def _is_the_same(loop: ast.For | ast.While | ast.AsyncFor, call: ast.Call) -> bool:
-    """Does each round send the same? What a call in the loop made, what is counted, and the
-    number of the round may be something else.
-    """
+    """Does each round send the same? Results of calls, counters, the round's number may differ."""
     changed: set[str] = set() if isinstance(loop, ast.While) else _names(loop.target)
     for node in own(loop.body):
         if isinstance(node, ast.AugAssign):
@@ -273,9 +267,7 @@ def _is_until_success(module: Module, loop: ast.For | ast.While, call: ast.Call)
 
 
 def _goes_on(success: list[ast.stmt], failure: list[ast.stmt], rest: list[ast.stmt]) -> bool:
-    """Is a loop left after a success only? *rest* is what comes after both, unless one of them
-    ends before.
-    """
+    """Is a loop left only after a success? *rest* comes after both, unless one of them ends."""
     if _ends(failure[-1:], *_LEAVES, ast.Raise):
         return False
     if _ends(failure[-1:], ast.Continue):
@@ -288,9 +280,7 @@ def _parts(test: ast.expr) -> list[ast.expr]:
 
 
 def _without(body: list[ast.stmt], success: list[ast.stmt]) -> list[ast.stmt]:
-    """The statements of a loop, apart from those for a success: what is done with that is no
-    matter.
-    """
+    """The statements of a loop, without those for a success: what is done then does not matter."""
     found: list[ast.stmt] = []
     for statement in body:
         inner = [part for part in children(statement) if isinstance(part, ast.stmt)]

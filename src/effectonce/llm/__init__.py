@@ -150,9 +150,7 @@ def once_llm(
 
 
 class LLMCall(Generic[R]):
-    """A method that answers each question once. Call it as before; `call(...)` gives the whole
-    `Outcome`.
-    """
+    """A method that answers each question once. Call it as before; `call(...)`: the `Outcome`."""
 
     def __init__(
         self,
@@ -232,9 +230,7 @@ class LLMCall(Generic[R]):
     def _questions(
         self, parameters: Mapping[str, Any], known: Sequence[Record | None]
     ) -> list[tuple[int, Mapping[str, Any]]]:
-        """What to ask, in this order; 0 is the question itself. One that has an answer is not
-        asked with another model.
-        """
+        """What to ask, in order; 0: the question itself. An answered one gets no other model."""
         asked = list(enumerate([parameters, *(dict(parameters) | each for each in self._instead)]))
         now = time.time()
         answered = [
@@ -326,9 +322,7 @@ def was_cached(answer: Any) -> bool:
 
 
 def was_fallback(answer: Any) -> bool:
-    """Did another model answer, because the first was down? Takes an answer of an SDK, or an
-    `Outcome` with one.
-    """
+    """Did another model answer, as the first was down? Takes an SDK's answer, or its `Outcome`."""
     value = answer.value if isinstance(answer, Outcome) else answer
     known = INSTEAD.get(id(value))
     return known is not None and known() is value
@@ -353,9 +347,7 @@ def _is_down(error: Exception) -> bool:
 
 
 class _Asking:
-    """One question under way. What comes back is kept as it is; what is recorded is its plain
-    form.
-    """
+    """One question under way. What comes back is kept as it is; its plain form is recorded."""
 
     def __init__(
         self, create: Callable[..., Any], parameters: dict[str, Any], *, takes_timeout: bool
@@ -385,9 +377,7 @@ class _Asking:
 
 
 class _NotKept(Exception):
-    """There is an answer, and it cannot be stored: it is given, and the next one that asks asks
-    the model.
-    """
+    """An answer that cannot be stored: it is given, and the next caller asks the model again."""
 
     def __init__(self, why: Exception) -> None:
         super().__init__(f"its answer cannot be kept: {why}")
@@ -414,9 +404,7 @@ async def _aask(model: str, content: Any, asking: Any) -> Any:
 
 
 class _NoAnswer:
-    """A refusal is final for an effect, and an unknown error a doubt. For a question both are no
-    answer: it may be asked again.
-    """
+    """A refusal (final) or unknown error (doubt) is no answer: the question may be asked again."""
 
     def __enter__(self) -> None:
         pass

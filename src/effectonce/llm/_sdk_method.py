@@ -22,9 +22,7 @@ def inmost(create: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def method_name(create: Callable[..., Any]) -> str:
-    """`anthropic.messages.create`: where the method is found, without what its package makes of
-    that.
-    """
+    """`anthropic.messages.create`: where the method is, without what its package makes of it."""
     function = inmost(getattr(create, "func", create))
     module, called = function.__module__.split("."), getattr(function, "__qualname__", "<lambda>")
     if "<lambda>" in called:
@@ -42,9 +40,7 @@ def method_name(create: Callable[..., Any]) -> str:
 
 
 def one_request_each(create: Callable[..., R]) -> tuple[Callable[..., R], str]:
-    """The same method of a client that does not retry by itself, and where that one asks: the
-    same words elsewhere are another question.
-    """
+    """The method of a client without retries, and where it asks: elsewhere is another question."""
     resource: Any = getattr(create, "__self__", None)
     client = getattr(resource, "_client", None)
     if client is None or not hasattr(client, "max_retries"):

@@ -1,3 +1,1 @@
-"""The proxy between any MCP client and any MCP server. `effectonce mcp -- COMMAND` runs it;
-`proxy.py` says how it works.
-"""
+"""The proxy between MCP client and server. `effectonce mcp -- COMMAND`; see `proxy.py` for how."""

@@ -95,9 +95,7 @@ def asked(
 
 
 def _named_in(meta: Mapping[str, Any], name: str) -> str:
-    """What a client says to us alone is looked at, as in `guard.step`: it may have put the id of
-    its call there.
-    """
+    """What a client says to us alone is checked, as in `guard.step`: it may be the id of a call."""
     value = _first(meta, (name,))
     return named(value, f"_meta {name!r}") if value else ""
 
@@ -116,9 +114,7 @@ def _first(meta: Mapping[str, Any], names: tuple[str, ...]) -> str:
 
 
 class _Shown(Struct, frozen=True, array_like=True):
-    """The last of the same calls: its ordinal, when its result was shown, and the id that the
-    host had for it.
-    """
+    """The last of the same calls: its ordinal, when its result was shown, and the host's id."""
 
     ordinal: int = 0
     at: float | None = None  # by the store's clock; None: not yet

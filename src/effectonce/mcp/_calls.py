@@ -76,18 +76,14 @@ class McpCall(Struct, kw_only=True, eq=False):
     async def judged(
         self, result: dict[str, Any], line: bytes, key: str, request: Request
     ) -> dict[str, Any]:
-        """A result that says what was done; what says something else is raised. *request* asks
-        the server, if a refusal is in question.
-        """
+        """A result that says what was done, or raises. *request* asks about a possible refusal."""
         nothing_done = self.contract.errors == "nothing_done"
         if not nothing_done:
             nothing_done = await was_refused(result, self.name, self.sent_arguments(key), request)
         return judged(result, line, nothing_done=nothing_done)
 
     def beside(self, request_id: str, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Another request to the server of this call, in the version of the protocol in which
-        the call is written.
-        """
+        """Another request to the call's server, in the protocol version of the call."""
         meta = self.meta if isinstance(self.meta, dict) else {}
         passed_on = {
             name: value
@@ -150,9 +146,7 @@ class ServerCall:
             self.call = await self._more(line)
 
     async def _more(self, line: bytes) -> McpCall:
-        """The server needs input: the client learns it, and the same call, made again, goes on
-        with this one.
-        """
+        """The server needs input: the client learns it, and the same call again goes on with it."""
         self._input, self._open[self._key] = asyncio.get_running_loop().create_future(), self
         try:
             await self._answer(self.call, line)
@@ -212,9 +206,7 @@ def result_of(line: bytes) -> dict[str, Any]:
 
 
 def _message(line: bytes) -> dict[str, Any]:
-    """Without losing a digit, or as well as it can be read: what was done was done, however it
-    is reported.
-    """
+    """Without losing a digit, or as well as it can be read: what was done stays done."""
     try:
         return read(line)
     except UnreadableMessage:
@@ -223,9 +215,7 @@ def _message(line: bytes) -> dict[str, Any]:
 
 
 def judged(result: dict[str, Any], line: bytes, *, nothing_done: bool) -> dict[str, Any]:
-    """A result that says what was done; what says something else is raised. *nothing_done* is
-    what an error of the tool means.
-    """
+    """A result that says what was done; else raises. *nothing_done*: what a tool's error means."""
     if result.get("resultType") == "input_required":
         raise ToolError(
             "the tool asks for input, and has done nothing yet", line, Certainty.NOT_SENT, result

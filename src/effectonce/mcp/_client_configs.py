@@ -43,9 +43,7 @@ class Host(Struct, frozen=True):
                 return Path(environ.get("CODEX_HOME") or home / ".codex") / "config.toml"
 
     def handing_on(self, variable: str) -> dict[str, Any]:
-        """What an entry says so that the server gets a variable of the host's own environment;
-        nothing if the host has no words for it.
-        """
+        """The entry that gives the server a variable of the host's environment; {}: no way to."""
         match self.name:
             case "claude-code":
                 return {"env": {variable: f"${{{variable}}}"}}
@@ -171,9 +169,7 @@ def write(path: Path, text: str) -> None:
 
 
 def _quoted(value: Any) -> str:
-    """Texts and lists of texts are written as in JSON, but for two: half of a character is none
-    in TOML, and DEL has to be escaped.
-    """
+    """Texts and lists of texts as in JSON, but TOML has no half characters and escapes DEL."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -181,9 +177,7 @@ def _quoted(value: Any) -> str:
 
 
 def starting(name: str, tools: Sequence[Mapping[str, Any]]) -> str:
-    """A contract file for these tools: the safe choice for each, and what the server says beside
-    it.
-    """
+    """A contract file for these tools: the safe choice for each, beside what the server says."""
     lines = [
         (
             "# What is known about the tools of this server. Correct it: only you know what running"

@@ -31,9 +31,7 @@ _UNLIMITED_S = 3650 * DAY_S
 class ToolContract(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """One tool. *errors* says what it means that the tool reports an error: it is unknown what
-    was done, or nothing was.
-    """
+    """One tool. *errors*: what its reported error means: unknown what was done, or nothing was."""
 
     kind: str = "write"
     downstream: Literal["key", "none"] = "none"
@@ -96,9 +94,7 @@ class ToolContract(
         )
 
     def _theirs(self) -> ProviderTerms:
-        """A provider helps only if the server hands the key on: in an argument for it, or as
-        *downstream* says.
-        """
+        """A provider helps only if the server hands the key on: by argument or by *downstream*."""
         if self.downstream == "key" and self.honours_key_s is not None:
             return terms_of(self.provider or None, Downstream.key(window=self.honours_key_s))
         if self.downstream == "key":
@@ -108,9 +104,7 @@ class ToolContract(
 
     @property
     def counted_s(self) -> float:
-        """How long it is remembered which of the same calls was the last: longer than its
-        record.
-        """
+        """How long the last of the same calls is remembered: longer than its record."""
         window_s = window_of(kind_of(self.kind), self.window_s)
         return _UNLIMITED_S if window_s == inf else min(2 * window_s + DAY_S, _UNLIMITED_S)
 
@@ -147,9 +141,7 @@ class Contracts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, o
         return contract
 
     def key_argument(self, tool: str, listed: Mapping[str, Any]) -> str:
-        """The argument that the model must not see. What a server says and cannot be used does
-        not count: such a tool is refused.
-        """
+        """Hidden from the model. An unusable statement does not count: such a tool is refused."""
         try:
             return self.of(tool, listed).key_argument
         except ContractViolation:
@@ -157,9 +149,7 @@ class Contracts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, o
 
 
 def _stated(listed: Mapping[str, Any]) -> dict[str, Any]:
-    """What a server says about its tool, as a contract. What it says in so many words counts
-    more than a hint.
-    """
+    """What a server says about its tool, as a contract. Explicit statements outrank hints."""
     made: dict[str, Any] = {}
     hints, meta = listed.get("annotations"), listed.get("_meta")
     if isinstance(hints, Mapping):
@@ -184,9 +174,7 @@ def read_contracts(path: str | None, given: Mapping[str, Any]) -> Contracts:
 
 
 def hidden_in(line: bytes, contracts: Contracts, listed: dict[str, Any]) -> bytes | None:
-    """The list of tools without what the model must not see; None: it may see all of it. What
-    the server says goes to *listed*.
-    """
+    """The tools without what the model must not see; None: it may see all. Fills *listed*."""
     try:
         message = read(line)
     except UnreadableMessage:

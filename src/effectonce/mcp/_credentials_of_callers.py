@@ -108,9 +108,7 @@ class NoCaller(ContractViolation):
 
 
 class Callers:
-    """Tells apart who calls. *all_one* is how the operator says that all who send no credentials
-    are one caller.
-    """
+    """Tells callers apart. *all_one*: how an operator says that all without credentials are one."""
 
     def __init__(
         self, guard: Guard, *, all_one: str, ignored: Iterable[str] = (), one_caller: bool = False
@@ -121,9 +119,7 @@ class Callers:
         self._one_caller, self._all_one = one_caller, all_one
 
     def credentials(self, scope: MutableMapping[str, Any]) -> Credentials:
-        """All of a request that may be one; of a request without any, what names its session.
-        Kept in memory alone.
-        """
+        """All of a request that may be one; if there is none, its session. Kept in memory alone."""
         headers = [(name.lower(), value.strip(b" \t")) for name, value in scope["headers"]]
         counted = sorted(
             (pair for pair in headers if self._counts(pair[0])), key=lambda pair: pair[0]
@@ -143,9 +139,7 @@ class Callers:
         )
 
     async def tenant(self, credentials: Credentials) -> str:
-        """The caller as the store knows it; "": all who send no credentials, and then the
-        guard's own tenant.
-        """
+        """The caller in the store; "": the guard's own tenant, for all who send no credentials."""
         if credentials:
             return f"caller {derive('caller', *credentials, secret=await self._key())[:32]}"
         if self._one_caller:
@@ -156,9 +150,7 @@ class Callers:
         )
 
     async def principal(self, token: Any) -> str:
-        """Whom an access token of the SDK stands for. A subject is one only at its issuer; a
-        client without one may have many users.
-        """
+        """Whom a token stands for. Subjects are per issuer; clients without may have many users."""
         client_id, subject, issuer = token.client_id, token.subject, (token.claims or {}).get("iss")
         if subject:
             return (

@@ -1,6 +1,4 @@
-"""The same inside a server: its own code is the tool, and a call that is cancelled goes on to
-its end.
-"""
+"""The same inside a server: its code is the tool, and a cancelled call goes on to its end."""
 
 from __future__ import annotations
 
@@ -70,9 +68,7 @@ class Hosted:
         proceed: Callable[[], Awaitable[Any]],
         wire: Callable[[Any], Wire],
     ) -> tuple[Any, Wire | None]:
-        """What the handler returned, if it is to be the answer; otherwise the answer as it is on
-        the wire.
-        """
+        """What the handler returned, if it is the answer; otherwise the answer as on the wire."""
         contract = self._contracts.of(name, {})
         if contract.passes:
             return await proceed(), None
@@ -106,9 +102,7 @@ class Hosted:
         return None, refused(outcome.error, contract, modern=False)
 
     async def caller(self, token: Any, request: Any) -> str:
-        """Whom the access token stands for; without one, who sends this request over HTTP;
-        otherwise the guard's own tenant.
-        """
+        """By access token; without one, by who sends it over HTTP; else the guard's own tenant."""
         if token is not None:
             return await self._callers.principal(token)
         return (
@@ -118,9 +112,7 @@ class Hosted:
         )
 
     async def _to_its_end(self, entry: HeldCall, leg: ServerRun) -> Any:
-        """A caller that gives up waiting does not end it: its outcome is recorded, for the next
-        one that asks.
-        """
+        """A caller that gives up does not end it: its outcome is recorded for the next caller."""
         task = asyncio.ensure_future(entry.run(leg))
         self._going.add(task)
         task.add_done_callback(self._done)

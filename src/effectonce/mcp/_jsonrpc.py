@@ -1,6 +1,4 @@
-"""JSON-RPC lines, read as little as possible. What is not changed is handed on as the bytes that
-came.
-"""
+"""JSON-RPC lines, read as little as possible. What is unchanged is handed on as the same bytes."""
 
 from __future__ import annotations
 
@@ -53,9 +51,7 @@ class Envelope(Struct, frozen=True):
 
     @property
     def given_up(self) -> str:
-        """The request that its sender does not want to hear of any more; "" if it says no such
-        thing.
-        """
+        """The request that its sender does not want to hear of any more; "": there is none."""
         if self.method != "notifications/cancelled" or not isinstance(self.params, msgspec.Raw):
             return ""
         try:
@@ -95,9 +91,7 @@ _ID_LAST = re.compile(
 
 
 def id_at_ends(line: bytes) -> Any:
-    """The id of a message of which the middle is missing, if it stands where SDKs write it;
-    None: it does not.
-    """
+    """The id of a message without its middle, if it is where SDKs write it; None: it is not."""
     found = _ID_FIRST.match(line) or _ID_LAST.search(line)
     message = None if found is None else outside(b'{"id":' + found.group(1) + b"}")
     return message.id if message is not None and is_id(message.id) else None
@@ -112,18 +106,14 @@ def outside(line: bytes) -> Envelope | None:
 
 
 def loosely(line: bytes) -> Any:
-    """What the most patient reader would see: NaN as nothing, broken encodings with gaps. Raises
-    ValueError or RecursionError.
-    """
+    """Most lenient: NaN is None, bad bytes are gaps. Raises ValueError or RecursionError."""
     return json.loads(
         line.decode(json.detect_encoding(line), "replace"), parse_constant=lambda _: None
     )
 
 
 def answered(line: bytes, message: Envelope | None) -> str:
-    """The request that a line answers, of which *message* is the outside; "" if it is no answer.
-    It may be written in any way.
-    """
+    """The request that a line answers, however it is written; "": none. *message*: its outside."""
     if message is not None:
         return message.name if message.is_response else ""
     try:
@@ -172,9 +162,7 @@ def each(line: bytes) -> list[bytes]:
 
 
 def written(message: Mapping[str, Any]) -> bytes:
-    """A message as a line. Half a surrogate pair, as broken JSON leaves it, is written as it
-    was: escaped.
-    """
+    """A message as a line. Half a surrogate pair (broken JSON) is written as it was: escaped."""
     try:
         return _write(message) + b"\n"
     except UnicodeEncodeError:

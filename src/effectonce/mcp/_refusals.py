@@ -43,9 +43,7 @@ PAGES_MAX = 100  # a list that never ends does not hang us
 async def was_refused(
     result: Mapping[str, Any], name: str, arguments: Mapping[str, Any], request: Request
 ) -> bool:
-    """True: the server answered *result* before it called the tool. *request* asks the server
-    something; None: it did not answer.
-    """
+    """True: *result* came before the tool's call. *request* asks the server; None: no answer."""
     text = _only_text(result).removeprefix(_CODE)
     unknown = any(text == words.format(name=name) for words in _UNKNOWN)
     invalid = any(re.match(words.format(name=re.escape(name)), text) for words in _INVALID)

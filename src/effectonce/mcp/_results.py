@@ -1,6 +1,4 @@
-"""What the client gets from us: a replay says that it is one, an error says what to do. Nothing
-in it is a key.
-"""
+"""What the client gets from us: replays say so, errors say what to do. Nothing in it is a key."""
 
 from __future__ import annotations
 

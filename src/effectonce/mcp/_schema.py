@@ -162,9 +162,7 @@ _TESTS: dict[str, Test] = {
 
 
 def _referred(root: Any, reference: Any) -> Any:
-    """What a reference within the document points to; True, which everything fits, if it cannot
-    be found.
-    """
+    """What a reference within the document points to; True, which all fits, if it is not found."""
     if not isinstance(reference, str) or not reference.startswith("#"):
         return True
     found = root

@@ -1,6 +1,4 @@
-"""The two ends of a proxy: the client's pipes, which are ours since we were started, and the
-server's, which we start.
-"""
+"""The two ends of a proxy: the client's pipes, which we have, and the server's, which we start."""
 
 from __future__ import annotations
 
@@ -64,9 +62,7 @@ class Lines:
 
 
 class ClientPipes:
-    """Our own stdin and stdout, whatever they are: pipes, files, a terminal. Threads wait for
-    them, so that nothing else has to.
-    """
+    """Our stdin and stdout, of any kind. Threads wait for them, so that nothing else has to."""
 
     def __init__(self, reading: int = 0, writing: int = 1) -> None:
         self._reading, self._writing = reading, writing
@@ -98,9 +94,7 @@ class ClientPipes:
             yield came
 
     async def send(self, line: bytes, leaves: Callable[[float], None] | None = None) -> bool:
-        """False: the client is gone. *leaves* is called with the time when the line leaves,
-        before it can be answered.
-        """
+        """False: the client is gone. *leaves* gets the time the line leaves, before any answer."""
         return await asyncio.get_running_loop().run_in_executor(
             self._writer, self._write, line, leaves
         )
@@ -122,9 +116,7 @@ class ServerNotStarted(Exception):  # it is shown to the person who gave the com
 
 
 class ServerProcess:
-    """The server: one process, in a session of its own, so that a client that ends us does not
-    end its work first.
-    """
+    """The server, in a session of its own: a client that ends us does not end its work first."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process, self.spoke = process, False
@@ -174,9 +166,7 @@ class ServerProcess:
         return True
 
     async def stop(self) -> int:
-        """Close its stdin, as the protocol has it, and wait for its end; if it does not come,
-        make it.
-        """
+        """Close its stdin, as the protocol has it, and wait for its end; if it stays, force it."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         for end in (self._process.terminate, self._process.kill):

@@ -108,9 +108,7 @@ class Reply(Struct, frozen=True):
             await self.aclose()
 
     async def aclose(self) -> None:
-        """The rest of it is not read. The caller sees to that, because what is never read from
-        would stay open.
-        """
+        """The rest is not read. The caller does this: what is never read from would stay open."""
         await self.response.aclose()
 
 
@@ -120,9 +118,7 @@ async def followed(
     resume: Callable[[bytes], Awaitable[Reply]],
     follow_s: float,
 ) -> AsyncGenerator[StreamEvent]:
-    """The events of an answer until the last one, wherever the server goes on with it. *resume*
-    asks for those after an id.
-    """
+    """An answer's events to the last, wherever they go on. *resume* asks for those after an id."""
     source: Reply | Nothing = reply
     position, delay_s, in_vain, broken = b"", RESUME_S, 0, None
     until = asyncio.get_running_loop().time() + follow_s
@@ -175,9 +171,7 @@ async def _resumed(resume: Callable[[bytes], Awaitable[Reply]], position: bytes)
 
 
 class McpUpstream:
-    """The one server behind us. Nothing is retried here: whether anything may be is not ours to
-    say.
-    """
+    """The one server behind us. Nothing is retried here: whether it may be is not ours to say."""
 
     def __init__(self, url: str) -> None:
         self.url = url

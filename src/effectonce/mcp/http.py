@@ -98,9 +98,7 @@ class Asking:
         return self._proxy.followed(reply, self._client, lambda event: event.answers(name))
 
     async def _request(self, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
-        """Ask the server something about the call, beside it. None: it did not answer with a
-        result.
-        """
+        """Ask the server about the call, beside it. None: it did not answer with a result."""
         message = self._call.beside("dev.effectonce/1", method, params)
         with contextlib.suppress(Unanswered, ToolError, TimeoutError):
             async with asyncio.timeout(BESIDE_S):
@@ -220,9 +218,7 @@ class McpHttpProxy:
         await send({"type": "lifespan.shutdown.complete"})
 
     def _is_for_us(self, client: HttpClient) -> bool:
-        """Rule 4. A name of another site that leads to this machine is how its page would reach
-        us without an origin.
-        """
+        """Rule 4. Another site's name for this machine is how its page comes without an origin."""
         named = [_host(f"//{value.decode('latin-1')}") for value in client.header_values(b"host")]
         return len(named) == 1 and named[0] in self._hosts
 
@@ -232,9 +228,7 @@ class McpHttpProxy:
         return all(origin in self._origins or _host(origin) in LOCAL for origin in named)
 
     def _session(self, client: HttpClient) -> Session:
-        """Who calls, and the session of the transport, where there is one: what the client gives
-        up is named within it.
-        """
+        """Who calls, and the session, if any: what the client gives up is named within it."""
         return self._callers.credentials(client.scope), b" ".join(client.header_values(SESSION))
 
     async def _serve(self, client: HttpClient, body: bytes | None) -> None:
@@ -269,9 +263,7 @@ class McpHttpProxy:
     # ------------------------------------------------------------ what passes
 
     async def ask(self, client: HttpClient, body: bytes | None, instead: str = "") -> Reply:
-        """Send a request on, with the headers of the client. *instead* is the method of a
-        request of ours in its place.
-        """
+        """Send a request on, with the client's headers. *instead*: the method of one of ours."""
         scope, headers = client.scope, client.scope["headers"]
         if instead:  # these two repeat what the body says
             named = (

@@ -185,9 +185,7 @@ class Proxy:
         return await self._to_server(line, message)
 
     async def _prove(self, given_up: str, arrived: float) -> None:
-        """The client lives: what it was answered before it sent this, it has; unless it says
-        that it gave up waiting.
-        """
+        """The client lives: it has what was answered before this, unless it says it gave up."""
         self._unproven.pop(given_up, None)
         for name in [name for name, call in self._unproven.items() if call.answered_at < arrived]:
             call = self._unproven.pop(name)
@@ -295,9 +293,7 @@ class Proxy:
     async def _request(
         self, call: McpCall, method: str, params: dict[str, Any]
     ) -> dict[str, Any] | None:
-        """Ask the server something about *call*, beside it. None: it did not answer with a
-        result.
-        """
+        """Ask the server about *call*, beside it. None: it did not answer with a result."""
         assert self._server is not None
         self._requests += 1
         message = call.beside(f"dev.effectonce/{self._requests}", method, params)

@@ -50,9 +50,7 @@ def anchor_line(heads: Iterable[Head], now: float) -> str:
 
 
 def notes_of(lines: Iterable[str]) -> list[AuditNote]:
-    """What anchors say about streams. A line that cannot be read is refused: it may be the one
-    that tells.
-    """
+    """What anchors say of streams. An unreadable line is refused: it may be the one that tells."""
     return [
         note
         for number, line in enumerate(lines, start=1)

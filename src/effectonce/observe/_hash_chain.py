@@ -101,16 +101,12 @@ def entry_of(event: Event) -> dict[str, Any]:
 
 
 def _written(value: Any) -> Any:
-    """What can be written. One entry that cannot would take those that are written with it
-    along.
-    """
+    """What can be written. One entry that cannot would take those written with it along."""
     return printable(value) if isinstance(value, str) and not value.isascii() else value
 
 
 def _place(effect: EffectRef) -> dict[str, str]:
-    """Which effect, and where. The step of a nested call is made of a key: it is named as that
-    effect is.
-    """
+    """Which effect, and where. A nested call's step is made of a key: named as that effect is."""
     nested = effect.step.startswith(INSIDE) and len(effect.step) == len(INSIDE) + len(effect.key)
     step = INSIDE + EffectRef("", effect.step).reference if nested else effect.step
     return {
@@ -222,9 +218,7 @@ class Marks:
 
 
 def _bare(batch: EntryBatch) -> EntryBatch:
-    """What the seal is about: the lines have marks of their own, and the last one stands for
-    all.
-    """
+    """What the seal is about: the lines have their own marks, and the last one stands for all."""
     return msgspec.structs.replace(
         batch, lines=((b"", batch.mark),) if batch.lines else (), seal=b""
     )

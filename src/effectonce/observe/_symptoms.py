@@ -1,6 +1,4 @@
-"""Calls that should have been one: the symptoms of a key that changes from one attempt to the
-next. Pure.
-"""
+"""Calls that should have been one: the symptoms of a key that changes between attempts. Pure."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ class Symptom(Struct, frozen=True):
 
 
 def symptoms(reserved: Iterable[Entry], within_s: float, deploy_s: float) -> list[Symptom]:
-    """Look at every effect that was reserved, in the order of time. Only those are compared that
-    could be two of one.
-    """
+    """Look at every reserved effect, by time. Only those that could be two of one are compared."""
     begun: dict[str, float] = {}
     alike: dict[Alike, list[Entry]] = defaultdict(list)
     known: set[str] = set()  # the first entry of an effect counts; later ones go on with it
@@ -78,9 +74,7 @@ Alike = tuple[object, ...]
 
 
 def _looks_for(entry: Entry) -> Iterator[Alike]:
-    """Where effects are that this one could be compared with: the same request, or in the same
-    place all arguments but one.
-    """
+    """Where to find effects to compare: the same request, or in one place all arguments but one."""
     asked = entry.tool, entry.fingerprint
     yield "outside a run", *asked
     yield ("in this run", *asked, entry.scope) if _RUN.match(entry.scope) else ("in a run", *asked)
@@ -132,9 +126,7 @@ def _compared(a: Entry, b: Entry, *, around: bool) -> Symptom | None:
 
 
 def _one_that_differs(a: Entry, b: Entry) -> str:
-    """The one argument that tells two calls of one place apart; "" if it is not exactly one, or
-    they are not of one place.
-    """
+    """The one argument that tells two calls apart; "" if not exactly one, or not of one place."""
     if a.arguments.keys() != b.arguments.keys() or (a.tenant, a.scope, a.step) != (
         b.tenant,
         b.scope,

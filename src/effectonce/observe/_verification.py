@@ -68,9 +68,7 @@ class AuditNote(Struct, frozen=True):
 
 
 class Examination:
-    """Walks through the batches of each stream in their order, then compares what was noted with
-    what is there.
-    """
+    """Walks through each stream's batches in order, then compares the notes with what is there."""
 
     def __init__(self, marks: Marks, now: float) -> None:
         self._marks, self._now = marks, now
@@ -166,9 +164,7 @@ class Examination:
                 self._flaw("lost", batch.stream, batch.number, entry.number, found)
 
     def behind(self) -> list[str]:
-        """Streams of which others say more than was there when they were read. What is noted
-        from now on is too new to be asked about.
-        """
+        """Streams of which others say more than was read. What is noted from now on is too new."""
         self._noting = False
         further = (stream for stream, number, _ in self._notes if not self._reaches(stream, number))
         return list(dict.fromkeys(further))
@@ -183,9 +179,7 @@ class Examination:
         newer: Mapping[str, Head | None],
         notes: Iterable[AuditNote] = (),
     ) -> Verified:
-        """All batches were looked at, at least up to where *heads* say that they come. What is
-        *newer* was read after all batches.
-        """
+        """All batches were looked at, at least as far as *heads* go. *newer* was read after all."""
         for stream in dict.fromkeys((*heads, *newer)):
             self._compare(
                 stream,
@@ -233,9 +227,7 @@ class Examination:
     def _compare(
         self, stream: str, head: Head | None, newest: Head | None, last: int | None
     ) -> None:
-        """The head that was read before the batches says how far they must come, the newest how
-        far they may.
-        """
+        """The head read before the batches is how far they must go; the newest how far they may."""
         if newest is None:
             self._flaw("unreadable", stream, None, None, f"its head {UNREADABLE}")
         elif newest.stream != stream or (
@@ -273,9 +265,7 @@ class Examination:
             )
 
     def _begun(self, note: AuditNote) -> None:
-        """What a batch says about the time of those before it can be forged; not so for how long
-        they are kept, if that was noted.
-        """
+        """A batch can forge the time of earlier ones; not how long they are kept, if noted."""
         seen = self.streams.get(note.stream)
         kept_from = 1 if note.whole_until > self._now + SLACK_S else note.entry
         if seen is not None and note.whole_until and seen.first > kept_from:

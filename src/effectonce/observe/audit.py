@@ -112,9 +112,7 @@ class Audit:
         self._begin()
 
     def _own(self) -> None:
-        """After a fork: the stream is our parent's, what it has put aside too, and its lock may
-        be held by a thread that is not here.
-        """
+        """After a fork: stream and buffer are the parent's; a thread not here may hold the lock."""
         if self._pid != os.getpid():
             self._start()
 

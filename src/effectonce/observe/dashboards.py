@@ -1,6 +1,4 @@
-"""A dashboard for Grafana and alert rules for Prometheus, as text. They use the metrics of
-`METRICS` and nothing else.
-"""
+"""A Grafana dashboard and Prometheus alert rules, as text. They use only metrics of `METRICS`."""
 
 from __future__ import annotations
 
@@ -8,9 +6,7 @@ from importlib.resources import files
 
 
 def grafana() -> str:
-    """The dashboard, as JSON: import it in Grafana, or put it where Grafana looks for
-    dashboards.
-    """
+    """The dashboard, as JSON: import it in Grafana, or put it where Grafana looks for them."""
     return (files("effectonce.observe") / "grafana.json").read_text(encoding="utf-8")
 
 

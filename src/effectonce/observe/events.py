@@ -138,9 +138,7 @@ class Event(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def fields(event: Event) -> dict[str, Any]:
-    """An event as plain fields for a log: what it says, without what it does not, and the effect
-    by its reference.
-    """
+    """An event as plain fields for a log: only what it says, and the effect by its reference."""
     filled = {
         name: value for name in _PLAIN if (value := getattr(event, name)) not in (None, "", 0)
     }
@@ -218,9 +216,7 @@ def _refused(ending: Any) -> Ended:
 
 
 def given_up(ending: Ending | Over, attempts: int) -> bool:
-    """Does this leave an effect without an outcome, which no caller goes on with? A caller that
-    was interrupted may come back.
-    """
+    """Is an effect left without an outcome, for good? An interrupted caller may come back."""
     match ending:
         case NothingSent(error) | Exhausted(error) | Lost(error):
             return attempts > 0 and isinstance(error, Exception)

@@ -1,6 +1,4 @@
-"""What the store holds, as metrics: asked at most every few seconds, however often it is
-collected.
-"""
+"""What the store holds, as metrics: asked at most every few seconds, however often collected."""
 
 from __future__ import annotations
 

@@ -75,9 +75,7 @@ class StructLog:
 
 
 def _fields(event: Event) -> dict[str, Any]:
-    """The fields of an event. A formatter may write them as they are: none of them begins a line
-    of its own.
-    """
+    """The fields of an event. A formatter may write them as they are: none starts a new line."""
     return {
         name: on_one_line(value) if isinstance(value, str) else value
         for name, value in fields(event).items()

@@ -269,9 +269,7 @@ _FROM_OUTSIDE = frozenset(
 
 
 class Bounded:
-    """The labels of one observer. A label that has had *limit* values has no more of them: the
-    rest is one, `_OTHER`.
-    """
+    """An observer's labels. After *limit* values of a label, all others are one, `_OTHER`."""
 
     def __init__(self, limit: int = VALUES_MAX) -> None:
         self._limit = limit

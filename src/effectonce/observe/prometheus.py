@@ -1,6 +1,4 @@
-"""Events as Prometheus metrics, by the names and labels that OpenTelemetry's exporter gives the
-same ones.
-"""
+"""Events as Prometheus metrics, with the names and labels of OpenTelemetry's exporter."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Find a provider by its name and read its file. The name of the file is the name of the
-provider.
-"""
+"""Find a provider by name and read its file. The name of the file is that of the provider."""
 
 from __future__ import annotations
 
@@ -55,9 +53,7 @@ def outdated(provider: Provider, today: dt.date) -> list[str]:
 
 
 def read(text: str, file: str) -> Provider:
-    """Read the text of a file. Whatever is wrong in it is an error that names the file and the
-    field.
-    """
+    """Read the text of a file. Any mistake in it is an error that names the file and the field."""
     import tomllib  # noqa: PLC0415  # with the first file
 
     name = file.removesuffix(SUFFIX)

@@ -1,6 +1,4 @@
-"""What callers of a vendor do when a call fails: three that treat all errors alike, and the
-whole policy.
-"""
+"""When a vendor's call fails: three callers that treat all errors alike, and the whole policy."""
 
 from __future__ import annotations
 
@@ -98,9 +96,7 @@ class Process:
 
 
 class Whole:
-    """Classifies first, asks the gate, waits as long as it is asked to, keeps to its budgets,
-    and leaves alone a service that is unwell.
-    """
+    """Classifies, asks the gate, waits as asked, keeps its budgets, spares an unwell service."""
 
     def __init__(self, mix: Mix, vendor: Vendor, world: World) -> None:
         self.vendor, self.rng = vendor, world.rng.random

@@ -1,6 +1,4 @@
-"""Figures as plain SVG text: bars side by side, and strips over time. No library, no fonts to
-load, readable in print.
-"""
+"""Figures as plain SVG: bars side by side, and strips over time. No library or fonts; printable."""
 
 from __future__ import annotations
 

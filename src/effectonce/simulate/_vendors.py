@@ -111,9 +111,7 @@ class Vendor:
         return ""
 
     def verdict(self, kind: str, room_s: float | None) -> Verdict:
-        """What the classifier makes of it. If the vendor tells when there is room, then in whole
-        seconds.
-        """
+        """The classifier's verdict. If the vendor says when there is room, it is whole seconds."""
         tells = room_s is not None and self.mix[f"{self.name}.tells"]
         return verdict_of(self.name, kind, ceil(room_s) if tells and room_s is not None else None)
 

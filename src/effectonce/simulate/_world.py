@@ -1,6 +1,4 @@
-"""Virtual time: what happens next is the earliest thing that was planned. Nothing sleeps, and
-one seed gives one history.
-"""
+"""Virtual time: next is the earliest planned event. Nothing sleeps; one seed gives one history."""
 
 from __future__ import annotations
 
@@ -45,9 +43,7 @@ class World:
 
 
 def at_least(least: int, **sizes: float) -> None:
-    """A size with which there is something to see. A smaller one, or none, would tell of a world
-    in which nothing happens, or not end.
-    """
+    """Refuses a size with nothing to see: nothing would happen, or the world would not end."""
     for name, size in sizes.items():
         if not least <= size < inf:
             raise ValueError(f"{name}={size!r}: choose {least:,} or more")

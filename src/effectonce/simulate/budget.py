@@ -73,9 +73,7 @@ class _Ours:
 
 
 class _Grpc:
-    """A6: each failure takes a token, each success brings a part of one, and below half there
-    are no retries.
-    """
+    """A6: failures take a token, successes bring part of one; below half there are no retries."""
 
     def __init__(self) -> None:
         self.tokens = MAX_TOKENS

@@ -79,9 +79,7 @@ class _Row:
         return abs(self.gauss(self.waits.message_ms, self.waits.message_ms * MESSAGE_SPREAD))
 
     def ask(self, wait_ms: float, failures: int, before_ms: float) -> None:
-        """After waiting, read the row and write it. Whether the version still stands is known
-        when the write arrives.
-        """
+        """Wait, read the row, write it. The write's arrival shows if the version still stands."""
         read_in_ms = wait_ms + self.message_ms()
         write_in_ms = read_in_ms + self.message_ms() + self.message_ms()
         self.world.after(write_in_ms, self.write, self.world.now + read_in_ms, failures, before_ms)

@@ -137,9 +137,7 @@ class _Day:
         self.later(turn, kind, delay_s)
 
     def later(self, turn: CallerTurn, kind: str, delay_s: float | None) -> None:
-        """Once more after that time; or the end, if there is no next time, or if it comes after
-        the deadline.
-        """
+        """Once more after that time; or the end, if there is none, or it is after the deadline."""
         if delay_s is None or self.world.now + delay_s - turn.start_s > self.mix["deadline_s"]:
             self.ended_by[kind] += 1
         else:
@@ -178,9 +176,7 @@ def _ended(policy: str, days: list[_Day], turns: int, steps: int) -> EndedTurn:
 def simulate(
     *, seed: int = 7, turns: int = 18_000, changes: Mapping[str, float] | None = None
 ) -> TurnsResult:
-    """Live through a day with each policy. Fewer turns make a shorter day, not an emptier one:
-    the load stays what it is.
-    """
+    """Live a day with each policy. Fewer turns make it shorter, not emptier: the load stays."""
     at_least(100, turns=turns)
     mix = changed(changes or {})
     plans = {vendor: plan(mix, vendor, turns, Random(f"{seed} {vendor}")) for vendor in VENDORS}

@@ -1,3 +1,1 @@
-"""What people are shown about effects, on a terminal and in a browser alike: data, and sentences
-about it. Nothing is changed here.
-"""
+"""What people see of effects, in terminal and browser: data and sentences. Nothing is changed."""

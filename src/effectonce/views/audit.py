@@ -22,9 +22,7 @@ def is_there(guard: Guard) -> bool:
 
 
 def entries_about(guard: Guard, record: Record, reference: str) -> list[Entry]:
-    """What the audit has about one effect; nothing if it cannot be opened. Clocks differ, so it
-    looks a little further back.
-    """
+    """The audit of an effect; nothing if it cannot be opened. Looks further back: clocks differ."""
     if not is_there(guard):
         return []
     return Audit(guard.store, keyring=guard.keyring).entries(

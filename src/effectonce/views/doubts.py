@@ -1,6 +1,4 @@
-"""What only a person can settle, grouped by cause: the same tool and the same reason are one line,
-with what to do next.
-"""
+"""What only a person can settle, by cause: same tool and reason are one line, with what to do."""
 
 from __future__ import annotations
 

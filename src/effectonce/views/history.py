@@ -1,6 +1,4 @@
-"""What a record tells of before: attempts that failed, who asked for it again, who wants a run
-to end, and whose step it is.
-"""
+"""What a record has of before: failed attempts, who asked again, who wants its end, whose step."""
 
 from __future__ import annotations
 
@@ -48,9 +46,7 @@ def entry_of(evidence: Evidence) -> HistoryEntry | None:
 
 
 def partial_of(record: Record) -> Mapping[str, Any] | None:
-    """What a tool reported that did some of it: `message`, `done` and `corrective_action`. None:
-    it did all or nothing.
-    """
+    """Report of a part done: `message`, `done`, `corrective_action`. None: all or nothing was."""
     if record.state is not State.COMPLETED:
         return None
     try:
@@ -108,9 +104,7 @@ def describe_attempt(attempt: FailedAttempt, screen: Screen) -> str:
 
 
 def rests_on(attempt: FailedAttempt) -> str:
-    """What a certain verdict about an attempt rests on; nothing where the error is the tool's
-    own statement.
-    """
+    """What a certain verdict about an attempt rests on; nothing for the tool's own statement."""
     if attempt.certainty in ("", "ambiguous") or attempt.error in ("NotSent", "Rejected"):
         return ""
     return {
@@ -121,9 +115,7 @@ def rests_on(attempt: FailedAttempt) -> str:
 
 
 def taken_for(bucket: str, certainty: str) -> str:
-    """What an error was taken to mean. Where it is certain what became of the effect, a bucket
-    of unknown errors only confuses.
-    """
+    """What an error was taken to mean. If the outcome is certain, bucket `unknown` confuses."""
     certain = certainty not in ("", "ambiguous")
     return ", ".join(
         part.replace("_", " ")

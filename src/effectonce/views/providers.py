@@ -71,9 +71,7 @@ def window(provider: Provider) -> str:
 
 
 def overview(provider: Provider) -> tuple[str, str, str]:
-    """The key, the window and what a repeat gets, in few words. What no page states has a
-    question mark.
-    """
+    """The key, the window and what a repeat gets, in brief. What no page states has a `?`."""
     facts = provider.facts
     return (
         _marked(key_place(provider), facts.key),
@@ -83,9 +81,7 @@ def overview(provider: Provider) -> tuple[str, str, str]:
 
 
 def answers(provider: Provider) -> list[tuple[str, str, str]]:
-    """Every field that says something about repeats: its name in a file, its label, and its
-    value in words.
-    """
+    """Every field about repeats that says something: name in a file, label, and value in words."""
     key, probe = (
         ": ".join(part for part in (key_place(provider), key_shape(provider)) if part),
         provider.probe,

@@ -20,9 +20,7 @@ _POSITION = re.compile(r"(undo )?(\d+) (.*)", re.DOTALL)
 
 
 def steps_of(guard: Guard, record: Record) -> list[Record]:
-    """Its steps in their order, then its compensations. Their keys follow from a secret that
-    only your guard has; their scope does not.
-    """
+    """Its steps in order, then compensations. Keys need your guard's secret; the scope does not."""
     scope = f"{record.request.terms.tool} {reference(record)}"
     beside = guard.store.apply(Beside(record.request.key, STEPS_MAX))
     steps = (

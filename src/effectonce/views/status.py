@@ -23,9 +23,7 @@ LOOKED_AT = 1000  # of each state
 def look(
     guard: Guard, tenant: str | None = None, shows: Callable[[Iterable[str]], None] = lambda _: None
 ) -> dict[str, Any]:
-    """A status as `effectonce.status/1`. What is counted in `counts` is of all tenants. *shows*
-    gets the keys that it is about.
-    """
+    """A status as `effectonce.status/1`. `counts` is of all tenants. *shows* gets its keys."""
     now = now_of(guard)
     counts: Counts = guard.store.apply(Count(COUNTED))
     doubts = guard.store.apply(Browse(State.IN_DOUBT, tenant, limit=LOOKED_AT))

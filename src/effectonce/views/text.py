@@ -1,6 +1,4 @@
-"""What others wrote, so that it can be shown: as JSON without loss, and not more of it than a
-screen holds.
-"""
+"""What others wrote, to be shown: as JSON without loss, and no more than a screen holds."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ class Screen(NamedTuple):
 
 
 def dumps(document: Any, indent: int | None = None) -> str:
-    """As JSON, whatever it holds: a result comes from a user's tool. What a terminal would obey
-    is escaped in it.
-    """
+    """As JSON, whatever a user's tool returned. What a terminal would obey is escaped in it."""
     try:
         made = json.dumps(
             document, default=_exact, ensure_ascii=False, allow_nan=False, indent=indent

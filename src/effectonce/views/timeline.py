@@ -1,6 +1,4 @@
-"""The whole story of one effect, for a person who has a customer on the telephone: what it is,
-and what happened when.
-"""
+"""An effect's story, for a person with a customer on the phone: what it is, what happened when."""
 
 from __future__ import annotations
 

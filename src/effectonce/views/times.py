@@ -51,9 +51,7 @@ def span_s(text: str) -> float:
 
 
 def since_when(text: str) -> float:
-    """A `2h` (ago) or a date as a person types it: seconds ago if negative, otherwise seconds
-    since 1970.
-    """
+    """A `2h` (ago) or date as typed: seconds ago if negative, otherwise seconds since 1970."""
     try:
         return -span_s(text)
     except ValueError:

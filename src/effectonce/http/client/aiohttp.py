@@ -100,9 +100,7 @@ def _watch(response: Any) -> Callable[[Callable[[], object], Callable[[], object
 
 
 class WatchedResponse:
-    """The body of a response that is not read yet: says so when it breaks off while it is read,
-    and when all of it was.
-    """
+    """An unread response body: it reports when it breaks off, and when all of it was read."""
 
     def __init__(self, stream: Any, off: Callable[[], object], ended: Callable[[], object]) -> None:
         self._stream, self._off, self._ended = stream, off, ended

@@ -159,18 +159,14 @@ class ClientPolicy:
         return judge
 
     def replace_random(self) -> None:
-        """Whichever header was named: the SDK that sends makes up a random key for each call,
-        and ours takes its place.
-        """
+        """For every named header: the SDK makes up a random key for each call; ours replaces it."""
         for host, header in self._headers.items():
             self._headers[host] = (
                 None if header is None else structs.replace(header, replaces_random=True)
             )
 
     def header(self, host: str, provided: SentKey | None) -> KeyHeader | None:
-        """That of the host; elsewhere, the one that the provider of the tool reads, if it reads
-        one.
-        """
+        """That of the host; elsewhere, the one that the tool's provider reads, if it reads one."""
         usual = self._headers.get(host, self._headers.get(EVERYWHERE))
         if usual is None or provided is None or host in self._headers:
             return usual
@@ -185,9 +181,7 @@ class ClientPolicy:
 
 
 class ClientAttempts:
-    """One request from its first attempt to its last. While it is open, its key is in its
-    headers.
-    """
+    """A request from its first attempt to its last. While it is open, its key is in its headers."""
 
     def __init__(self, wire: ClientPolicy, asked: OutgoingRequest) -> None:
         self._wire, self._asked = wire, asked
@@ -349,9 +343,7 @@ class ClientAttempts:
             self._sighting.verdict = verdict
 
     def _handed_on(self, answered: Answered) -> bool:
-        """Is the same request to be made at the same place of another host? Then nothing was
-        done at this one.
-        """
+        """Is the same request to go to another host's same place? Then nothing was done here."""
         if answered.status not in HANDED_ON:
             return False
         try:
@@ -429,18 +421,14 @@ def _nothing() -> None:
 
 
 def _only_once(act: Callable[[], object]) -> Callable[[], object]:
-    """A body that is read again breaks off again: by then the number may be that of the next
-    request.
-    """
+    """A body read again breaks off again: the number may be that of the next request by then."""
     left = [act]
     return lambda: left.pop()() if left else None
 
 
 @contextmanager
 def broken(off: Callable[[], object]) -> Iterator[None]:
-    """Around the reading of a body: calls *off* when it breaks off, not when the reader has read
-    enough.
-    """
+    """Around the reading of a body: calls *off* if it breaks off, not if the reader stops early."""
     try:
         yield
     except GeneratorExit:

@@ -93,9 +93,7 @@ def _refuse_part(request: Any, http: Any) -> None:
 
 
 def _cut_down(request: Any, left_s: float) -> None:
-    """A request of botocore has a time to read of its own, since 1.44. The time to connect is
-    that of the client.
-    """
+    """Since 1.44, a request has its own time to read. The time to connect is the client's."""
     context = getattr(request, "context", None)
     if context is not None:
         limit = context.get("read_timeout") or context["client_config"].read_timeout

@@ -133,9 +133,7 @@ def _answered(response: Any, body: bytes | None = None) -> Answered:
 
 @lru_cache
 def _watched(package: str) -> Any:
-    """The kind of body that says so when it breaks off, or was read to its end. A reader that
-    stops early breaks nothing off.
-    """
+    """Body class: reports a break-off, or the end. A reader that stops early breaks nothing off."""
     theirs = sys.modules[package]
 
     class WatchedStream(theirs.SyncByteStream, theirs.AsyncByteStream):  # type: ignore[name-defined, misc]

@@ -47,9 +47,7 @@ class ClientSupport(Struct, frozen=True):
 
 
 class Witness(Struct, frozen=True):
-    """What is known about a client that is only watched: what it sends is seen, and the tool's
-    own policy decides about another attempt.
-    """
+    """Only watched: what the client sends is seen; the tool's policy decides on retries."""
 
     name: str
     classes: tuple[str, ...]
@@ -180,9 +178,7 @@ def _install_in_stripe(client: Any, wire: ClientPolicy) -> Any:
 
 
 def _note_given_keys(requestor: Any) -> None:
-    """Which keys are the caller's own: below, in the headers, they look like those that the SDK
-    makes up.
-    """
+    """Which keys are the caller's own: in the headers they look like those the SDK makes up."""
     theirs = type(requestor)
 
     class Requestor(theirs):  # type: ignore[misc, valid-type]

@@ -57,9 +57,7 @@ _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 def fingerprints(
     query: str, headers: Mapping[str, str], body: bytes | None, now: float
 ) -> frozenset[str]:
-    """What tells this request from others: two that share one of these are the same. None at
-    all: its body can be read once.
-    """
+    """Two requests that share one of these are the same. Empty: its body can be read only once."""
     if body is None:
         return frozenset()
     content_type, encoding = headers.get("content-type", ""), headers.get("content-encoding", "")
@@ -74,9 +72,7 @@ def fingerprints(
 
 
 def _lasting(content_type: str, body: bytes, now: float) -> bytes:
-    """The body without what changes from one attempt to the next; all of it, if it cannot be
-    read.
-    """
+    """The body without what changes between attempts; all of it, if it cannot be read."""
     media = content_type.partition(";")[0].strip().lower()
     if len(body) > READ_MAX:
         return body
@@ -127,9 +123,7 @@ def _kept(name: str, value: Any, now: float) -> Any:
 
 
 def _changes(name: str, value: Any) -> bool:
-    """Does a field of this name hold something else on every attempt? The number of a request
-    may be what is asked about.
-    """
+    """Does such a field change on every attempt? A request number may be what is asked about."""
     match unstable_name(_WORDS.sub("_", name).replace("-", "_")):
         case None:
             return False

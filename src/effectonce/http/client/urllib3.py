@@ -87,9 +87,7 @@ def _urlopen(
 
 
 def watch(response: Any) -> Callable[[Callable[[], object], Callable[[], object]], object] | None:
-    """How to learn that a body which is read later broke off. None: this release reads it in
-    another way.
-    """
+    """How to learn that a body read later broke off. None: this release reads it in another way."""
     catching = getattr(response, "_error_catcher", None)
     if catching is None:
         return None

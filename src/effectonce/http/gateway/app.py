@@ -49,9 +49,7 @@ _NO_METHODS = frozenset({"CONNECT", "TRACE"})
 
 
 class Gateway:
-    """A reverse proxy for one API, as an ASGI app. Serve it with uvicorn and h11, or with
-    `effectonce gateway`.
-    """
+    """A reverse proxy for one API (ASGI): serve it with uvicorn and h11 or `effectonce gateway`."""
 
     def __init__(self, settings: Settings) -> None:
         # with httpx, which only a gateway needs
@@ -175,9 +173,7 @@ def refused_target(scope: Scope, hosts: frozenset[str]) -> str | None:
 
 
 def _climbs(path: str) -> bool:
-    """Has it a segment of dots, to an API that takes parameters or spaces off a segment, too?
-    `..;` is `..` to some.
-    """
+    """Has it a segment of dots once parameters and spaces are off? `..;` is `..` to some APIs."""
     return any(segment.partition(";")[0].strip() in (".", "..") for segment in path.split("/"))
 
 

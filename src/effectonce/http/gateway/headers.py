@@ -82,9 +82,7 @@ def end_to_end(headers: Headers) -> list[tuple[bytes, bytes]]:
 def onward(
     scope: Scope, settings: UpstreamSettings, netloc: bytes, key: str | None
 ) -> list[tuple[bytes, bytes]]:
-    """What the upstream gets: as the client sent it, for its own host, under our key, and who
-    the client was.
-    """
+    """What the upstream gets: as sent, for its own host, under our key, and who the client was."""
     chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
     dropped = {b"host", settings.key_header.lower().encode()}
     if key is not None:
@@ -107,9 +105,7 @@ def _about_the_client(name: bytes) -> bool:
 
 
 def _forwarded(headers: list[tuple[bytes, bytes]], scope: Scope) -> list[tuple[bytes, bytes]]:
-    """Who asked, of which host and how: in addition to what a proxy before us wrote, if that is
-    trusted.
-    """
+    """Who asked, of which host and how, added to what a proxy before us wrote, if it is trusted."""
     host = next(value for name, value in scope["headers"] if name == b"host")
     client = scope["client"][0] if scope.get("client") else "unknown"
     before = [value for name, value in headers if name == b"x-forwarded-for"]

@@ -80,9 +80,7 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class TenantSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whose request is it? A header that a proxy in front sets, or a bearer token. A token may
-    be given as `sha256:<hex>`.
-    """
+    """Whose request it is: by a header that a proxy sets, or a bearer token or `sha256:<hex>`."""
 
     header: str = ""
     tokens: dict[str, str] = {}
@@ -219,9 +217,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def _typed(given: Mapping[str, Any], kind: type) -> dict[str, Any]:
-    """What a file says, as the fields of *kind* are declared: a file has no enumerations, and no
-    sets.
-    """
+    """What a file says, as *kind* declares its fields: a file has no enumerations, and no sets."""
     hints = get_type_hints(kind)
     return {
         name: msgspec.convert(value, hints[name]) if name in hints else value
@@ -239,9 +235,7 @@ def _made(section: str, make: Callable[..., T], given: Mapping[str, Any]) -> T:
 def read_settings(
     path: str | None, given: Mapping[str, Any], default: Mapping[str, Any] | None = None
 ) -> Settings:
-    """The settings of a file, with what was *given* beside it in their place, and *default*
-    where neither says anything.
-    """
+    """A file's settings, with *given* in their place, and *default* where neither says anything."""
     read = _over(default or {}, document(path, "settings"))
     try:
         return msgspec.convert(_over(read, given), Settings)

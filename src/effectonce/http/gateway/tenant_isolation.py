@@ -97,9 +97,7 @@ class Connections:
         return self._held[tenant]
 
     async def take(self, tenant: str, wait_s: float) -> None:
-        """Take one, and `give_back` it. `TimeoutError`: there was none for this tenant in that
-        time.
-        """
+        """Take one, and `give_back` it. `TimeoutError`: this tenant got none in that time."""
         queue = self._waiting.setdefault(tenant, {})
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         queue[turn] = None

@@ -49,9 +49,7 @@ class _Troubled(Exception):
 
 
 class _Body(httpx.AsyncByteStream):
-    """The body of a request, which is here as a whole: it is sent as often as there are
-    attempts.
-    """
+    """The body of a request, here as a whole: it is sent as often as there are attempts."""
 
     def __init__(self, spooled: Spooled) -> None:
         self._spooled = spooled
@@ -85,9 +83,7 @@ class HttpUpstream:
         self._new = _Pool(verify, settings.connections, kept=0)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The body is read before a connection is taken: a client that is slow holds up only
-        itself.
-        """
+        """The body is read before a connection is taken: a slow client holds up only itself."""
         body = Spooled(self._memory_max)
         try:
             await read_body(receive, body, self._limits)
@@ -233,9 +229,7 @@ def _no_answer(error: httpx.TransportError | None) -> Response:
 
 
 def _unsure(send: Send) -> Send:
-    """What is sent here is our own word, and not that of the API: there was no answer, whatever
-    becomes of errors.
-    """
+    """What is sent here is ours, not the API's: there was no answer, whatever becomes of errors."""
 
     async def tell(message: Message) -> None:
         await send(

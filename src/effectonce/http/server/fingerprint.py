@@ -37,9 +37,7 @@ _BOUNDARY = re.compile(r'boundary=(?:"([^"]+)"|([^";\s]+))', re.IGNORECASE)
 
 
 class Fields(Struct, frozen=True):
-    """Which members of a JSON object count. A path such as `payment.amount` leads through
-    objects.
-    """
+    """Which members of a JSON object count. A path like `payment.amount` leads through objects."""
 
     include: tuple[str, ...] = ()  # none: all of them
     exclude: tuple[str, ...] = ()
@@ -94,9 +92,7 @@ def _media(content_type: str) -> tuple[str, str, bool]:
 
 
 def _without_utf8(media: str, parameters: str) -> str:
-    """The type of JSON: what it is parametrised with may mean something, such as a version, but
-    for what holds for all JSON.
-    """
+    """The JSON type. Parameters (a version) may mean something, but for what holds for all JSON."""
     return (
         media
         if not parameters or _UTF8.fullmatch(parameters) is not None
@@ -162,9 +158,7 @@ def _without(document: Any, path: list[str]) -> Any:
 
 
 def _parts(body: bytes | mmap.mmap, boundary: bytes) -> str | None:
-    """Digest what stands between the boundaries, each piece behind its length. None: this is not
-    multipart, or has too many parts.
-    """
+    """Digest of the parts, each behind its length. None: not multipart, or too many parts."""
     delimiter, opening, digest = b"\r\n--" + boundary, b"--" + boundary, hashlib.sha256()
     if body[: len(opening)] != opening:
         return None

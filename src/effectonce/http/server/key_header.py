@@ -65,9 +65,7 @@ def key_of(lines: Sequence[bytes], *, strict: bool) -> str:
 
 
 def _utf8(parameters: str) -> bool:
-    """A Display String among the parameters has to be UTF-8; nothing else that the pattern
-    allows can be wrong.
-    """
+    """A Display String parameter must be UTF-8; nothing else the pattern allows can be wrong."""
     try:
         for shown in _DISPLAY.findall(parameters):
             unquote_to_bytes(shown).decode()
@@ -77,9 +75,7 @@ def _utf8(parameters: str) -> bool:
 
 
 def guessable(key: str, bits_min: float) -> bool:
-    """Does a key say less than that, judged by its own letters? An upper bound, which catches
-    `1`, `test` and `aaaaaaaa`.
-    """
+    """Does a key, by its letters, say less? An upper bound: catches `1`, `test` and `aaaaaaaa`."""
     letters, length = set(key), len(key)
     # as often as one letter can be there: nothing with these letters says less
     most = length - len(letters) + 1

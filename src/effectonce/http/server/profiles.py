@@ -26,9 +26,7 @@ from effectonce.policy import Downstream
 
 
 class Trouble(StrEnum):
-    """Why a request is answered by the middleware and not by the app. The value is the `code`
-    that a client can branch on.
-    """
+    """Why the middleware answers, not the app. The value is the `code` for clients to branch on."""
 
     KEY_MISSING = "KEY_MISSING"
     KEY_MALFORMED = "KEY_MALFORMED"

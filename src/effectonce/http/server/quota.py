@@ -23,9 +23,7 @@ TENANTS_MAX = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """At most so many new *keys* and *bytes* in *per_s* seconds for each tenant, in each
-    process. None: as many as it likes.
-    """
+    """At most so many new *keys* and *bytes* per *per_s*, tenant and process. None: no limit."""
 
     keys: int | None = None
     bytes: int | None = None
@@ -114,9 +112,7 @@ class Meter:
 
 
 class Spending:
-    """What one request with a new key takes: a key and the bytes of its body, both given back if
-    it does not come to a claim.
-    """
+    """What a request with a new key takes: a key and its bytes, given back if there is no claim."""
 
     __slots__ = ("_announced", "_counted", "_meter", "_tenant")
 
@@ -124,9 +120,7 @@ class Spending:
         self._meter, self._tenant, self._announced, self._counted = meter, tenant, announced, False
 
     def count_body(self, size: int) -> float:
-        """The body is here. 0: all of it is taken; otherwise it is too much, and there is enough
-        in so many seconds.
-        """
+        """The body is here. 0: all is taken; otherwise the seconds until there is enough."""
         wait_s = self._meter.take(self._tenant, keys=0, bytes=max(0, size - self._announced))
         self._counted = wait_s == 0
         return wait_s

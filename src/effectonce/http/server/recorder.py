@@ -52,9 +52,7 @@ INTERNAL = Response(
 
 # it never leaves this package: the response itself is what the client gets
 class Unstored(Exception):
-    """The app answered with a status that is no outcome: nothing was done, or it is unknown
-    whether anything was.
-    """
+    """The app's status is no outcome: nothing was done, or it is unknown whether anything was."""
 
     def __init__(self, status: int, certainty: Certainty) -> None:
         super().__init__(f"the app answered {status}")
@@ -65,9 +63,7 @@ class Unstored(Exception):
 
 
 class Undone(Exception):  # raised into the app, where it awaits the end of its response
-    """What the app did was rolled back, or belongs to another owner: its response was not
-    delivered.
-    """
+    """What the app did was rolled back, or has another owner: its response was not delivered."""
 
 
 class Keeping(Struct, frozen=True):
@@ -114,9 +110,7 @@ class ResponseRecorder:
     # ------------------------------------------------------------ the tool
 
     async def run(self) -> dict[str, Any]:
-        """Run the app until its response is complete. What is returned is stored; what is raised
-        is judged by the engine.
-        """
+        """Run the app to the end of its response. A return is stored; the engine judges errors."""
         if self._task is not None:
             await self._begin_again(self._task)
         task = self._begin(asyncio.get_running_loop())
@@ -160,9 +154,7 @@ class ResponseRecorder:
         return self._task
 
     async def _begin_again(self, before: asyncio.Task[None]) -> None:
-        """What the app did before was rolled back, and nothing of it has left: nothing of it
-        counts.
-        """
+        """What the app did before was rolled back, and none of it has left: none of it counts."""
         self.withhold()
         await asyncio.wait([before])
         self._held.close()
@@ -175,16 +167,12 @@ class ResponseRecorder:
         await self._app(self._scope, self._receive, self._send)
 
     def _over(self, _: asyncio.Task[None]) -> None:
-        """The app has ended, even if it never began: a task can be cancelled before its first
-        step.
-        """
+        """The app ended, even if it never began: a task can be cancelled before its first step."""
         if not self._ended.done():
             self._ended.set_result(None)
 
     async def _not_answered(self, task: asyncio.Task[None]) -> dict[str, Any]:
-        """The app has ended and its response has not. Its own error, if it raised one, still
-        goes to the server: see `rest`.
-        """
+        """The app ended, its response did not. Its own error still goes to the server (`rest`)."""
         error = task.exception() if not task.cancelled() else asyncio.CancelledError()
         says_more = isinstance(error, asyncio.CancelledError | NotSent | BrokenOff)
         if says_more or self._in_transaction or not self._profile.stores_5xx:
@@ -250,9 +238,7 @@ class ResponseRecorder:
             await self._let_go(more=True)
 
     def _may_begin(self) -> bool:
-        """May it begin to leave? Only if the client will see that it has not ended, or if it may
-        have no end.
-        """
+        """May it leave? Only if the client will see that it is not all, or it may have no end."""
         if self._length_left is not None:
             return self._length_left > 0
         return self._scope.get("http_version") != "1.0" or self._tape is None
@@ -282,18 +268,14 @@ class ResponseRecorder:
                 self._gone = True
 
     async def deliver(self) -> None:
-        """The outcome is written down: the rest of the response may leave, and the app may go
-        on.
-        """
+        """The outcome is recorded: the rest of the response may leave, and the app may go on."""
         if self._complete:
             await self._let_go(more=False)
         if not self._delivered.done():
             self._delivered.set_result(None)
 
     def doubt(self) -> None:
-        """It is not known that nothing was done, whatever the status says: neither by this run,
-        nor by one before it.
-        """
+        """Whatever the status says, this run or one before it may have done something."""
         if self._start is not None and not self.left:
             self._start["headers"].append(UNSURE_HERE)
 
@@ -321,9 +303,7 @@ class ResponseRecorder:
                 return
 
     async def _stop(self, task: asyncio.Task[None]) -> None:
-        """Cancel the app and wait for its end, however often we are cancelled: in a thread it
-        goes on, perhaps in our transaction.
-        """
+        """Cancel the app; wait, even if cancelled: a thread goes on, perhaps in our transaction."""
         cancelled: asyncio.CancelledError | None = None
         task.cancel()
         while not task.done():
@@ -370,9 +350,7 @@ def _hide(scope: Scope) -> dict[str, Any]:
 
 
 def _leave_transaction() -> None:
-    """Here, where the app goes on: its transaction is over, and the connection may be in use for
-    another call by now.
-    """
+    """Where the app goes on: its transaction is over, another call may be using the connection."""
     effect = running.get()
     if effect is not None and effect.lent is not None:
         running.set(structs.replace(effect, lent=None))

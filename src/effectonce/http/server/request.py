@@ -59,9 +59,7 @@ def route_of(method: str, path: str) -> tuple[str, bytes]:
 
 
 def exact_path(path: str) -> str:
-    """A path as text that everything can carry. Two paths are never one, not even those that no
-    UTF-8 is behind.
-    """
+    """A path as portable text. Two paths are never one, not even those that are not UTF-8."""
     return path if path.isascii() else path.encode("utf-8", "surrogatepass").decode("latin-1")
 
 

@@ -67,9 +67,7 @@ class Response(Struct, frozen=True):
 
 
 class StoredResponse(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A response in the record, as a person can read it: text as text, anything else in base64,
-    or why it is not there.
-    """
+    """A recorded response, readable: text as text, the rest in base64, or why it is missing."""
 
     status: int
     headers: list[tuple[str, str]] = []
@@ -82,9 +80,7 @@ _STORED = msgspec.json.Decoder(StoredResponse)
 
 
 def kept_headers(extra: Iterable[str]) -> frozenset[bytes]:
-    """The headers that are stored: the usual ones and *extra*, never a secret of one client's
-    session.
-    """
+    """The stored headers: the usual ones and *extra*, never a secret of one client's session."""
     kept = KEPT | {name.lower() for name in extra}
     refused = sorted(kept & NEVER_KEPT)
     if refused:
@@ -98,9 +94,7 @@ def kept_headers(extra: Iterable[str]) -> frozenset[bytes]:
 def stored(
     status: int, headers: Headers, body: bytes | None, kept: frozenset[bytes]
 ) -> dict[str, Any]:
-    """What goes into the record for `StoredResponse` to read, in the types of JSON. None: the
-    body is more than we keep.
-    """
+    """What `StoredResponse` reads, in JSON types. None: the body is more than we keep."""
     some = []
     for name, value in headers:
         lower = name.lower()
@@ -266,18 +260,14 @@ def refusal(
 
 
 def last(answer: Response, scope: Scope) -> Response:
-    """The connection ends with this answer, and the rest of the request is not read. HTTP/2 ends
-    a stream, and has no such header.
-    """
+    """This answer ends the connection, the rest unread. HTTP/2 ends a stream, without a header."""
     if not str(scope.get("http_version", "1.1")).startswith("1."):
         return answer
     return structs.replace(answer, headers=(*answer.headers, (b"connection", b"close")))
 
 
 def _problem(trouble: Trouble, status: int, detail: str, docs: str) -> dict[str, Any]:
-    """RFC 9457: without a page that explains the type, it has none, and its title is that of the
-    status.
-    """
+    """RFC 9457: without a page that explains it there is no type, and the title is the status's."""
     if docs:
         about, title = f"{docs}#{trouble.lower().replace('_', '-')}", TEXTS[trouble][0]
     else:

@@ -73,9 +73,7 @@ class Route:
             )
 
     def _refuse_misspelt(self) -> None:
-        """A method that no client sends would leave its requests without protection. Others than
-        the usual ones are fine.
-        """
+        """A misspelt method would leave its requests unprotected. Unusual methods are fine."""
         for method in self.methods:
             near = difflib.get_close_matches(str(method).upper(), CHANGING, 1, 0.75)
             if near and near[0] != str(method).upper():

@@ -1,6 +1,4 @@
-"""Bytes that arrive in pieces: in memory while they are few, in a temporary file from then on.
-So memory is bounded whatever is sent.
-"""
+"""Bytes that arrive in pieces: in memory while few, then in a temporary file. Memory is bounded."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ BODY_PIECE_S, BODY_S = 20.0, 120.0
 
 
 class BodyLimits(Struct, frozen=True):
-    """How much a body may be, and for how long it is waited for: for each piece, and for all of
-    it.
-    """
+    """How big a body may be, and how long to wait for it: for each piece, and for all of it."""
 
     bytes_max: int
     piece_s: float

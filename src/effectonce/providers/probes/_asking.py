@@ -38,9 +38,7 @@ def asking(
     *,
     strict: bool = False,
 ) -> Probe:
-    """A probe that looks for one match. *strict*: the provider's page says that a read shows every
-    write that was answered before it.
-    """
+    """A probe for one match. *strict*: the provider's page says reads show all answered writes."""
     after_s = 0.0 if strict and proof_after_s is None else proof_after_s
     if after_s is None:
         after_s = _published_proof_s(provider)

@@ -24,9 +24,7 @@ def put(
     result: Callable[[Any], Any] = lambda found: found[MARK]["S"],
     proof_after_s: float | None = None,
 ) -> Probe:
-    """Found by its key and its mark. *where* is called like the tool, and returns TableName and
-    Key.
-    """
+    """Found by its key and mark. *where* is called like the tool and returns TableName and Key."""
 
     def search(*args: Any, **kwargs: Any) -> Iterator[Any]:
         answer = client.get_item(**where(*args, **kwargs), ConsistentRead=True)

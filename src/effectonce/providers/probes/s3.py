@@ -28,9 +28,7 @@ def written(
     result: Callable[[Any], Any] = lambda found: found["ETag"],
     proof_after_s: float | None = None,
 ) -> Probe:
-    """Found by its name and its mark. *where* is called like the tool, and returns Bucket and
-    Key.
-    """
+    """Found by its name and mark. *where* is called like the tool, and returns Bucket and Key."""
 
     def search(*args: Any, **kwargs: Any) -> Iterator[Any]:
         try:
