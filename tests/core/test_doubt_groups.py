@@ -35,5 +35,5 @@ def test_the_same_tool_and_the_same_cause_are_one_group(clock, store):
     assert timed_out.command == f"effectonce effect show {timed_out.example}"
     assert {(group.tool, group.action) for group in rest} == {("pay", LOOK), ("ship", ASK)}
     assert next(g for g in rest if g.action == ASK).command == (
-        "effectonce indoubt reconcile --tool ship"
+        "effectonce indoubt reconcile --tool ship --app MODULE:GUARD"
     )
