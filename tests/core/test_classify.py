@@ -746,3 +746,27 @@ def test_importing_effectonce_reads_no_table():
         ).stdout
         == "[]\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("method", "certainty"),
+    [("POST", Certainty.ACTED), ("PUT", Certainty.AMBIGUOUS), ("GET", Certainty.AMBIGUOUS)],
+)
+def test_done_before_is_said_of_a_request_that_carried_the_key(method, certainty):
+    import httpx
+
+    request = httpx.Request(method, "https://api.example.com/transfers")
+    error = httpx.HTTPStatusError(
+        "conflict", request=request, response=httpx.Response(409, request=request)
+    )
+    done_before = Verdict(Bucket.CONFLICT, Certainty.ACTED, "it exists already")
+
+    assert classifier((), (), rules=(Rule(409, done_before),))(error).certainty is certainty
+
+
+@pytest.mark.parametrize(("declared", "heeded"), [(None, 20.0), (3.0, 3.0)])
+def test_a_rule_heeds_the_delay_that_was_asked_for_unless_it_names_one(declared, heeded):
+    response = SimpleNamespace(status_code=503, headers={"Retry-After": "20"})
+    then = Verdict(Bucket.SERVER_ERROR, Certainty.AMBIGUOUS, "ours", declared)
+
+    assert classify(response, rules=[Rule(503, then)]).retry_after_s == heeded

@@ -390,3 +390,9 @@ def test_a_tool_whose_code_calls_key_as_may_look_something_up_first(guard):
 
     with guard.step("chat", "pay"):
         assert UUID(tool(guard, partial(pay), name="pay", downstream="key")()).version == 8
+
+
+def test_a_shape_reads_as_the_keys_that_it_makes():
+    assert str(KeyShape("uuid", 1, 255, DIGITS_AND_LETTERS, weak=False)) == "uuid"
+    assert str(KeyShape("plain", 1, 36, DIGITS_AND_LETTERS, weak=False)) == "plain 36"
+    assert str(KeyShape("plain", 64, 64, "0f", weak=True)) == "plain 64 of 0f"

@@ -263,7 +263,7 @@ def test_a_cell_that_is_written_over_after_a_wait_is_noticed(postgres, database,
     right = cells.WRITE_CELL.sql.decode()
     assert part in right, "the statement has changed: sabotage it anew"
     monkeypatch.setattr(
-        sql, "WRITE_CELL", sql.statement(right.replace(part, ""), *cells.WRITE_CELL.types)
+        cells, "WRITE_CELL", sql.statement(right.replace(part, ""), *cells.WRITE_CELL.types)
     )
 
     reply, stands, _ = told_who_was_faster(postgres, database)
