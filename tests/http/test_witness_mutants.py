@@ -389,7 +389,9 @@ def every_client_is_protected(monkeypatch):
 def every_tool_declares_it(monkeypatch):
     summed_up = check_use.seen
     monkeypatch.setattr(
-        check_use, "seen", lambda sightings, *, whole: summed_up(sightings, whole=True)
+        check_use,
+        "seen",
+        lambda sightings, *, whole, alone: summed_up(sightings, whole=True, alone=alone),
     )
 
 
