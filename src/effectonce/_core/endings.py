@@ -47,7 +47,7 @@ class Rejection(Struct, frozen=True):
 
 
 class NothingSent(Struct, frozen=True):
-    """The tool failed and certainly had no effect. Nothing is stored: the key is as good as new."""
+    """The tool failed and certainly had no effect. Nothing is stored: the key is free again."""
 
     error: BaseException
     attempts: int
