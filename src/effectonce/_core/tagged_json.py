@@ -18,8 +18,6 @@ from effectonce._core.type_hints import chosen, classes, field_hints, hints_of, 
 # In place of a declared type: models as their fields, Enums as their values, for who has no
 # class of the tool's.
 AS_DATA = object()
-
-
 TAG = "$"
 
 
@@ -41,7 +39,6 @@ _SCALARS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     UUID: ("uuid", str),
 }
 
-
 _READERS: dict[str, Callable[[Any], Any]] = {
     "bytes": bytes.fromhex,
     "decimal": Decimal,
@@ -53,7 +50,6 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "int": int,
     "float": float,
 }
-
 
 _BAGS: dict[str, type] = {"tuple": tuple, "set": set, "frozenset": frozenset}
 

@@ -24,11 +24,7 @@ from effectonce.policy import Contract
 from effectonce.stores.base import Store
 
 P = ParamSpec("P")
-
-
 R = TypeVar("R", covariant=True)
-
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 

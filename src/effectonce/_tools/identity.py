@@ -77,11 +77,7 @@ class Identity(Struct, frozen=True):
 
 
 _pack = msgspec.msgpack.Encoder().encode
-
-
 _PLAIN = frozenset({str, int, float, bool, type(None)})
-
-
 # calls whose request is remembered, and how large they may be
 ASKED_MAX, ASKED_BYTES_MAX = 1024, 4096
 

@@ -9,17 +9,9 @@ from typing import Any
 from effectonce.mcp._jsonrpc import written
 
 Scope = MutableMapping[str, Any]
-
-
 Message = MutableMapping[str, Any]
-
-
 Receive = Callable[[], Awaitable[Message]]
-
-
 Send = Callable[[Message], Awaitable[None]]
-
-
 JSON = [(b"content-type", b"application/json")]
 
 

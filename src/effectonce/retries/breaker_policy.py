@@ -82,12 +82,10 @@ class Breaker(Struct, frozen=True, kw_only=True):
 
 _COUNTS = ("consecutive", "failures", "window_calls", "minimum", "probes", "successes")
 
-
 _MEASURES = (
     "rate", "slow_rate", "slow_s", "window_s", "open_s", "open_max_s", "growth", "jitter",
     "retry_after_max_s", "probe_lease_s", "refresh_s", "quorum",
 )  # fmt: skip
-
 
 _NONE_IS_FINE = ("consecutive", "failures", "rate", "slow_rate", "slow_s", "window_calls")
 

@@ -11,11 +11,7 @@ from effectonce._core.codec import encode
 from effectonce.http.server.responses import Scope
 
 HEADER = b"idempotency-key"
-
-
 HEADERS_READ = frozenset({HEADER, b"content-length", b"content-type", b"content-encoding"})
-
-
 PATHS_MAX = 64  # that were asked for, and are remembered: most effects are asked for under few
 
 

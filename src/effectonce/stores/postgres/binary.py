@@ -5,14 +5,8 @@ from __future__ import annotations
 from struct import Struct as Packer
 
 pack_float = Packer(">d").pack
-
-
 pack_int = Packer(">q").pack
-
-
 _unpack_float = Packer(">d").unpack
-
-
 _unpack_int = Packer(">q").unpack
 
 

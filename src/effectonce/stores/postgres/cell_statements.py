@@ -22,7 +22,6 @@ SELECT {NOW}, value, revision FROM (VALUES (1)) AS one LEFT JOIN effectonce.cell
     *(FLOAT, TEXT),
 )
 
-
 # Of two that saw the same revision the second waits for the first one's lock, and then finds
 # another revision: it gets (false, and what it saw before), and has to look again, because this
 # statement cannot see what came after it began.
@@ -42,19 +41,15 @@ SELECT {NOW}, stands.value, stands.revision, EXISTS (SELECT FROM written) FROM (
     *(FLOAT, TEXT, INT, BYTES, FLOAT),
 )
 
-
 _LISTED_CELLS = f"""
 SELECT name, value FROM effectonce.cells WHERE name > $2 AND name < $3 AND forget_at > {NOW} ORDER BY name LIMIT $4
 """
 
-
 LISTED_CELLS = statement(_LISTED_CELLS, FLOAT, TEXT, TEXT, INT)
-
 
 LISTED_CELLS_BACKWARDS = statement(
     _LISTED_CELLS.replace("name LIMIT", "name DESC LIMIT"), FLOAT, TEXT, TEXT, INT
 )
-
 
 # A cell that another process is writing again just now is not past its time any more, or is left
 # for the next sweep.

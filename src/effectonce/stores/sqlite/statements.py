@@ -7,20 +7,11 @@ from effectonce._core.record import State
 from effectonce.stores import _rows
 
 SCHEMA_VERSION = 5
-
-
 # SQLite uses a partial index only where a statement repeats its condition word for word.
 OPEN = "(state = 'claimed' OR state = 'dispatched' OR state = 'in_doubt')"
-
-
 RARE = "(state = 'claimed' OR state = 'failed' OR state = 'in_doubt' OR state = 'tombstone')"
-
-
 RARELY = frozenset({State.CLAIMED, State.FAILED, State.IN_DOUBT, State.TOMBSTONE})
-
-
 _DUE = "(state = 'completed' OR state = 'failed' OR state = 'tombstone') AND due_at < 9e999"
-
 
 SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS effects (
@@ -75,12 +66,8 @@ CREATE TABLE IF NOT EXISTS cells (
 CREATE INDEX IF NOT EXISTS cells_forget_at ON cells (forget_at);
 """
 
-
 _COLUMNS = ", ".join(_rows.COLUMNS)
-
-
 READ = f"SELECT {_COLUMNS} FROM effects WHERE key = ?"
-
 
 # Is it there, and is it a known outcome of exactly this request, within its window? Then the
 # rest of the row is the reply.
@@ -90,12 +77,8 @@ SELECT state IN ('completed', 'failed') AND fingerprint = ? AND dedup_until > ?,
   FROM effects WHERE key = ?
 """
 
-
 _ROW = ", ".join(_rows.BIRTH + _rows.LIFE)
-
-
 _VALUES = ", ".join("?" * len(_rows.BIRTH + _rows.LIFE))
-
 
 # Not INSERT OR REPLACE: what becomes a tombstone keeps its row, and so its place among the
 # others by age.
@@ -103,7 +86,6 @@ REPLACE = f"""
 INSERT INTO effects ({_ROW}) VALUES ({_VALUES})
     ON CONFLICT (key) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in _rows.BIRTH[1:] + _rows.LIFE)}
 """
-
 
 # T1 in one statement: born only if it is absent and no other call of its step was sent without
 # an outcome. A rival leaves it without a fingerprint, and such a row is ignored. INSERT ...
@@ -113,15 +95,9 @@ _OUTCOME_PENDING = " OR ".join(
     for which in ("state = 'dispatched'", "state = 'in_doubt'", "state = 'claimed' AND sends > 0")
 )
 
-
 _UNLATCHED = f"CASE WHEN ?8 <> '' AND ({_OUTCOME_PENDING}) THEN NULL ELSE ?2 END"
-
-
 _BIRTH = f"INSERT OR IGNORE INTO effects ({_ROW}) VALUES (?1, {_UNLATCHED}, {{rest}})"
-
-
 BIRTH = _BIRTH.format(rest=", ".join(f"?{n}" for n in range(3, 1 + len(_rows.BIRTH + _rows.LIFE))))
-
 
 # The same for a first send. What each of these has alike costs less as a part of the statement.
 BIRTH_SENT = _BIRTH.format(
@@ -131,9 +107,7 @@ BIRTH_SENT = _BIRTH.format(
     )
 )
 
-
 UPDATE = f"UPDATE effects SET {', '.join(f'{name} = ?' for name in _rows.LIFE)} WHERE key = ?"
-
 
 # T5 in one statement, for the second write of every call. 0 rows: look closer.
 FINISH = """
@@ -142,16 +116,13 @@ UPDATE effects SET state = 'completed', outcome = ?, lease_until = ?, decided_at
  WHERE key = ? AND state = 'dispatched' AND token = ? AND epoch = ?
 """
 
-
 DELETE = "DELETE FROM effects WHERE key = ?"
-
 
 RIVAL = f"""
 SELECT {_COLUMNS} FROM effects
  WHERE {OPEN} AND latch = ? AND key <> ? AND (state <> 'claimed' OR sends > 0)
  ORDER BY key LIMIT 1
 """
-
 
 # By state, of all tenants (NULL) or of one. SQLite would take a wrong index, so each is named.
 _BROWSE = """
@@ -160,9 +131,7 @@ SELECT {columns} FROM effects {indexed}
  ORDER BY created_at, key LIMIT ?5
 """
 
-
 _OF_ANY = "(?2 IS NULL OR tenant = ?2)"
-
 
 _OPEN_ONES, _COMPLETED_ONES, _RARE_ONES, _OF_ONE = (
     _BROWSE.format(columns=_COLUMNS, indexed=indexed, among=among, tenant=tenant)
@@ -174,16 +143,13 @@ _OPEN_ONES, _COMPLETED_ONES, _RARE_ONES, _OF_ONE = (
     )
 )
 
-
 BROWSE = (
     dict.fromkeys(State, _OPEN_ONES)
     | {State.COMPLETED: _COMPLETED_ONES}
     | dict.fromkeys(RARELY, _RARE_ONES)
 )
 
-
 BROWSE_OF = BROWSE | dict.fromkeys(RARELY, _OF_ONE)
-
 
 # For people, and rare: every row is looked at, because an index by age would cost every call.
 # Only what is shown is sorted as a whole row.
@@ -196,19 +162,14 @@ SELECT rowid FROM effects
  ORDER BY created_at DESC, key DESC
 """
 
-
 # By reference, the index of the keys is enough to find it.
 _REFERRED = (
     f"key IN (SELECT key FROM effects WHERE substr(substr(key, -{REFERENCE_LENGTH}), 1, length(?9))"
     " = ?9)"
 )
 
-
 SEARCH_REFERENCE = SEARCH.replace("(?1 IS NULL", f"{_REFERRED} AND (?1 IS NULL")
-
-
 TALLY = "SELECT state, count(*) FROM effects GROUP BY state"
-
 
 DUE = f"""
 SELECT * FROM (
@@ -218,9 +179,7 @@ SELECT {_COLUMNS} FROM effects INDEXED BY effects_due WHERE {_DUE} AND due_at <=
  LIMIT ?2
 """
 
-
 CELL = "SELECT value, revision FROM cells WHERE name = ? AND forget_at > ?"
-
 
 # 0 rows: it is not the revision that was seen. A name that was forgotten starts anywhere, so
 # that no process mistakes it for an older one.
@@ -231,20 +190,16 @@ SELECT ?1, ?3, 1 + abs(random() % 1000000000000000), ?4
     ON CONFLICT (name) DO UPDATE SET value = excluded.value, revision = revision + 1, forget_at = excluded.forget_at
 """
 
-
 LIST_CELLS = (
     "SELECT name, value FROM cells WHERE name > ? AND name < ? AND forget_at > ? ORDER BY name"
     " LIMIT ?"
 )
 
-
 LIST_CELLS_BACKWARDS = LIST_CELLS.replace("name LIMIT", "name DESC LIMIT")
-
 
 KEEP_CELL = (
     "INSERT OR REPLACE INTO cells (name, value, revision, forget_at) VALUES (?, ?, 1, 9e999)"
 )
-
 
 FORGET_CELLS = (
     "DELETE FROM cells WHERE name IN (SELECT name FROM cells WHERE forget_at <= ? ORDER BY"
