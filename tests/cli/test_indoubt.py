@@ -490,7 +490,9 @@ def test_letting_it_be_sent_again_is_a_command_that_runs_as_it_is_printed(desk):
     ("settings", "said"),
     [("", "it asks"), ("reconcile = true\n", "it asks"), ("reconcile = false\n", "it is silent")],
 )
-def test_a_settings_file_switches_off_what_the_guard_of_an_app_asks(desk, settings, said):
+def test_a_settings_file_switches_off_what_the_guard_of_an_app_asks(
+    desk, in_the_background, settings, said
+):
     (desk.folder / "effectonce.toml").write_text(settings)
     (desk.folder / "quiet_app.py").write_text(
         "from effectonce import Guard\n"

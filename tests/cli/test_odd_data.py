@@ -194,7 +194,7 @@ def test_groups_of_doubts_stay_straight_and_their_commands_whole(odd, width):
     assert code == 0
     assert not any(control in screen for control in ("\x1b", "\x07", "\N{RIGHT-TO-LEFT OVERRIDE}"))
     title, *lines = screen.splitlines()
-    assert max(cell_len(line) for line in lines) <= width
+    assert max(cell_len(line) for line in lines) <= width, screen
     rows, actions = lines[:4], lines[4:]
     for row in rows:
         cells = as_shown(row)

@@ -123,6 +123,17 @@ def say(text: str) -> None:
     """Talk: to people, not to pipes."""
     text = harmless(text)
     if sys.stderr.isatty():
-        width = min(shutil.get_terminal_size().columns, WIDTH_MAX)
-        text = "\n".join(click.wrap_text(line, width) for line in text.split("\n"))
+        text = broken_at_words(text, min(shutil.get_terminal_size().columns, WIDTH_MAX))
     echo(text, err=True)
+
+
+def broken_at_words(text: str, width: int) -> str:
+    """Lines that fit a terminal: some characters take two of its cells."""
+    from rich.text import Text
+
+    screen = console(sys.stderr)
+    return "\n".join(
+        part.plain.rstrip()
+        for line in text.split("\n")
+        for part in Text(line).wrap(screen, width) or [Text()]
+    )

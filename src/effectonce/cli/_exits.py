@@ -8,6 +8,7 @@ import sys
 import click
 
 from effectonce._text import harmless
+from effectonce.cli._console import broken_at_words
 
 DONE, FAILED, USAGE, NEEDS_YOU, NOT_ALLOWED, NOT_FOUND, CHANGED, STORE_UNREACHABLE, INTERRUPTED = (
     0,
@@ -55,8 +56,6 @@ def fitted(error: click.ClickException) -> click.ClickException:
         return error
     width = shutil.get_terminal_size().columns
     before = f"Error: {error.format_message()}".removesuffix(error.message)
-    wrapped = "\n".join(
-        click.wrap_text(line, width) for line in f"{before}{error.message}".split("\n")
-    )
+    wrapped = broken_at_words(f"{before}{error.message}", width)
     error.message = wrapped[len(before) :]  # type: ignore[misc]
     return error
