@@ -20,7 +20,7 @@ from effectonce._core.endings import Rejection
 from effectonce._core.guarantees import Capability, Kind, Terms
 from effectonce._core.record import Scene
 from effectonce._core.rules import RULES, Guard, TransitionRule
-from ledger import STALE
+from ledger import STALE, UNAPPROVED
 from world import DUPLICATE, FALSE_FAILURE, Case
 
 RESEND_S = {Capability.KEY: 100.0, Capability.TRANSACTION: inf}
@@ -40,6 +40,8 @@ TX = _terms(Capability.TRANSACTION)
 KEY = _terms(Capability.KEY)
 KEY_STORES = _terms(Capability.KEY, stores_rejections=True)
 NONE = _terms(Capability.NONE)
+APPROVED = _terms(Capability.KEY, approval=True)
+NONE_APPROVED = _terms(Capability.NONE, approval=True)
 PROBE = _terms(Capability.PROBE)
 PROBE_BOUNDED = _terms(Capability.PROBE, delay_s=5.0)
 
@@ -119,6 +121,21 @@ GOOD: tuple[Case, ...] = (
         person=True,
     ),
     Case(
+        name="KEY    + a person approves it first",
+        terms=APPROVED,
+        owners=2,
+        attempts=1,
+        cuts=1,
+        person=True,
+    ),
+    Case(
+        name="NONE   + a person approves it first, which ends",
+        terms=NONE_APPROVED,
+        owners=3,
+        closings=1,
+        person=True,
+    ),
+    Case(
         name="PROBE  not found: a person decides",
         terms=PROBE,
         owners=3,
@@ -146,7 +163,7 @@ GOOD: tuple[Case, ...] = (
 
 def _quick(case: Case) -> Case:
     """The same case within bounds that take about a second."""
-    cuts = 0 if case.has_probe else case.cuts
+    cuts = 0 if case.has_probe or case.terms.approval else case.cuts
     return but(case, owners=2, workers=2, cuts=cuts, attempts=1 if cuts else case.attempts)
 
 
@@ -194,6 +211,11 @@ def _unsent_in_place(r: Any, op: Any, scene: Scene) -> Any:
 def _quiet_by_now(r: Any, op: Any, scene: Scene) -> bool:
     """Judge the delay bound when the probe's answer is used, not when it is asked."""
     return r.sent_until == 0.0 or guards.quiet(r, op, scene)
+
+
+def _once_approved(r: Any, op: Any, _: Scene) -> bool:
+    """Whether it was approved is asked, and not for how long."""
+    return r.sends > 0 or r.dedup_until != inf
 
 
 class _TellsUnrecordedFailures(GuardedCall):
@@ -284,5 +306,13 @@ BAD: tuple[Case, ...] = (
         cuts=1,
         flow=_TellsUnrecordedFailures,
         expect=FALSE_FAILURE,
+    ),
+    Case(
+        name="X14  whoever comes first uses an approval that ended",
+        terms=NONE_APPROVED,
+        closings=1,
+        person=True,
+        rules=_swap({guards.approved: _once_approved}),
+        expect=UNAPPROVED,
     ),
 )

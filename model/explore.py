@@ -32,8 +32,10 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from effectonce._core.guards import unapproved
 from effectonce._core.record import State
 from flows import IDLE
+from ledger import SCENE
 from moves import Moves
 from world import (
     DISAGREE,
@@ -198,4 +200,6 @@ class Rescue:
             case = self.moves.case
             probe_settles = case.has_probe and (world.effects > 0 or case.terms.delay_s is not None)
             return not probe_settles  # a person decides
+        if record.request.terms.approval and record.state is State.CLAIMED and record.sends == 0:
+            return unapproved(record, None, SCENE)  # a person decides
         return record.state in (State.COMPLETED, State.FAILED, State.TOMBSTONE)

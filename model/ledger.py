@@ -13,12 +13,13 @@ and every (record, op) is computed once, by `effectonce._core.transitions.transi
 from __future__ import annotations
 
 from collections import Counter
+from math import inf
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from effectonce._core.guards import resendable
-from effectonce._core.ops import Attest, Complete, Fail, Together
+from effectonce._core.ops import Attest, Claim, Complete, Fail, Together
 from effectonce._core.record import TERMINAL, Evidence, Record, Scene, State
 from effectonce._core.rules import RULES, TransitionRule, index
 from effectonce._core.transitions import transition
@@ -31,6 +32,7 @@ ABSENT = 0  # the number of "no record"
 
 STALE = "somebody else than the owner decided the outcome"
 OVERWRITTEN = "a recorded outcome was changed"
+UNAPPROVED = "a worker holds it for sending, and no person has approved it"
 CONTRADICTED = "a record says that it failed, and evidence says that it happened"
 
 
@@ -118,9 +120,11 @@ class Ledger:
         return self.number(replace(record, sent_until=PAST))
 
     def close(self, number: int) -> int:
-        """The window in which the key is honoured ends. A record without an outcome has none."""
+        """The window in which the key is honoured ends, or that of an approval. A record without
+        either has none.
+        """
         record = self.records[number]
-        if record is None or record.state not in (State.COMPLETED, State.FAILED):
+        if record is None or record.dedup_until == inf or record.state is State.TOMBSTONE:
             return number
         return self.number(replace(record, dedup_until=PAST))
 
@@ -132,6 +136,8 @@ def _canonical(record: Record) -> Record:
 
 def _flaw(before: Record | None, after: Record | None, op: Any) -> str:
     """Judge one change by what it did, not by the guards of the table."""
+    if isinstance(op, Claim) and after is not None and _held_unapproved(before, after, op):
+        return UNAPPROVED
     if before is None or after is None or before == after:
         return ""
     if (
@@ -149,6 +155,12 @@ def _flaw(before: Record | None, after: Record | None, op: Any) -> str:
     ):
         return CONTRADICTED
     return ""
+
+
+def _held_unapproved(before: Record | None, after: Record, op: Claim) -> bool:
+    if not op.request.terms.approval or after.token != op.token or after == before:
+        return False
+    return before is None or (before.sends == 0 and not NOW < before.dedup_until < inf)
 
 
 def _may_decide(before: Record, op: Complete | Fail) -> bool:

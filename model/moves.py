@@ -10,6 +10,7 @@ from effectonce._core.endings import Fresh, NothingSent, Rejection, Replay
 from effectonce._core.guarantees import Capability
 from effectonce._core.guards import resendable
 from effectonce._core.ops import (
+    Approve,
     Ask,
     Busy,
     Claim,
@@ -101,6 +102,7 @@ class Moves:
         self.keyed = case.terms.downstream is Capability.KEY
         self.ledger = Ledger(case.rules)
         self.flows = Flows(case.flow, request, plan, sleeps_show=case.cancels > 0)
+        self._other = Request("key", "other fingerprint", case.terms, "tenant")
         self._sweep = self.ledger.op_number(Sweep())
 
     def first(self) -> World:
@@ -220,11 +222,17 @@ class Moves:
 
     def _person(self, world: World) -> Iterator[Step]:
         """Somebody looks at the downstream itself, and decides what is true; or discards what
-        was never sent, and looks at nothing.
+        was never sent, and looks at nothing. Where an approval is needed, it is given, or another
+        caller asks with other arguments.
         """
         decisions: list[Any] = [Rearm("key", "ann", "asked the bank")]
         record = self.ledger.records[world.record]
         never_sent = record is not None and record.state is State.CLAIMED and record.sends == 0
+        if self.case.terms.approval:
+            decisions += [
+                Approve("key", "fingerprint", 100.0, "ann", "it may be sent"),
+                Claim(self._other, "other", LEASE_S, dispatch=False),
+            ]
         if world.effects > 0:
             decisions.append(Confirm("key", _encode(1), "ann", "asked the bank"))
         if never_sent or (world.effects == 0 and not self._in_the_air(world)):

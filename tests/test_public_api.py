@@ -11,6 +11,8 @@ NAMES = [
     "Cancelled",
     "Action",
     "Advice",
+    "Approval",
+    "ApprovalNeeded",
     "Attempt",
     "Breaker",
     "Bucket",
@@ -43,6 +45,7 @@ NAMES = [
     "Keyring",
     "Kind",
     "LeaseLost",
+    "NotApproved",
     "NotFound",
     "NotSent",
     "OutOfOrder",
@@ -78,6 +81,7 @@ NAMES = [
     "transient",
 ]
 GUARD = [
+    "approvals",
     "areconcile",
     "call",
     "close",
@@ -126,6 +130,7 @@ def test_every_error_carries_data_and_can_be_shown_to_a_model():
         "LeaseLost": {"value": 1},
         "PartialSuccess": {"corrective_action": "x"},
         "ReplayedFailure": {"error_type": "E", "error_message": "m"},
+        "NotApproved": {"error_type": "E", "error_message": "m"},
     }
     classes = [
         c

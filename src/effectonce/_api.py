@@ -23,6 +23,7 @@ from effectonce._runtime.step import Delivered
 from effectonce._tools.context import Tool
 from effectonce.effect import Effect, current_effect
 from effectonce.errors import (
+    ApprovalNeeded,
     Cancelled,
     CircuitOpen,
     CodeChanged,
@@ -34,6 +35,7 @@ from effectonce.errors import (
     InDoubt,
     InFlight,
     LeaseLost,
+    NotApproved,
     NotSent,
     OutOfOrder,
     PartialSuccess,
@@ -46,7 +48,7 @@ from effectonce.errors import (
 from effectonce.guard import Guard
 from effectonce.health import Health
 from effectonce.outcome import Outcome
-from effectonce.policy import Budget, Contract, Downstream, Retry, TimeWindow
+from effectonce.policy import Approval, Budget, Contract, Downstream, Retry, TimeWindow
 from effectonce.recovery.in_doubt import Reconciled
 from effectonce.recovery.pace import ReconcilePace
 from effectonce.retries.breaker_policy import Breaker
@@ -62,6 +64,8 @@ from effectonce.stores.keyring import Keyring
 __all__ = [
     "Action",
     "Advice",
+    "Approval",
+    "ApprovalNeeded",
     "Attempt",
     "Breaker",
     "Bucket",
@@ -96,6 +100,7 @@ __all__ = [
     "Keyring",
     "Kind",
     "LeaseLost",
+    "NotApproved",
     "NotFound",
     "NotSent",
     "OutOfOrder",

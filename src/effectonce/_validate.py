@@ -13,6 +13,7 @@ from datetime import timedelta
 from numbers import Real
 from typing import Any, TypeVar, cast
 
+from effectonce._core.codec import printable
 from effectonce._core.keys import Stable
 from effectonce.errors import ContractViolation
 
@@ -130,3 +131,19 @@ def of_type(name: str, value: Any, wanted: type | tuple[type, ...], how: str) ->
 def require(condition: bool, message: str) -> None:  # noqa: FBT001  # it reads as a sentence
     if not condition:
         raise ContractViolation(message)
+
+
+def who(by: str, reason: str) -> tuple[str, str]:
+    """The person who decides gives a name and a reason."""
+    given = (by, reason)
+    # callers without a type checker
+    if not all(isinstance(each, str) and each.strip() for each in given):  # type: ignore[redundant-expr]
+        raise ContractViolation(
+            "settling needs a name (by=) and a reason (reason=): both stay on the record"
+        )
+    for each in given:
+        if printable(each) != each:
+            raise ContractViolation(
+                f"{each[:40]!r} cannot stay on the record: it is no Unicode text, or too long"
+            )
+    return given

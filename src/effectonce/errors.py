@@ -4,6 +4,7 @@ EffectOnceError
 ├── ContractViolation      the call or the contract is wrong; nothing was sent
 ├── Conflict               the same key asks for something else; nothing was sent
 ├── Expired                the key's window is over; nothing was sent
+├── ApprovalNeeded         a person has to approve it first; nothing was sent
 ├── OutOfOrder             the predecessor in the sequence has no outcome; nothing was sent
 ├── StoreUnavailable       the store did not answer; nothing was sent
 ├── CircuitOpen            a breaker keeps the dependency from being asked; nothing was sent
@@ -13,13 +14,13 @@ EffectOnceError
 ├── LeaseLost              it ran, but another caller owns the record by now
 ├── PartialSuccess         some of it happened (raised by tools)
 ├── ReplayedFailure        it failed for good earlier; this is that failure
+│   └── NotApproved        a person rejected it; nothing was ever sent
 ├── StepFailed             a step of a workflow failed for good
 │   └── Cancelled          a person asked for the end of the run
-├── CodeChanged            the workflow's code does not fit the run that it should go on with;
-nothing was sent └── ResultUnavailable      it happened, but its result cannot be shown again
+├── CodeChanged            the workflow's code does not fit its run; nothing was sent
+└── ResultUnavailable      it happened, but its result cannot be shown again
 
-NotSent, Rejected          raised by tools to say what is certain; they are the tool's own
-errors, not ours
+NotSent, Rejected          raised by tools to say what is certain: their own errors, not ours
 """
 
 from __future__ import annotations
@@ -112,6 +113,16 @@ class Expired(EffectOnceError):
 
     code = "KEY_EXPIRED"
     corrective_action = "Check whether the effect happened; if a new one is meant, use a new step."
+
+
+class ApprovalNeeded(EffectOnceError):
+    """A person has to approve it first, with these very arguments; nothing was sent."""
+
+    code = "APPROVAL_NEEDED"
+    corrective_action = (
+        "Say that it waits for approval, and go on without it. Repeat the same call with the same"
+        " arguments once it is decided."
+    )
 
 
 class OutOfOrder(EffectOnceError):
@@ -255,6 +266,16 @@ class ReplayedFailure(EffectOnceError):
         super().__init__(message, **data)
         self.error_type = error_type
         self.error_message = error_message
+
+
+class NotApproved(ReplayedFailure):
+    """A person rejected it; nothing was ever sent."""
+
+    code = "NOT_APPROVED"
+    corrective_action = (
+        "Do not try it again or in another way. Say that it was rejected, and why. If it is asked"
+        " for anew, with other arguments, use a new step."
+    )
 
 
 class StepFailed(EffectOnceError):

@@ -52,7 +52,16 @@ from effectonce._validate import (
 from effectonce.errors import ContractViolation, Rejected
 from effectonce.health import Health, examine
 from effectonce.outcome import Outcome
-from effectonce.policy import Budget, Contract, Downstream, Retry, TimeWindow, kind_of, window_of
+from effectonce.policy import (
+    Approval,
+    Budget,
+    Contract,
+    Downstream,
+    Retry,
+    TimeWindow,
+    kind_of,
+    window_of,
+)
 from effectonce.recovery.background import BackgroundReconciler
 from effectonce.recovery.in_doubt import Settlement
 from effectonce.recovery.pace import ReconcilePace, pace_of
@@ -158,6 +167,7 @@ class Guard(GuardOperations):
         wait_s: float = 30.0,
         retry: Retry | None = None,
         permission: str | None = None,
+        approval: Approval | Callable[..., bool] | bool = False,
         separate_dispatch: bool = False,
         not_sent: Sequence[type[BaseException]] = (),
         rejected: Sequence[type[BaseException]] = (),
@@ -178,7 +188,8 @@ class Guard(GuardOperations):
         *rejected* are exception types that prove that nothing happened. *one_request*: it makes
         one request, and nothing below it retries. *through*: it sends only through these
         protected clients, or `"protected"`. *breaker* and *budget* are those of the dependency
-        that it calls. All are explained in docs/reference/contracts.md.
+        that it calls. *approval*: a person has to let it be sent. All are explained in
+        docs/reference/contracts.md.
         """
         theirs = terms_of(provider, downstream)
 
@@ -199,6 +210,7 @@ class Guard(GuardOperations):
                 wait_s=wait_s,
                 retry=Retry() if retry is None else retry,
                 permission=permission,
+                approval=Approval.of(approval),
                 separate_dispatch=separate_dispatch,
                 not_sent=errors("not_sent", not_sent),
                 rejected=(Rejected, *errors("rejected", rejected)),
@@ -321,6 +333,7 @@ class Guard(GuardOperations):
         tenant: str | Stable | None = None,
         permissions: Iterable[str] = (),
         delivered: Iterable[Delivered] = (),
+        asked_by: str = "",
         latch: bool = True,
     ) -> Step:
         """The outermost layer that can decide to retry: a conversation or workflow, and the step
@@ -329,13 +342,14 @@ class Guard(GuardOperations):
         The same call in the same step is the same effect. Without a step id, a call that the
         model makes again after it was shown the result is a new effect: *delivered* is what it
         was shown. While one call of a step has no outcome, the step runs no other, unless
-        *latch* is False.
+        *latch* is False. *asked_by* is the person or program that calls are made for: who has to
+        approve one sees the name.
         """
         allowed = frozenset(several("permissions", permissions)) if permissions else _NOTHING
         if latch is not True:
             flags(latch=latch)
         whose = self._house.tenant if tenant is None else named(tenant, "tenant")
-        if type(step) in _REMEMBERED and type(scope) is str and not delivered:
+        if type(step) in _REMEMBERED and type(scope) is str and not (delivered or asked_by):
             return Step(place(whose, scope, step, latch, allowed))
         boundary = StepContext(
             tenant=whose,
@@ -344,6 +358,7 @@ class Guard(GuardOperations):
             latch=latch,
             permissions=allowed,
             delivered=deliveries(delivered),
+            asked_by=named(asked_by, "asked_by") if asked_by else "",
         )
         return Step(boundary)
 

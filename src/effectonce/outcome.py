@@ -37,19 +37,21 @@ from effectonce._core.endings import (
     Replay,
 )
 from effectonce._core.endings import Exhausted as GaveUpEnding
-from effectonce._core.ops import Busy, Doubtful, Early, Latched, Mismatch, Unavailable
+from effectonce._core.ops import Busy, Doubtful, Early, Latched, Mismatch, Unapproved, Unavailable
 from effectonce._core.ops import KeyExpired as ExpiredReply
 from effectonce._core.record import State
 from effectonce._core.tagged_json import NotReadable, NotStorable
 from effectonce._log import LOG
 from effectonce.effect import THIS_CLOCK
 from effectonce.errors import (
+    ApprovalNeeded,
     Conflict,
     Expired,
     GaveUp,
     InDoubt,
     InFlight,
     LeaseLost,
+    NotApproved,
     OutOfOrder,
     PartialSuccess,
     ReplayedFailure,
@@ -61,6 +63,10 @@ T = TypeVar("T")
 # an owner that lives is done at any moment: the end of its lease says nothing about that
 LOOK_AGAIN_S = 1.0
 _WITHOUT_A_PERSON = ("", "probe", "late evidence")  # who settles without a person
+
+
+class DidNotApprove(Exception):  # a statement by a person, stored under this name
+    """A person rejected a call that needed an approval. It was never sent."""
 
 
 class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
@@ -211,7 +217,7 @@ def _until(lease_s: float) -> str:
 
 
 def _refuse(
-    ending: Fenced | Busy | Latched | Mismatch | ExpiredReply | Early | Unavailable,
+    ending: Fenced | Busy | Latched | Mismatch | ExpiredReply | Early | Unapproved | Unavailable,
     effect: EffectRef,
 ) -> NoReturn:
     """This call ran nothing, or has nothing to say about what ran."""
@@ -254,6 +260,13 @@ def _refuse(
         case Early():
             raise OutOfOrder(
                 f"{effect} came before its predecessor had an outcome. Nothing was sent.",
+                effect=effect,
+            )
+        case Unapproved(since_s, expired):
+            again = " It was approved, and that has expired." if expired else ""
+            raise ApprovalNeeded(
+                f"{effect} waits for a person to approve it, since {since_s:.0f} s.{again} Nothing"
+                " was sent.",
                 effect=effect,
             )
         case Unavailable(error):
@@ -344,13 +357,21 @@ def _replayed(replay: Replay, effect: EffectRef, stored: Stored) -> Outcome[Any]
             unseen = (
                 content.get("basis") == Basis.ERROR and recorded.settled_by in _WITHOUT_A_PERSON
             )
+            stored_error = {"error_type": content["type"], "error_message": content["message"]}
+            if content["type"] == DidNotApprove.__name__:
+                refused = NotApproved(
+                    f"{effect} was rejected by {recorded.settled_by} {_ago(recorded.age_s)}:"
+                    f" {content['message']}. It was never sent.",
+                    effect=effect,
+                    **stored_error,
+                )
+                return known(status="failed", error=refused)
             failure = ReplayedFailure(
                 f"{effect} failed for good {_ago(recorded.age_s)} with"
                 f" {describe_error(content['type'], content['message'])}. It was not tried"
                 f" again.{ONLY_THE_ERROR if unseen else ''}",
-                error_type=content["type"],
-                error_message=content["message"],
                 effect=effect,
+                **stored_error,
             )
             return known(status="failed", error=failure)
         case "partial":

@@ -4,7 +4,7 @@ with `msgspec.structs.replace`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from math import inf
 from typing import Any
@@ -240,6 +240,38 @@ class TimeWindow(Struct, frozen=True, kw_only=True):
         )
 
 
+class Approval(Struct, frozen=True, kw_only=True):
+    """A person approves a call before it is sent: its very arguments, once, within *valid_s*.
+
+    *when* says which calls need it, by the arguments that it names: `when=lambda amount: amount
+    > 500`. Without it, all do. *four_eyes*: not the one who asked (`guard.step(asked_by=)`).
+    """
+
+    when: Callable[..., bool] | None = None
+    valid_s: float = DAY_S
+    four_eyes: bool = False
+
+    def __post_init__(self) -> None:
+        numbers(valid_s=self.valid_s)
+        flags(four_eyes=self.four_eyes)
+        require(
+            0 < self.valid_s < inf, f"valid_s={self.valid_s}: an approval is used some day, or ends"
+        )
+        require(
+            self.when is None or callable(self.when),
+            f"when={self.when!r}: give a function of the arguments that decide",
+        )
+
+    @classmethod
+    def of(cls, declared: Approval | Callable[..., bool] | bool) -> Approval | None:  # noqa: FBT001
+        """Accept what reads well in a decorator: True, or the rule alone."""
+        if isinstance(declared, Approval):
+            return declared
+        if isinstance(declared, bool):
+            return cls() if declared else None
+        return cls(when=declared)
+
+
 class Contract(Struct, frozen=True, kw_only=True):
     """What a tool declares about itself. The record pins the part of it that safety rests on."""
 
@@ -258,6 +290,7 @@ class Contract(Struct, frozen=True, kw_only=True):
     wait_s: float = 30.0
     retry: Retry = Retry()
     permission: str | None = None
+    approval: Approval | None = None
     separate_dispatch: bool = False
     not_sent: tuple[type[BaseException], ...] = ()
     rejected: tuple[type[BaseException], ...] = ()
@@ -321,6 +354,10 @@ class Contract(Struct, frozen=True, kw_only=True):
             " counts",
         )
         require(
+            self.approval is None or self.kind is not Kind.READ,
+            f"{self.name} is a read, which is not approved: it has no record",
+        )
+        require(
             self.dedup is None or self.kind in (Kind.READ, Kind.IDEMPOTENT_WRITE, Kind.WRITE),
             "time-window dedup lets an effect repeat after its window: it cannot guard an"
             " irreversible tool",
@@ -376,6 +413,8 @@ class Contract(Struct, frozen=True, kw_only=True):
             stores_rejections=self.downstream.stores_rejections,
             tombstone_s=tombstone_s,
             rerun=self.dedup is not None,
+            approval=self.approval is not None,
+            four_eyes=self.approval is not None and self.approval.four_eyes,
             provider=self.provider,
             key_shape="" if self.sent_key is None else str(self.sent_key.shape),
         )

@@ -149,8 +149,11 @@ class GuardedCall(RecordOwner):
     def _claim(self) -> Flow[tuple[ClaimReply, bool]]:
         """Claim the effect; wait, within bounds, while another worker works on it."""
         self.token = self.env.new_token()
-        dispatch = not (self.plan.separate_dispatch or self.in_transaction)
-        claim = Claim(self.request, self.token, self.plan.lease_s, dispatch, self.again)
+        request = self.request
+        dispatch = not (
+            self.plan.separate_dispatch or self.in_transaction or request.terms.approval
+        )
+        claim = Claim(request, self.token, self.plan.lease_s, dispatch, self.again, self.asked_by)
         wait_until, pause_s, waited = (
             min(self.patience.give_up_at, self.env.now() + self.plan.wait_s),
             POLL_FIRST_S,
@@ -174,7 +177,9 @@ class GuardedCall(RecordOwner):
                     if isinstance(slept, Interrupted):
                         return reply, waited
                     pause_s, waited = min(POLL_MAX_S, pause_s * POLL_GROWTH), True
-                    claim = Claim(self.request, self.token, self.plan.lease_s, dispatch, again=True)
+                    claim = Claim(
+                        request, self.token, self.plan.lease_s, dispatch, True, self.asked_by
+                    )
                 case _:
                     return reply, waited
 

@@ -14,6 +14,7 @@ from effectonce._core.ops import (
     Latched,
     Mismatch,
     Recorded,
+    Unapproved,
     Unavailable,
 )
 
@@ -105,6 +106,7 @@ Ending: TypeAlias = (
     | KeyExpired
     | Latched
     | Early
+    | Unapproved
     | Unavailable
 )
 

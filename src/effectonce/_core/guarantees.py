@@ -111,6 +111,8 @@ class Terms(Struct, frozen=True, kw_only=True, cache_hash=True):
     # a workflow: all that it does is recorded on its own, so it is never sent, and may always be
     # run again
     steps: bool = False
+    approval: bool = False  # nothing is sent before a person has approved these very arguments
+    four_eyes: bool = False  # and not the one who asked for it
     provider: str = ""  # whose API it is, if the tool says so
     # key only: in which shape the key is sent; a repeat with another one is not recognised
     key_shape: str = ""

@@ -6,8 +6,8 @@ from math import inf
 from typing import Any
 
 from effectonce._core.guarantees import LEASE_MAX_S, Capability, Kind, Terms
-from effectonce._core.ops import Claim, Complete, Dispatch, Rerun, Unsend
-from effectonce._core.record import TERMINAL, Record, Scene
+from effectonce._core.ops import Approve, Claim, Complete, Dispatch, Rerun, Unsend
+from effectonce._core.record import ASKED_BY, TERMINAL, Record, Scene
 
 SET_BACK_S = 30.0  # clocks are put back by so little every day; `resend_s` has a margin for it
 
@@ -40,11 +40,48 @@ def in_turn(_r: Record | None, op: Claim, scene: Scene) -> bool:
 
 
 def to_dispatch(_r: Record | None, op: Claim, _: Scene) -> bool:
-    return op.dispatch
+    return op.dispatch and not op.request.terms.approval  # that is a write of its own
 
 
 def to_hold(_r: Record | None, op: Claim, _: Scene) -> bool:
     return not op.dispatch
+
+
+def approved(r: Record, op: Claim, scene: Scene) -> bool:
+    """Has a person let it be sent? What was sent was approved, whatever the time is now."""
+    return not op.request.terms.approval or r.sends > 0 or not unapproved(r, op, scene)
+
+
+def unapproved(r: Record, _op: Any, scene: Scene) -> bool:
+    return scene.now >= _approved_until(r)
+
+
+def _approved_until(r: Record) -> float:
+    """Only an approval gives a record without an outcome an end; 0: there is none."""
+    return 0.0 if r.dedup_until == inf else r.dedup_until
+
+
+def another_wish(r: Record, op: Claim, scene: Scene) -> bool:
+    """Are its arguments other than those that wait for a person, or were approved and not used?"""
+    waits = r.request.terms.approval and op.request.terms.approval and r.sends == 0
+    return waits and not same_request(r, op, scene)
+
+
+def wished(r: Record, op: Approve, _: Scene) -> bool:
+    """Does it wait for a person, with the very arguments that this one has seen?"""
+    seen = r.request.fingerprint == op.fingerprint
+    return r.request.terms.approval and r.sends == 0 and seen
+
+
+def by_another(r: Record, op: Approve, _: Scene) -> bool:
+    """Who asked does not approve it, where four eyes are declared. Who is unknown did not ask."""
+    return not r.request.terms.four_eyes or op.by != asker_of(r)
+
+
+def asker_of(r: Record) -> str:
+    """Who asked for an approval. Before the first one, that is all there is a reason for."""
+    asked = (e.outcome.decode() for e in r.evidence if e.note == ASKED_BY)
+    return next(asked, "" if r.settled_by else r.reason)
 
 
 def resendable(r: Record, op: Any, scene: Scene) -> bool:

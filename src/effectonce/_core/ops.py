@@ -88,15 +88,21 @@ class Early(Struct, frozen=True):
     after: str
 
 
+class Unapproved(Struct, frozen=True):
+    """It waits for a person. Nothing was sent."""
+
+    since_s: float
+    expired: bool = False  # it was approved, and that was not used in time
+
+
 class Unavailable(Struct, frozen=True):
     """No answer: whether the write was applied is unknown. A repeat with the same token is safe."""
 
     error: Exception
 
 
-ClaimReply: TypeAlias = (
-    Held | Recorded | Busy | Mismatch | Doubtful | KeyExpired | Latched | Early | Unavailable
-)
+NotNow: TypeAlias = Busy | Latched | Early | Unapproved
+ClaimReply: TypeAlias = Held | Recorded | Mismatch | Doubtful | KeyExpired | NotNow | Unavailable
 
 
 # ---------------------------------------------------------------- replies to the owner's writes
@@ -125,6 +131,7 @@ class Claim(Op[ClaimReply], frozen=True):
     dispatch: bool
     # it was asked for before: a store may look for its outcome first. Nothing else depends on it
     again: bool = False
+    asked_by: str = ""  # who asks for an approval, where one is needed
 
     @property
     def key(self) -> str:
@@ -224,6 +231,16 @@ class Rearm(Op[WriteReply], frozen=True):
     """A person asks for the same request again, under the same key."""
 
     key: str
+    by: str
+    reason: str
+
+
+class Approve(Op[WriteReply], frozen=True):
+    """A person lets it be sent, with the arguments that have this fingerprint, within *valid_s*."""
+
+    key: str
+    fingerprint: str
+    valid_s: float
     by: str
     reason: str
 
@@ -382,21 +399,9 @@ class Together(Op["tuple[Any, ...]"], frozen=True):
     ops: tuple[Op[Any], ...]
 
 
-RecordOp: TypeAlias = (
-    Claim
-    | Dispatch
-    | Unsend
-    | Complete
-    | Fail
-    | Doubt
-    | Renew
-    | Inquire
-    | Rerun
-    | Confirm
-    | Refute
-    | Rearm
-    | Attest
-)
+OwnersOp: TypeAlias = Dispatch | Unsend | Complete | Fail | Doubt | Renew | Inquire | Rerun
+PersonsOp: TypeAlias = Confirm | Refute | Rearm | Approve
+RecordOp: TypeAlias = Claim | OwnersOp | PersonsOp | Attest
 RECORD_OPS: frozenset[type] = frozenset(get_args(RecordOp))
 
 

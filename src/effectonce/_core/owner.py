@@ -59,6 +59,7 @@ class RecordOwner:
     """The writes of the worker that holds a record."""
 
     token, epoch, sends, stored, unaided = "", 0, 0, b"", False
+    asked_by = ""  # who asks for an approval, where one is needed
     unanswered: BaseException | None = None  # the last send of this call that got no answer
 
     def __init__(

@@ -17,7 +17,9 @@ from effectonce._core.guarantees import Terms
 TRIED = "an attempt failed"
 GAVE_UP = "the call gave up"  # after the attempt of this entry; number 0: after those before it
 REDRIVEN = "asked for again"
-SAYS_NO_RESULT = frozenset({TRIED, GAVE_UP, REDRIVEN})
+ASKED_BY = "approval was asked for"  # the outcome is the name of who asks, if it is known
+APPROVED = "approved"
+SAYS_NO_RESULT = frozenset({TRIED, GAVE_UP, REDRIVEN, ASKED_BY, APPROVED})
 
 
 class Request(Struct, frozen=True):

@@ -22,7 +22,10 @@ number it has in the model (`make model` explores this very table):
     asked (T9 notes it, T11 needs it).
  6. A record without an outcome never expires; a key whose window is over is refused, never run
     again.
- 7. Repeating a write with the same token is a success: see `_already` in transitions.py.
+ 7. Where an approval is needed, a record is born without an owner (T1), and no claim holds it
+    before a person has approved the arguments with its fingerprint (T14). Using the approval is
+    that claim (T2), so it is used once, by one caller, and stays with this effect.
+ 8. Repeating a write with the same token is a success: see `_already` in transitions.py.
 """
 
 from __future__ import annotations
@@ -36,7 +39,10 @@ from msgspec.structs import replace
 
 from effectonce._core.guarantees import Capability
 from effectonce._core.guards import (
+    another_wish,
+    approved,
     asked_when_quiet,
+    by_another,
     ends_unsent,
     in_turn,
     late_only_send,
@@ -56,11 +62,14 @@ from effectonce._core.guards import (
     this_send,
     to_dispatch,
     to_hold,
+    unapproved,
     unlatched,
     unremembered,
     window_over,
+    wished,
 )
 from effectonce._core.ops import (
+    Approve,
     Attest,
     Claim,
     Complete,
@@ -77,9 +86,19 @@ from effectonce._core.ops import (
     Sweep,
     Unsend,
 )
-from effectonce._core.record import TERMINAL, Evidence, Record, Request, Scene, State
+from effectonce._core.record import (
+    APPROVED,
+    ASKED_BY,
+    TERMINAL,
+    Evidence,
+    Record,
+    Request,
+    Scene,
+    State,
+)
 
 EVIDENCE_MAX = 32  # entries; results that came too late are kept beyond it
+KEPT = frozenset({ASKED_BY, APPROVED})
 
 Guard: TypeAlias = Callable[[Record, Any, Scene], bool]
 Change: TypeAlias = Callable[[Record, Any, Scene], "Record | None"]
@@ -135,6 +154,8 @@ def _born(_r: Record | None, op: Claim, scene: Scene, epoch: int = 1) -> Record:
         return Record(
             op.request, State.DISPATCHED, epoch, token, lease_until, now, 1, token, now, lease_until
         )
+    if op.request.terms.approval:  # it has no owner while it waits for a person
+        return Record(op.request, State.CLAIMED, epoch, "", now, now, reason=op.asked_by)
     return Record(op.request, State.CLAIMED, epoch, token, lease_until, now)
 
 
@@ -288,11 +309,30 @@ def _rearmed(r: Record, op: Rearm, scene: Scene) -> Record:
     )
 
 
+def _wished_anew(r: Record, op: Claim, scene: Scene) -> Record:
+    """Other arguments: what was approved for the old ones is void, and so is a claim of them."""
+    return _born(None, op, scene, r.epoch)
+
+
+def _approved(r: Record, op: Approve, scene: Scene) -> Record:
+    said: tuple[Evidence, ...] = (Evidence(scene.now, APPROVED, f"{op.by}: {op.reason}".encode()),)
+    if r.settled_by == "":
+        said = (Evidence(r.created_at, ASKED_BY, r.reason.encode()), *said)
+    return replace(
+        r,
+        decided_at=scene.now,
+        dedup_until=scene.now + op.valid_s,
+        settled_by=op.by,
+        reason=op.reason,
+        evidence=(*r.evidence, *said),
+    )
+
+
 def _attested(r: Record, op: Attest, scene: Scene) -> Record:
     evidence = [*r.evidence, Evidence(scene.now if op.at is None else op.at, op.note, op.outcome)]
     # the oldest entry that can be spared makes room; if there is none, there is room
     if len(evidence) > EVIDENCE_MAX:
-        spare = next((entry for entry in evidence if not entry.is_result), None)
+        spare = next((e for e in evidence if not e.is_result and e.note not in KEPT), None)
         if spare is not None:
             evidence.remove(spare)
     return replace(r, evidence=tuple(evidence))
@@ -331,7 +371,20 @@ def _claims(
 
 RULES: tuple[TransitionRule, ...] = (
     *_claims("T1", State.ABSENT, (in_turn, unlatched), _born),
-    *_claims("T2", State.CLAIMED, (same_request, lease_over, resendable, unlatched), _stolen),
+    *_claims(
+        "T2", State.CLAIMED, (same_request, lease_over, resendable, unlatched, approved), _stolen
+    ),
+    TransitionRule(
+        "T14", Claim, State.CLAIMED, State.CLAIMED, (another_wish, lease_over), _wished_anew
+    ),
+    TransitionRule(
+        "T14",
+        Approve,
+        State.CLAIMED,
+        State.CLAIMED,
+        (wished, by_another, unapproved, lease_over),
+        _approved,
+    ),
     TransitionRule(
         "T7",
         Claim,

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 from msgspec import Struct
 
-from effectonce._core.guards import lease_over, leased, may_rerun, same_request, window_over
+from effectonce._core.guards import (
+    approved,
+    lease_over,
+    leased,
+    may_rerun,
+    same_request,
+    window_over,
+)
 from effectonce._core.ops import (
     Applied,
+    Approve,
     Attest,
     Busy,
     Claim,
@@ -32,6 +41,7 @@ from effectonce._core.ops import (
     Rerun,
     Sweep,
     Together,
+    Unapproved,
     Unsend,
 )
 from effectonce._core.record import GAVE_UP, TERMINAL, TRIED, Record, Scene, State
@@ -91,6 +101,12 @@ def _reply(before: Record | None, after: Record | None, op: RecordOp | Sweep, sc
     if asked is Claim and after.state is State.IN_DOUBT:
         return Doubtful(0.0, after.reason)
     if asked in _HOLDS:
+        if not after.token:
+            return (
+                Unapproved(0.0)
+                if before is None or before.state in TERMINAL
+                else Mismatch(after.request.terms.tool)
+            )
         taken_over = before is not None and asked is Claim and _vanished(before, scene)
         return Held(after.epoch, after.sends, after.state is State.DISPATCHED, taken_over)
     return after if asked is Attest else Applied(after.epoch)
@@ -145,6 +161,8 @@ def _claim_refusal(r: Record | None, op: Claim, scene: Scene) -> Any:
             return Doubtful(scene.now - r.decided_at, r.reason)
         case _ if r.token == op.token:
             return Held(r.epoch, r.sends, r.state is State.DISPATCHED)
+        case _ if lease_over(r, op, scene) and not approved(r, op, scene):
+            return Unapproved(scene.now - r.created_at, expired=r.dedup_until != inf)
         case _ if lease_over(r, op, scene):
             return _wait_for_others(op, scene)
         case _:
@@ -200,6 +218,12 @@ def _already(r: Record, op: RecordOp | Sweep) -> bool:
             return r.state is State.COMPLETED and r.settled_by == op.by and r.outcome == op.outcome
         case Refute():
             return r.state is State.FAILED and r.settled_by == op.by and r.outcome == op.outcome
+        case Approve():
+            return (
+                r.request.fingerprint == op.fingerprint
+                and r.settled_by == op.by
+                and r.reason == op.reason
+            )
         case Rearm():
             return (
                 r.state is State.CLAIMED

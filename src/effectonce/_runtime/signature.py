@@ -7,6 +7,7 @@ defaults filled in, before anything is hashed.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta
@@ -181,6 +182,14 @@ class ToolSignature:
     def canonical(self, names: tuple[str, ...], arguments: Mapping[str, Any]) -> bytes:
         """Those of *names* that count, so that equal calls are equal bytes."""
         return self._canonical(self.counted(names, arguments))
+
+    def data_of(self, names: tuple[str, ...], arguments: Mapping[str, Any]) -> bytes:
+        """Those of *names* that are data, as equal bytes if they are equal."""
+        found: dict[str, str] = {}
+        for name in names:
+            with contextlib.suppress(NotCanonical):
+                found[name] = self._canonical(arguments[name]).hex()
+        return canonical(found)
 
     def suspects(self) -> dict[str, str]:
         """Fields of models in the key that look new on every attempt, and what they look like."""

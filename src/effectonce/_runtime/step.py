@@ -62,6 +62,7 @@ class StepContext(Struct, frozen=True, kw_only=True, eq=False):
     latch: bool = True
     permissions: frozenset[str] = frozenset()
     delivered: tuple[Delivered, ...] = ()
+    asked_by: str = ""  # for whom, if a call needs an approval
     # a tool, and how many results of the one call that is made here were shown
     counted: tuple[str, int] | None = None
     # entered again, this place is the same object: what was derived in it may be remembered
@@ -112,6 +113,7 @@ def inside(effect: EffectRef, outer: StepContext | None) -> StepContext:
         scope=effect.tool if outer is None else outer.scope,
         step=f"{INSIDE}{effect.key}",
         permissions=frozenset() if outer is None else outer.permissions,
+        asked_by="" if outer is None else outer.asked_by,
     )
 
 

@@ -42,6 +42,7 @@ from effectonce._runtime.isolation import declared_lazy
 from effectonce._runtime.performers import AsyncPerformer, Performer, Prepared, Setup, adrive_call
 from effectonce._runtime.signature import ToolSignature, is_async
 from effectonce._runtime.step import StepContext, here, stable
+from effectonce._tools.approval_rule import ApprovalRule
 from effectonce._tools.check_declaration import DeclarationCheck
 from effectonce._tools.context import PLAIN, F, GuardContext, Hosting
 from effectonce._tools.identity import ASKED_MAX, Identity, same_call
@@ -116,10 +117,17 @@ class GuardedTool:
         self.terms = (
             msgspec.structs.replace(contract.terms, steps=True) if hosting.steps else contract.terms
         )
+        self._approval = (
+            None
+            if contract.approval is None
+            else ApprovalRule(contract.name, contract.approval, self.signature)
+        )
         self._warned_of_loop = False
         self.probe_function: Callable[..., Any] | None = None
         self.fallback_function: Callable[..., Any] | None = None
         self._events: CallEvents | None = None  # while the guard has no observer
+        # what a call means does not change with the time
+        self._lasting = not self.signature.changing and self._approval is None
         self._plan_calls()
         self._prefix = canonical(contract.name)
         self._look = house.store.look if isinstance(house.store, LocalStore) else None
@@ -232,7 +240,7 @@ class GuardedTool:
             boundary, asked, outer, signature = here.get(), None, running.get(), self.signature
             if outer is not None:
                 outer.used.add("key")  # the key of this call is made of it
-            if boundary is not None and boundary.lasting and key is None and not signature.changing:
+            if boundary is not None and boundary.lasting and key is None and self._lasting:
                 asked = same_call(boundary, args, kwargs)
                 known = None if asked is None else self.same_call.get(asked)
                 if known is not None:
@@ -315,13 +323,12 @@ class GuardedTool:
         secret = self.house.secret
         intent, matched, stored = self.signature.forms(arguments)
         identity = Identity(boundary.tenant, boundary.scope, self.contract.name, intent, secret)
-        place, asked = (
-            self._place(boundary, intent, key),
-            fingerprint(self._prefix + matched, secret),
-        )
-        return identity.at(
-            place, asked, self.check.terms(self.terms), stored, latched=boundary.latch
-        )
+        place, terms = self._place(boundary, intent, key), self.check.terms(self.terms)
+        if self._approval is not None:
+            terms = self._approval.terms(terms, arguments)
+            matched += self._approval.beside(arguments)
+        asked = fingerprint(self._prefix + matched, secret)
+        return identity.at(place, asked, terms, stored, latched=boundary.latch)
 
     def _place(self, boundary: StepContext, intent: bytes, key: tuple[Part, ...] | None) -> Place:
         if key is not None:
@@ -414,13 +421,15 @@ class GuardedTool:
         """The call as a flow for a performer; *calling*, if not in this tool's own way."""
         request, turn, calling = prepared.request, turn_here.get(), calling or self.hosting.calling
         if turn is None:
-            flow = calling(request, self.plan, self.house.env, again=prepared.again).flow()
+            call = calling(request, self.plan, self.house.env, again=prepared.again)
         else:
             step = step_of(prepared.ref)
-            flow = calling(
+            call = calling(
                 request, self.plan, self.house.env, again=prepared.again, turn=turn.turn, step=step
-            ).flow()
-        return self.recorded(flow, prepared)
+            )
+        if request.terms.approval and (boundary := here.get()) is not None:
+            call.asked_by = boundary.asked_by
+        return self.recorded(call.flow(), prepared)
 
     def recorded(self, flow: Flow[Ending], prepared: Prepared) -> Flow[Ending]:
         """The flow of a call with its events, if there is an observer."""

@@ -12,12 +12,12 @@ from starlette.responses import Response
 from effectonce._core.record import Record, State
 from effectonce._core.strict_json import read_exactly
 from effectonce._core.tagged_json import NotReadable
+from effectonce._validate import who
 from effectonce.dashboard._pages import PAGE, effect_page, group_of, version_of, wanted_of
 from effectonce.dashboard._request import DashboardRequest, RefusedVisit, link_of
 from effectonce.dead_letters import Letter, Redriven
 from effectonce.dead_letters._redriving import Pace
 from effectonce.errors import ContractViolation
-from effectonce.recovery.in_doubt import who
 from effectonce.views.effects import is_sealed, reference, verdict
 from effectonce.views.letters import WHAT
 from effectonce.views.tools import prober_of, tools_of

@@ -24,6 +24,7 @@ from effectonce._core.record import Record, Scene, State
 from effectonce._drivers import adrive, drive
 from effectonce._tools.observers import Observers, notify_of
 from effectonce._tools.tool import GuardedTool
+from effectonce._validate import who
 from effectonce.dead_letters._file import (
     BadLine,
     Imported,
@@ -57,7 +58,6 @@ from effectonce.dead_letters._redriving import (
     would,
 )
 from effectonce.errors import ContractViolation
-from effectonce.recovery.in_doubt import who
 from effectonce.stores.base import Store, TooLarge
 
 GRACE_S = 300.0  # an owner that reported nothing for so long after its lease does not come back

@@ -20,7 +20,16 @@ from effectonce._core.endings import (
     Rejection,
     Replay,
 )
-from effectonce._core.ops import Busy, Doubtful, Early, KeyExpired, Latched, Mismatch, Unavailable
+from effectonce._core.ops import (
+    Busy,
+    Doubtful,
+    Early,
+    KeyExpired,
+    Latched,
+    Mismatch,
+    Unapproved,
+    Unavailable,
+)
 from effectonce._core.record import Record, State
 from effectonce._core.tagged_json import NotReadable
 from effectonce._tools.tool import GuardedTool
@@ -134,7 +143,7 @@ def came_to(ending: Ending) -> tuple[What, str, Any]:
 
 
 def in_the_way(
-    ending: Fenced | Busy | Latched | Mismatch | KeyExpired | Early | Unavailable,
+    ending: Fenced | Busy | Latched | Mismatch | KeyExpired | Early | Unapproved | Unavailable,
 ) -> str:
     match ending:
         case Busy() | Fenced():
@@ -143,6 +152,8 @@ def in_the_way(
             return f"{tool} of the same step was sent and has no outcome"
         case Early():
             return "its predecessor in the sequence has no outcome"
+        case Unapproved():
+            return "it waits for an approval"
         case KeyExpired():
             return "its key has expired"
         case Mismatch():

@@ -26,7 +26,16 @@ from effectonce._core.endings import (
     Rejection,
     Replay,
 )
-from effectonce._core.ops import Busy, Doubtful, Early, KeyExpired, Latched, Mismatch, Unavailable
+from effectonce._core.ops import (
+    Busy,
+    Doubtful,
+    Early,
+    KeyExpired,
+    Latched,
+    Mismatch,
+    Unapproved,
+    Unavailable,
+)
 from effectonce._core.record import State
 from effectonce._core.retry_flow import Over
 from effectonce._core.retry_state import StopReason
@@ -74,6 +83,8 @@ EVENTS: dict[str, str] = {
         "Another call of the same step has no outcome yet; `outcome` says whether it is in_flight"
         " or in_doubt."
     ),
+    "approval_needed": "It waits for a person, and was not sent.",
+    "approval": "A person has decided about it; `outcome` is approved or rejected.",
     "out_of_order": "Its predecessor in the sequence has no outcome yet.",
     "fenced_out": (
         "It ran, but another caller owns the record by now: what is known is kept as evidence."
@@ -104,8 +115,8 @@ OUTCOMES: dict[str, str] = {
     "gave_up": "it may have happened, and calling again is safe",
     "in_doubt": "it may have happened, and nobody can know",
     "refused": (
-        "nothing was sent: a contract, an open breaker, an expired key, a store that does not"
-        " answer"
+        "nothing was sent: a contract, an open breaker, an expired key, an approval that is"
+        " needed, a store that does not answer"
     ),
     "cancelled": "the caller was cancelled or interrupted; what is known is recorded",
 }
@@ -209,6 +220,8 @@ def _refused(ending: Any) -> Ended:
             return Ended("refused", "Expired", "expired", since_s)
         case Early():
             return Ended("refused", "OutOfOrder", "out_of_order")
+        case Unapproved():
+            return Ended("refused", "ApprovalNeeded", "approval_needed")
         case Unavailable():
             return Ended("refused", "StoreUnavailable")
         case _:

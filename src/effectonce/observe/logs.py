@@ -19,6 +19,8 @@ _LOGGED = (
         "expired",
         "latched",
         "out_of_order",
+        "approval_needed",
+        "approval",
         "in_flight",
         "retry_scheduled",
         "retry_suppressed",

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from effectonce._core.codec import encode, encode_error, printable
+from effectonce._core.codec import encode, encode_error
 from effectonce._core.ops import (
     Applied,
     Browse,
@@ -31,6 +31,7 @@ from effectonce._drivers import adrive, drive
 from effectonce._runtime.performers import CLOCK
 from effectonce._tools.observers import Observers, settled
 from effectonce._tools.tool import GuardedTool
+from effectonce._validate import who
 from effectonce.errors import ContractViolation
 from effectonce.outcome import Outcome
 from effectonce.stores.base import Store
@@ -184,22 +185,6 @@ class Settlement:
         tool = self.tools.get(record.request.terms.tool)
         fits = tool is not None and tool.is_async is is_async and tool.probe_function is not None
         return tool if fits else None
-
-
-def who(by: str, reason: str) -> tuple[str, str]:
-    """The person who decides gives a name and a reason."""
-    given = (by, reason)
-    # callers without a type checker
-    if not all(isinstance(each, str) and each.strip() for each in given):  # type: ignore[redundant-expr]
-        raise ContractViolation(
-            "settling needs a name (by=) and a reason (reason=): both stay on the record"
-        )
-    for each in given:
-        if printable(each) != each:
-            raise ContractViolation(
-                f"{each[:40]!r} cannot stay on the record: it is no Unicode text, or too long"
-            )
-    return given
 
 
 def count(answers: Iterable[Outcome[Any] | None]) -> Reconciled:

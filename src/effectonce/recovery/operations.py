@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from effectonce._core.ops import Find, Sweep, Swept, Tally
@@ -19,6 +19,7 @@ from effectonce.stores import Store
 from effectonce.stores.keyring import Keyring
 
 if TYPE_CHECKING:
+    from effectonce.approvals import Approvals
     from effectonce.recovery.reconciler import Reconciler
     from effectonce.recovery.spool import Spool
 
@@ -63,6 +64,13 @@ class GuardOperations:
     def retry(self, key: str, *, by: str, reason: str) -> None:
         """The next call resends it under the same key. Only if the downstream still honours it."""
         self._desk.retry(key, by, reason)
+
+    @cached_property
+    def approvals(self) -> Approvals:
+        """Calls that wait for a person: look at them, approve them, reject them."""
+        from effectonce.approvals import Approvals
+
+        return Approvals(self.store, self._tools, self._house.watch)
 
     def reconcile(
         self,

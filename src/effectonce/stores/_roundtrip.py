@@ -251,6 +251,8 @@ def _claim(op: Claim, table: Table) -> Answering[Any]:
         known = yield ReadOutcome(op.request)
         if known is not None:
             return known
+    if op.request.terms.approval:
+        return (yield from _decide(op, table))  # it is born with who asks for it
     born = transition(None, op, Scene(0.0), table)
     assert born.after is not None
     found = yield InsertNew(born.after)

@@ -28,11 +28,10 @@ from effectonce._tools.context import GuardContext, Tool
 from effectonce._tools.observers import notify_of
 from effectonce._tools.tool import GuardedTool
 from effectonce._tools.wrapper import wrap
-from effectonce._validate import errors, fields, seconds, several, whole
+from effectonce._validate import errors, fields, seconds, several, who, whole
 from effectonce.errors import ContractViolation, InFlight, LeaseLost, Rejected, StepFailed
 from effectonce.outcome import Outcome
 from effectonce.policy import Contract, Downstream, Retry
-from effectonce.recovery.in_doubt import who
 from effectonce.stores.base import Store
 from effectonce.workflows._fence import to_write
 from effectonce.workflows._run import STEPS_AT_ONCE, UNDO

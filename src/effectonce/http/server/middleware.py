@@ -51,6 +51,7 @@ from effectonce._core.ops import (
     KeyExpired,
     Latched,
     Mismatch,
+    Unapproved,
     Unavailable,
 )
 from effectonce._core.record import Request
@@ -423,7 +424,7 @@ class IdempotencyMiddleware:
                 trouble = Trouble.IN_DOUBT
             case KeyExpired():
                 trouble = Trouble.EXPIRED
-            case Unavailable() | OutOfPatience() | Early():
+            case Unavailable() | OutOfPatience() | Early() | Unapproved():  # of no request
                 trouble = Trouble.STORE_UNAVAILABLE
             case _:
                 assert_never(ending)

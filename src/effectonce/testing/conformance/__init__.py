@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from effectonce.testing.conformance import (
+    approvals,
     cells,
     claims,
     doubts,
@@ -38,7 +39,7 @@ __all__ = ["CHECKS", "MODES", "Bench", "Mode"]
 
 CHECKS: tuple[Callable[[Bench], None], ...] = tuple(
     check
-    for room in (claims, owners, doubts, neighbours, pages, cells, together, promises)
+    for room in (claims, owners, doubts, approvals, neighbours, pages, cells, together, promises)
     for check in vars(room).values()
     if callable(check)
     and getattr(check, "__annotations__", {}) == {"bench": "Bench", "return": "None"}
