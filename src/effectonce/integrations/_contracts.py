@@ -35,7 +35,7 @@ class ToolOptions(TypedDict, total=False):
     rejected: Sequence[type[BaseException]]
     rules: Rules
     one_request: bool
-    # and how it is asked about, and done, without its framework: see _outside.py
+    # and how it is asked about, and done, without its framework: see _redrive.py
     probe: Callable[..., Any]
     redrive: Callable[..., Any]
 
@@ -57,9 +57,8 @@ class Declared(Struct, frozen=True):
         return canonical({name: arguments.get(name) for name in self.identity})
 
     def matched(self, arguments: Mapping[str, Any]) -> bytes:
-        return canonical(
-            {name: value for name, value in arguments.items() if name not in self.volatile}
-        )
+        kept = {name: value for name, value in arguments.items() if name not in self.volatile}
+        return canonical(kept)
 
 
 def with_defaults(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,10 +102,8 @@ def declare(
     probe: Callable[..., Any] | None = None,
     redrive: Callable[..., Any] | None = None,
 ) -> Declared:
-    fields, volatile = (
-        None if identity is None else several("identity", identity),
-        several("volatile", volatile),
-    )
+    fields = None if identity is None else several("identity", identity)
+    volatile = several("volatile", volatile)
     both = sorted(set(fields or ()) & set(volatile))
     if both:
         raise ContractViolation(f"{name}: {', '.join(both)} cannot be both identity and volatile")

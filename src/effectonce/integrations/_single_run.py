@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MethodType
 from typing import Any
@@ -69,9 +70,7 @@ class SingleRun:
     def __enter__(self) -> None:
         self._before = _under_way.set(self)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         _under_way.reset(self._before)
 
     # ------------------------------------------------------------ from inside
@@ -79,32 +78,35 @@ class SingleRun:
     def run(self, tool: Callable[[], Any], *, ran: Ran = lambda _: True) -> Any:
         with self._one:
             if not self._ended:
-                with _Ending(self, ran):
+                with self._ending(ran):
                     self._result = tool()
         return self._known()
 
     async def arun(self, tool: Callable[[], Awaitable[Any]], *, ran: Ran = lambda _: True) -> Any:
         async with self._aone:
             if not self._ended:
-                with _Ending(self, ran):
+                with self._ending(ran):
                     self._result = await tool()
         return self._known()
 
-    def begins(self) -> None:
-        self._going = True
-
-    def ends(self, error: BaseException | None, ran: Ran) -> None:
-        self._going = False
-        if error is None or ran(error):
+    @contextmanager
+    def _ending(self, ran: Ran) -> Iterator[None]:
+        """Around the one run. What it calls is no part of it, if that is a tool, too."""
+        before, self._going = _under_way.set(None), True
+        try:
+            yield
             self._ended = True
-            self.failed(error)
+        except BaseException as error:
+            if ran(error):
+                self._ended = True
+                self.failed(error)
+            raise
+        finally:
+            _under_way.reset(before)
+            self._going = False
 
-    def failed(self, error: BaseException | None) -> None:
-        self.error = (
-            error
-            if error is None or isinstance(error, Exception)
-            else CutOff("its run was cut off")
-        )
+    def failed(self, error: BaseException) -> None:
+        self.error = error if isinstance(error, Exception) else CutOff("its run was cut off")
 
     def _known(self) -> Any:
         if self.error is not None:
@@ -115,29 +117,10 @@ class SingleRun:
 class Guarded(SingleRun):
     """`with`: a run of an already guarded tool. It was judged: only our own errors override it."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         super().__exit__(kind, error, trace)
         if isinstance(self.error, EffectOnceError) and error is not self.error:
             raise self.error
-
-
-class _Ending:
-    """`with`: the one run. What it calls is no part of it, if that is a tool, too."""
-
-    def __init__(self, run: SingleRun, ran: Ran) -> None:
-        self._run, self._ran = run, ran
-
-    def __enter__(self) -> None:
-        self._before = _under_way.set(None)
-        self._run.begins()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
-    ) -> None:
-        _under_way.reset(self._before)
-        self._run.ends(error, self._ran)
 
 
 def under_way(of: object) -> SingleRun | None:
@@ -158,17 +141,15 @@ def stand_around(
     if known is thing:
         return
     # Of a copy of something that we stood around, the method is still that of the first.
-    bare = (
-        getattr(thing, method) if known is None else MethodType(getattr(type(thing), method), thing)
-    )
+    bare = getattr(thing, method)
+    if known is not None:
+        bare = MethodType(getattr(type(thing), method), thing)
 
     async def around(*args: Any, **kwargs: Any) -> Any:
         run = under_way(thing) if where(kwargs) else None
-        return await (
-            bare(*args, **kwargs)
-            if run is None
-            else run.arun(lambda: bare(*args, **kwargs), ran=ran)
-        )
+        if run is None:
+            return await bare(*args, **kwargs)
+        return await run.arun(lambda: bare(*args, **kwargs), ran=ran)
 
     around.__effectonce__ = thing  # type: ignore[attr-defined]
     vars(thing)[method] = around

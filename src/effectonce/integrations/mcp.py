@@ -54,11 +54,9 @@ def EffectOnce(
 
         async def intercept_tool_call(self, params: Any, ctx: Any, call_next: Any) -> Any:
             async def whose() -> str:
-                return (
-                    tenant(ctx)
-                    if tenant is not None
-                    else await hosted.caller(get_access_token(), ctx.request)
-                )
+                if tenant is not None:
+                    return tenant(ctx)
+                return await hosted.caller(get_access_token(), ctx.request)
 
             own, answer = await hosted.call(
                 params.name, params.arguments, ctx.meta, whose, lambda: call_next(ctx), _wire

@@ -8,7 +8,7 @@ run. Run ids and activity ids are not: a workflow that is retried or reset has n
 place travels in headers, which the server keeps with the history.
 
  1. The client says whose workflow it is and which: the tenant and the workflow id.
- 2. The workflow counts its places by what is asked for, see `_places.py`, and says to each
+ 2. The workflow counts its places by what is asked for, see `_occurrence.py`, and says to each
     activity where it is. An activity id that was given by hand is a place by itself. A child
     workflow's scope is its place in its parent.
  3. What continues as new is another generation: the same request there is another effect.
@@ -24,7 +24,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -91,10 +92,8 @@ class EffectOnce(SimplePlugin):
 def _passing_effectonce_through(runner: tw.WorkflowRunner | None) -> tw.WorkflowRunner:
     """A workflow may import effectonce: none of it runs there, so one import serves all."""
     if isinstance(runner, SandboxedWorkflowRunner):
-        return dataclasses.replace(
-            runner,
-            restrictions=runner.restrictions.with_passthrough_modules("effectonce", "msgspec"),
-        )
+        passing = runner.restrictions.with_passthrough_modules("effectonce", "msgspec")
+        return dataclasses.replace(runner, restrictions=passing)
     assert runner is not None
     return runner
 
@@ -113,14 +112,14 @@ class EffectOnceInterceptor(tc.Interceptor, tw.Interceptor):
     def workflow_interceptor_class(
         self,
         input: tw.WorkflowInterceptorClassInput,  # noqa: A002
-    ) -> type[tw.WorkflowInboundInterceptor]:  # noqa: A002, RUF100
+    ) -> type[tw.WorkflowInboundInterceptor]:
         """Every workflow counts its places."""
         return _AnewWorkflow if self.each_start_anew else _Workflow
 
     def intercept_activity(
         self,
         next: tw.ActivityInboundInterceptor,  # noqa: A002
-    ) -> tw.ActivityInboundInterceptor:  # noqa: A002, RUF100
+    ) -> tw.ActivityInboundInterceptor:
         """Every activity is a step."""
         return _Activity(next, self.guard)
 
@@ -148,10 +147,8 @@ class _Client(tc.OutboundInterceptor):
     def _from(self, workflow_id: str, headers: Mapping[str, Payload]) -> dict[str, Payload]:
         boundary = here.get()
         scope = f"{workflow_id}/{uuid.uuid4().hex}" if self._anew else workflow_id
-        return {
-            HEADER: _payload(Origin(scope, None if boundary is None else boundary.tenant)),
-            **headers,
-        }
+        origin = Origin(scope, None if boundary is None else boundary.tenant)
+        return {HEADER: _payload(origin), **headers}
 
 
 # ---------------------------------------------------------------- the workflow
@@ -211,12 +208,8 @@ class _Outbound(tw.WorkflowOutboundInterceptor):
     ) -> workflow.ActivityHandle[Any]:  # noqa: A002, RUF100
         origin = self._origin()
         if input.activity_id is not None:
-            input.headers = {
-                **input.headers,
-                HEADER: _payload(
-                    At(_scope(origin), input.activity_id, origin.tenant, by_hand=True)
-                ),
-            }
+            at = At(_scope(origin), input.activity_id, origin.tenant, by_hand=True)
+            input.headers = {**input.headers, HEADER: _payload(at)}
             return start(input)
         asked = _asked(input.args)
         place = self._places.take(input.activity, asked)
@@ -240,9 +233,9 @@ class _Outbound(tw.WorkflowOutboundInterceptor):
     def _origin(self) -> Origin:
         info = workflow.info()
         given = info.headers.get(HEADER)
-        unnamed = (
-            f"{info.workflow_id}/{info.first_execution_run_id}" if self._anew else info.workflow_id
-        )
+        unnamed = info.workflow_id
+        if self._anew:
+            unnamed += f"/{info.first_execution_run_id}"
         origin = Origin(unnamed) if given is None else msgspec.json.decode(given.data, type=Origin)
         if not info.cron_schedule:
             return origin
@@ -254,9 +247,8 @@ class _Outbound(tw.WorkflowOutboundInterceptor):
                 type="CONTRACT_VIOLATION",
                 non_retryable=True,
             )
-        return Origin(
-            f"{origin.scope}/{info.original_execution_run_id}", origin.tenant, origin.generation
-        )
+        scope = f"{origin.scope}/{info.original_execution_run_id}"
+        return Origin(scope, origin.tenant, origin.generation)
 
 
 def _scope(origin: Origin) -> str:
@@ -289,9 +281,8 @@ class _Activity(tw.ActivityInboundInterceptor):
             with _as_temporal_errors():
                 return await super().execute_activity(input)
         at = msgspec.json.decode(given.data, type=At)
-        step = (
-            at.step if at.by_hand else Stable(at.step)
-        )  # an id that was given by hand may be one that changes: it is looked at
+        # an id that was given by hand may be one that changes: it is looked at
+        step = at.step if at.by_hand else Stable(at.step)
         whose = None if at.tenant is None else Stable(at.tenant)
         with (
             _as_temporal_errors(),
@@ -300,17 +291,15 @@ class _Activity(tw.ActivityInboundInterceptor):
             return await super().execute_activity(input)
 
 
-class _as_temporal_errors:  # noqa: N801  # used like a function
+@contextmanager
+def _as_temporal_errors() -> Iterator[None]:
     """Our errors leave as Temporal's."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
-    ) -> None:
-        if isinstance(error, Exception) and (isinstance(error, EffectOnceError) or is_known(error)):
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, EffectOnceError) or is_known(error):
             raise application_error(error) from error
+        raise
 
 
 def application_error(error: Exception) -> FailureError:
@@ -325,12 +314,12 @@ def application_error(error: Exception) -> FailureError:
         return ApplicationError(
             str(error), type=type(error).__name__, non_retryable=not retriable(error)
         )
-    later = error.retriable and error.retry_after_s is not None
-    delay = timedelta(seconds=error.retry_after_s or 0.0) if later else None
-    reported = error.as_model_error()
+    delay = None
+    if error.retriable and error.retry_after_s is not None:
+        delay = timedelta(seconds=error.retry_after_s)
     return ApplicationError(
         str(error),
-        reported,
+        error.as_model_error(),
         type=error.code,
         non_retryable=not error.retriable,
         next_retry_delay=delay,
