@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from types import MethodType
 from typing import Any
@@ -78,32 +77,25 @@ class SingleRun:
     def run(self, tool: Callable[[], Any], *, ran: Ran = lambda _: True) -> Any:
         with self._one:
             if not self._ended:
-                with self._ending(ran):
+                with _Ending(self, ran):
                     self._result = tool()
         return self._known()
 
     async def arun(self, tool: Callable[[], Awaitable[Any]], *, ran: Ran = lambda _: True) -> Any:
         async with self._aone:
             if not self._ended:
-                with self._ending(ran):
+                with _Ending(self, ran):
                     self._result = await tool()
         return self._known()
 
-    @contextmanager
-    def _ending(self, ran: Ran) -> Iterator[None]:
-        """Around the one run. What it calls is no part of it, if that is a tool, too."""
-        before, self._going = _under_way.set(None), True
-        try:
-            yield
-            self._ended = True
-        except BaseException as error:
-            if ran(error):
-                self._ended = True
-                self.failed(error)
-            raise
-        finally:
-            _under_way.reset(before)
-            self._going = False
+    def begins(self) -> None:
+        self._going = True
+
+    def ends(self, error: BaseException | None, ran: Ran) -> None:
+        self._going = False
+        self._ended = error is None or ran(error)
+        if error is not None and self._ended:
+            self.failed(error)
 
     def failed(self, error: BaseException) -> None:
         self.error = error if isinstance(error, Exception) else CutOff("its run was cut off")
@@ -121,6 +113,21 @@ class Guarded(SingleRun):
         super().__exit__(kind, error, trace)
         if isinstance(self.error, EffectOnceError) and error is not self.error:
             raise self.error
+
+
+class _Ending:
+    """`with`: the one run. What it calls is no part of it, if that is a tool, too."""
+
+    def __init__(self, run: SingleRun, ran: Ran) -> None:
+        self._run, self._ran = run, ran
+
+    def __enter__(self) -> None:
+        self._before = _under_way.set(None)
+        self._run.begins()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        _under_way.reset(self._before)
+        self._run.ends(error, self._ran)
 
 
 def under_way(of: object) -> SingleRun | None:

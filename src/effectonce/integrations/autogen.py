@@ -124,11 +124,11 @@ class _AgentTools:
             return tool
 
         async def run(
-            args: Mapping[str, Any], token: CancellationToken, call_id: str | None, told: list[Any]
+            args: Mapping[str, Any], token: CancellationToken, call_id: str | None, seen: list[Any]
         ) -> Any:
             # what does not fit is reported as ever, and nothing was done
             tool.args_type().model_validate(args)
-            proceed = functools.partial(_proceed, tool, args, token, call_id, told)
+            proceed = functools.partial(_proceed, tool, args, token, call_id, seen)
             try:
                 call = await self.call(tool.name, args, _parameters(tool.schema), shown_as)
                 if guarded is not None:

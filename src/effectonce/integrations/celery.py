@@ -71,7 +71,9 @@ def EffectOnce(guard: Guard, *, base: type[Task] = Task) -> type[Task]:
             except EffectOnceError as error:
                 if not error.retriable:
                     raise
-                delay_s = _delay_s(error, self.request.retries)
+                delay_s = error.retry_after_s
+                if delay_s is None:
+                    delay_s = full_jitter(self.request.retries + 1, BASE_S, CAP_S, rng)
                 raise self.retry(exc=error, countdown=delay_s) from error
             finally:
                 _inside.reset(token)
@@ -188,7 +190,6 @@ def _named(
 
 
 def _is_made_up(task_id: str) -> bool:
-    """Is it one that Celery makes?"""
     try:
         return uuid.UUID(task_id).version == MADE_UP and not _is_own(task_id)
     except ValueError:
@@ -217,9 +218,3 @@ def _name_what_follows(after: Any, sending: _Sending) -> None:
             task_id, args = options.get("task_id"), after["args"] or ()
             named = _named(after["task"], task_id, args, given, sending, frozen=True)
             options["headers"] = {**headers, HEADER: named}
-
-
-def _delay_s(error: EffectOnceError, retries: int) -> float:
-    if error.retry_after_s is not None:
-        return error.retry_after_s
-    return full_jitter(retries + 1, BASE_S, CAP_S, rng)

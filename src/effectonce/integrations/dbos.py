@@ -15,12 +15,13 @@ them changes, and a step that is called again after a failure has a new one.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, ParamSpec, TypeVar, cast
 
 from effectonce import ContractViolation, Guard, Stable
+from effectonce._drivers import adrive, drive
 from effectonce._runtime.signature import is_async
 from effectonce.integrations._occurrence import Occurrences, asked_for, retriable, run_within
 
@@ -71,9 +72,7 @@ class EffectOnce:
             at, workflow_id = _at.get(), DBOS.workflow_id
             if at is None or workflow_id is None:
                 return function(*args, **kwargs)
-            scope, asking = "", workflow_id
-            while asking:
-                asking, scope = _nearer(DBOS.get_workflow_status(asking), asking, scope)
+            scope = drive(_scope(workflow_id), DBOS.get_workflow_status)
             with self.guard.step(Stable(scope), Stable(at), latch=False):
                 return function(*args, **kwargs)
 
@@ -85,24 +84,26 @@ class EffectOnce:
             at, workflow_id = _at.get(), DBOS.workflow_id
             if at is None or workflow_id is None:
                 return await function(*args, **kwargs)
-            scope, asking = "", workflow_id
-            while asking:
-                asking, scope = _nearer(await DBOS.get_workflow_status_async(asking), asking, scope)
+            scope = await adrive(_scope(workflow_id), DBOS.get_workflow_status_async)
             with self.guard.step(Stable(scope), Stable(at), latch=False):
                 return await function(*args, **kwargs)
 
         return run
 
 
-def _nearer(status: WorkflowStatus | None, workflow_id: str, scope: str) -> tuple[str, str]:
-    """One step back to its beginning: the next workflow to ask ("": none), and the scope so far."""
-    if status is not None and status.forked_from is not None:
-        return status.forked_from, scope
-    parent = None if status is None else status.parent_workflow_id
-    # as DBOS names a child: its parent, and the place in it
-    if parent is not None and workflow_id.startswith(f"{parent}-"):
-        return parent, workflow_id.removeprefix(parent) + scope
-    return "", workflow_id + scope
+def _scope(workflow_id: str) -> Generator[str, WorkflowStatus | None, str]:
+    """The workflow that it goes back to, and the places on the way. Asks for their status."""
+    scope = ""
+    while (status := (yield workflow_id)) is not None:
+        parent = status.parent_workflow_id
+        if status.forked_from is not None:
+            workflow_id = status.forked_from
+        # as DBOS names a child: its parent, and the place in it
+        elif parent is not None and workflow_id.startswith(f"{parent}-"):
+            workflow_id, scope = parent, workflow_id.removeprefix(parent) + scope
+        else:
+            break
+    return workflow_id + scope
 
 
 @contextmanager

@@ -19,8 +19,6 @@ from effectonce.mcp._in_server import Hosted, Wire
 if TYPE_CHECKING:
     from mcp.server.extension import Extension
 
-IDENTIFIER = "dev.effectonce/idempotency"
-
 
 def EffectOnce(
     guard: Guard,
@@ -50,7 +48,7 @@ def EffectOnce(
     hosted = Hosted(guard, name, contracts or {}, defaults or {})
 
     class _ToolExtension(Extension):
-        identifier = IDENTIFIER
+        identifier = "dev.effectonce/idempotency"
 
         async def intercept_tool_call(self, params: Any, ctx: Any, call_next: Any) -> Any:
             async def whose() -> str:
@@ -70,7 +68,6 @@ def EffectOnce(
 
 
 def _wire(result: Any) -> Wire:
-    """As it will be on the wire."""
     if result is None or isinstance(result, dict):
         return result or {}
     made: Wire = result.model_dump(by_alias=True, mode="json", exclude_none=True)

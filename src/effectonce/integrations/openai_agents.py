@@ -181,22 +181,19 @@ class _ProtectedTools:
         protected.on_invoke_tool, protected.timeout_seconds = invoke, None
         return protected
 
-    def _sent(self, context: ToolContext[Any]) -> list[Any]:
-        """A run is known by the object in which its usage is counted."""
-        known = self._shown.to(context.usage)
-        return list(context.turn_input) if known is None else known
-
     def _call(self, tool: FunctionTool, context: ToolContext[Any], given: str) -> AgentCall:
         try:
             arguments = json.loads(given) if given else {}
         except ValueError:
             raise ModelBehaviorError(f"the arguments of {tool.name} are no JSON") from None
+        # a run is known by the object in which its usage is counted
+        sent = self._shown.to(context.usage)
         return AgentCall(
             tool=tool.name,
             arguments=arguments,
             scope=self._scope(context),
             tenant=None if self._tenant is None else self._tenant(context),
-            shown=tuple(delivered(self._sent(context))),
+            shown=tuple(delivered(context.turn_input if sent is None else sent)),
             schema=tool.params_json_schema,
         )
 

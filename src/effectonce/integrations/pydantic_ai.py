@@ -219,7 +219,6 @@ def _conversation(ctx: RunContext[Any]) -> str:
 
 
 def _made_up(conversation: str) -> bool:
-    """Is it one that Pydantic AI makes?"""
     try:
         return str(made := uuid.UUID(conversation)) == conversation and made.version == MADE_UP
     except ValueError:

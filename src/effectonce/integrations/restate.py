@@ -35,7 +35,6 @@ from effectonce._runtime.step import Step, flagged
 from effectonce.integrations._occurrence import Occurrences, asked_for, retriable, run_within
 
 HEADER = "effectonce-scope"
-IN_DOUBT_OR_FAILED = 409  # a client that sees a server's error would send it again
 Of = Callable[[Context], str]
 
 
@@ -133,22 +132,22 @@ class _Runs:
         return durable
 
 
-@contextmanager
-def _as_restate_errors() -> Iterator[None]:
+class _as_restate_errors:  # noqa: N801  # used like a function
     """Our errors leave as Restate's."""
-    try:
-        yield
-    except (TerminalError, RetryableError):
-        raise
-    except Exception as error:
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        # Restate's own
+        if not isinstance(error, Exception) or isinstance(error, TerminalError | RetryableError):
+            return
         if not retriable(error):
-            raise TerminalError(
-                str(error), status_code=IN_DOUBT_OR_FAILED, metadata=_metadata(error)
-            ) from error
+            # 409: a client that sees a server's error would send it again
+            raise TerminalError(str(error), status_code=409, metadata=_metadata(error)) from error
         if isinstance(error, EffectOnceError) and error.retry_after_s is not None:
             after = timedelta(seconds=error.retry_after_s)
             raise RetryableError(str(error), retry_after=after) from error
-        raise
 
 
 def _metadata(error: Exception) -> dict[str, str]:

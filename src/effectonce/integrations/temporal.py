@@ -19,13 +19,14 @@ A workflow that was started without the client's header, by a schedule or on the
 has its workflow id for a scope.
 """
 
+# ruff: noqa: A002  # the names of the parameters are theirs
+
 from __future__ import annotations
 
 import asyncio
 import dataclasses
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -104,21 +105,20 @@ class EffectOnceInterceptor(tc.Interceptor, tw.Interceptor):
     def __init__(self, guard: Guard, *, each_start_anew: bool = False) -> None:
         self.guard, self.each_start_anew = guard, each_start_anew
 
-    # theirs
-    def intercept_client(self, next: tc.OutboundInterceptor) -> tc.OutboundInterceptor:  # noqa: A002
+    def intercept_client(self, next: tc.OutboundInterceptor) -> tc.OutboundInterceptor:
         """Every start says whose it is."""
         return _Client(next, each_start_anew=self.each_start_anew)
 
     def workflow_interceptor_class(
         self,
-        input: tw.WorkflowInterceptorClassInput,  # noqa: A002
+        input: tw.WorkflowInterceptorClassInput,
     ) -> type[tw.WorkflowInboundInterceptor]:
         """Every workflow counts its places."""
         return _AnewWorkflow if self.each_start_anew else _Workflow
 
     def intercept_activity(
         self,
-        next: tw.ActivityInboundInterceptor,  # noqa: A002
+        next: tw.ActivityInboundInterceptor,
     ) -> tw.ActivityInboundInterceptor:
         """Every activity is a step."""
         return _Activity(next, self.guard)
@@ -128,17 +128,17 @@ class EffectOnceInterceptor(tc.Interceptor, tw.Interceptor):
 
 
 class _Client(tc.OutboundInterceptor):
-    def __init__(self, next: tc.OutboundInterceptor, *, each_start_anew: bool) -> None:  # noqa: A002
+    def __init__(self, next: tc.OutboundInterceptor, *, each_start_anew: bool) -> None:
         super().__init__(next)
         self._anew = each_start_anew
 
-    async def start_workflow(self, input: tc.StartWorkflowInput) -> tc.WorkflowHandle[Any, Any]:  # noqa: A002
+    async def start_workflow(self, input: tc.StartWorkflowInput) -> tc.WorkflowHandle[Any, Any]:
         input.headers = self._from(input.id, input.headers)
         return await super().start_workflow(input)
 
     async def start_update_with_start_workflow(
         self,
-        input: tc.StartWorkflowUpdateWithStartInput,  # noqa: A002
+        input: tc.StartWorkflowUpdateWithStartInput,
     ) -> tc.WorkflowUpdateHandle[Any]:
         start = input.start_workflow_input
         start.headers = self._from(start.id, start.headers)
@@ -166,23 +166,23 @@ class _AnewWorkflow(_Workflow):
 
 
 class _Outbound(tw.WorkflowOutboundInterceptor):
-    def __init__(self, next: tw.WorkflowOutboundInterceptor, *, each_start_anew: bool) -> None:  # noqa: A002
+    def __init__(self, next: tw.WorkflowOutboundInterceptor, *, each_start_anew: bool) -> None:
         super().__init__(next)
         self._places, self._anew = Occurrences(), each_start_anew
 
-    def start_activity(self, input: tw.StartActivityInput) -> workflow.ActivityHandle[Any]:  # noqa: A002
+    def start_activity(self, input: tw.StartActivityInput) -> workflow.ActivityHandle[Any]:
         return self._started(input, super().start_activity)
 
     def start_local_activity(
         self,
-        input: tw.StartLocalActivityInput,  # noqa: A002
-    ) -> workflow.ActivityHandle[Any]:  # noqa: A002, RUF100
+        input: tw.StartLocalActivityInput,
+    ) -> workflow.ActivityHandle[Any]:
         return self._started(input, super().start_local_activity)
 
     async def start_child_workflow(
         self,
-        input: tw.StartChildWorkflowInput,  # noqa: A002
-    ) -> workflow.ChildWorkflowHandle[Any, Any]:  # noqa: A002, RUF100
+        input: tw.StartChildWorkflowInput,
+    ) -> workflow.ChildWorkflowHandle[Any, Any]:
         origin, asked = self._origin(), _asked(input.args)
         place = self._places.take(input.workflow, asked)
         child = Origin(f"{_scope(origin)}/{input.workflow}#{place}", origin.tenant)
@@ -195,7 +195,7 @@ class _Outbound(tw.WorkflowOutboundInterceptor):
         self._given_back_if_it_fails(handle, input.workflow, asked, place)
         return handle
 
-    def continue_as_new(self, input: tw.ContinueAsNewInput) -> Any:  # noqa: A002
+    def continue_as_new(self, input: tw.ContinueAsNewInput) -> Any:
         origin = self._origin()
         following = Origin(origin.scope, origin.tenant, origin.generation + 1)
         input.headers = {**input.headers, HEADER: _payload(following)}
@@ -203,9 +203,9 @@ class _Outbound(tw.WorkflowOutboundInterceptor):
 
     def _started(
         self,
-        input: Any,  # noqa: A002
-        start: Callable[[Any], workflow.ActivityHandle[Any]],  # noqa: A002, RUF100
-    ) -> workflow.ActivityHandle[Any]:  # noqa: A002, RUF100
+        input: Any,
+        start: Callable[[Any], workflow.ActivityHandle[Any]],
+    ) -> workflow.ActivityHandle[Any]:
         origin = self._origin()
         if input.activity_id is not None:
             at = At(_scope(origin), input.activity_id, origin.tenant, by_hand=True)
@@ -270,11 +270,11 @@ def _payload(value: Origin | At) -> Payload:
 
 
 class _Activity(tw.ActivityInboundInterceptor):
-    def __init__(self, next: tw.ActivityInboundInterceptor, guard: Guard) -> None:  # noqa: A002
+    def __init__(self, next: tw.ActivityInboundInterceptor, guard: Guard) -> None:
         super().__init__(next)
         self._guard = guard
 
-    async def execute_activity(self, input: tw.ExecuteActivityInput) -> Any:  # noqa: A002
+    async def execute_activity(self, input: tw.ExecuteActivityInput) -> Any:
         given = input.headers.get(HEADER)
         # a workflow without the interceptor: a guarded tool says that it has no step
         if given is None:
@@ -291,15 +291,15 @@ class _Activity(tw.ActivityInboundInterceptor):
             return await super().execute_activity(input)
 
 
-@contextmanager
-def _as_temporal_errors() -> Iterator[None]:
+class _as_temporal_errors:  # noqa: N801  # used like a function
     """Our errors leave as Temporal's."""
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, EffectOnceError) or is_known(error):
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception) and (isinstance(error, EffectOnceError) or is_known(error)):
             raise application_error(error) from error
-        raise
 
 
 def application_error(error: Exception) -> FailureError:

@@ -83,7 +83,6 @@ def stop_at_deadline(
 
 
 def _error(state: Any) -> BaseException | None:
-    """What the attempt raised; None: it returned something."""
     return state.outcome.exception() if state.outcome.failed else None
 
 
