@@ -196,7 +196,6 @@ class AgentTools:
                 self._tool(name, asynchronous=asynchronous)  # there may be letters of it already
 
     def declared(self, name: str) -> Declared:
-        """What is declared about the tool *name*."""
         if name not in self._contracts:
             options = self._options.get(name, self._default)
             near = difflib.get_close_matches(name, self._options, 1, 0.8)
@@ -382,7 +381,6 @@ class Shown:
 
 
 def error_text(error: EffectOnceError) -> str:
-    """An error as the model reads it."""
     return json.dumps(error.as_model_error())
 
 

@@ -74,7 +74,6 @@ class _RunnerTools:
         self._box, self._conversation, self._tenant = box, conversation, tenant
 
     def around(self, tool: Any) -> Any:
-        """The same tool to the model."""
         if not isinstance(tool, BetaFunctionTool | BetaAsyncFunctionTool):
             return tool
         guarded = self._box.mine(tool.func)

@@ -92,7 +92,6 @@ class _AgentTools:
         self.box, self._scope, self._tenant, self._context = box, scope, tenant, agent.model_context
 
     def around(self, bench: Workbench) -> Workbench:
-        """The same tools to the model."""
         if not isinstance(bench, StaticWorkbench):
             return _Bench(bench, self)
         protected = copy.copy(bench)

@@ -110,15 +110,13 @@ class EffectOnceInterceptor(tc.Interceptor, tw.Interceptor):
         return _Client(next, each_start_anew=self.each_start_anew)
 
     def workflow_interceptor_class(
-        self,
-        input: tw.WorkflowInterceptorClassInput,
+        self, input: tw.WorkflowInterceptorClassInput
     ) -> type[tw.WorkflowInboundInterceptor]:
         """Every workflow counts its places."""
         return _AnewWorkflow if self.each_start_anew else _Workflow
 
     def intercept_activity(
-        self,
-        next: tw.ActivityInboundInterceptor,
+        self, next: tw.ActivityInboundInterceptor
     ) -> tw.ActivityInboundInterceptor:
         """Every activity is a step."""
         return _Activity(next, self.guard)
@@ -137,8 +135,7 @@ class _Client(tc.OutboundInterceptor):
         return await super().start_workflow(input)
 
     async def start_update_with_start_workflow(
-        self,
-        input: tc.StartWorkflowUpdateWithStartInput,
+        self, input: tc.StartWorkflowUpdateWithStartInput
     ) -> tc.WorkflowUpdateHandle[Any]:
         start = input.start_workflow_input
         start.headers = self._from(start.id, start.headers)
@@ -174,14 +171,12 @@ class _Outbound(tw.WorkflowOutboundInterceptor):
         return self._started(input, super().start_activity)
 
     def start_local_activity(
-        self,
-        input: tw.StartLocalActivityInput,
+        self, input: tw.StartLocalActivityInput
     ) -> workflow.ActivityHandle[Any]:
         return self._started(input, super().start_local_activity)
 
     async def start_child_workflow(
-        self,
-        input: tw.StartChildWorkflowInput,
+        self, input: tw.StartChildWorkflowInput
     ) -> workflow.ChildWorkflowHandle[Any, Any]:
         origin, asked = self._origin(), _asked(input.args)
         place = self._places.take(input.workflow, asked)
@@ -202,9 +197,7 @@ class _Outbound(tw.WorkflowOutboundInterceptor):
         return super().continue_as_new(input)
 
     def _started(
-        self,
-        input: Any,
-        start: Callable[[Any], workflow.ActivityHandle[Any]],
+        self, input: Any, start: Callable[[Any], workflow.ActivityHandle[Any]]
     ) -> workflow.ActivityHandle[Any]:
         origin = self._origin()
         if input.activity_id is not None:

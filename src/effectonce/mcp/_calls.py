@@ -58,11 +58,9 @@ class McpCall(Struct, kw_only=True, eq=False):
         return self.message["params"].get("_meta")
 
     def leaves(self, now: float) -> None:
-        """Its answer does."""
         self.answered_at = now
 
     def with_key(self, key: str) -> dict[str, Any]:
-        """The message as the server gets it."""
         meta = self.meta if isinstance(self.meta, dict) else {}
         params = self.message["params"] | {"_meta": meta | {KEY: key}}
         if self.contract.key_argument:
@@ -70,7 +68,6 @@ class McpCall(Struct, kw_only=True, eq=False):
         return self.message | {"params": params}
 
     def sent_arguments(self, key: str) -> dict[str, Any]:
-        """The arguments as the server gets them."""
         argument = self.contract.key_argument
         return self.arguments | {argument: key} if argument else self.arguments
 
@@ -102,6 +99,11 @@ def tool_call(line: bytes, contracts: Contracts, listed: Mapping[str, Any]) -> M
     meta = message["params"].get("_meta")
     modern = isinstance(meta, dict) and MODERN in meta
     return McpCall(message=message, name=name, contract=contract, modern=modern)
+
+
+def too_large(call_max: int) -> str:
+    most = f"A call has at most {call_max} bytes"
+    return f"{most}, unless --call-max says otherwise. Nothing was sent."
 
 
 class NotRecognised(Exception):

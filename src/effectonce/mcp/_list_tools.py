@@ -21,7 +21,6 @@ GREETING = {
 
 
 async def tools_of(command: Sequence[str]) -> list[dict[str, Any]]:
-    """The tools of the server that *command* starts."""
     server = await ServerProcess.start(command)
     try:
         async with asyncio.timeout(ANSWERS_WITHIN_S):

@@ -34,11 +34,7 @@ def _misfits(value: Any, schema: Any, root: Any, depth: int) -> bool:
 
 
 def _breaks(
-    word: str,
-    value: Any,
-    given: Any,
-    schema: Mapping[str, Any],
-    within: Callable[[Any, Any], bool],
+    word: str, value: Any, given: Any, schema: Mapping[str, Any], within: Callable[[Any, Any], bool]
 ) -> bool:
     """Does *value* break this keyword of *schema*, for which *given* is given?"""
     match word, value, given:

@@ -146,7 +146,6 @@ class Nothing:
 
 
 async def _resumed(resume: Callable[[bytes], Awaitable[Reply]], position: bytes) -> Reply | Nothing:
-    """The rest of a stream."""
     try:
         reply = await resume(position)
     except Unanswered:
@@ -181,7 +180,6 @@ class McpUpstream:
         body: bytes | None,
         query: bytes = b"",
     ) -> Reply:
-        """Send a request on."""
         # Space around a value is no part of it. Some servers still hand it on, and it may not be
         # sent again.
         passed = [pair for pair in headers if pair[0].lower() not in NOT_PASSED]

@@ -35,6 +35,7 @@ from effectonce.mcp._calls import (
     Unanswered,
     result_of,
     shown,
+    too_large,
     tool_call,
 )
 from effectonce.mcp._contracts import CALLS_S, Contracts, hidden_in
@@ -195,11 +196,7 @@ class McpHttpProxy:
         if client.gone:
             return None
         if body is not None and len(body) > self._call_max:
-            why = (
-                f"A call has at most {self._call_max} bytes, unless --call-max says otherwise."
-                " Nothing was sent."
-            )
-            return await client.say(413, failure(None, why))
+            return await client.say(413, failure(None, too_large(self._call_max)))
         try:
             return await self._serve(client, body)
         except Unanswered as error:

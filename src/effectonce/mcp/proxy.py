@@ -40,6 +40,7 @@ from effectonce.mcp._calls import (
     result_of,
     run,
     shown,
+    too_large,
     tool_call,
 )
 from effectonce.mcp._contracts import CALLS_S, Contracts, hidden_in
@@ -193,11 +194,7 @@ class Proxy:
 
     async def _call(self, message: Envelope, line: bytes, arrived: float) -> None:
         if len(line) > self._call_max:
-            why = (
-                f"A call has at most {self._call_max} bytes, unless --call-max says otherwise."
-                " Nothing was sent."
-            )
-            return await self._tell(failure(message.id, why))
+            return await self._tell(failure(message.id, too_large(self._call_max)))
         if message.name in self._calls or message.name in self._passed:
             return await self._tell(_in_use(message))
         try:

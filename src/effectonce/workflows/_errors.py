@@ -94,5 +94,4 @@ def first_error_or_all(done: Sequence[Any], value: Callable[[Any], Any]) -> list
 
 
 def kept_back(ending: Ending) -> bool:
-    """Did the run's cancellation keep a step from being sent?"""
     return isinstance(ending, NothingSent) and isinstance(ending.error, KeptBack)

@@ -47,14 +47,7 @@ from effectonce._drivers import drive
 from effectonce._runtime.performers import adrive_call
 from effectonce._runtime.plain_performers import AsyncPlain, Plain
 from effectonce.effect import Effect, aleaving, leaving, past_us, running
-from effectonce.http.client.keys import (
-    EVERYWHERE,
-    KeyHeader,
-    Keys,
-    Slot,
-    by_host,
-    take,
-)
+from effectonce.http.client.keys import EVERYWHERE, KeyHeader, Keys, Slot, by_host, take
 from effectonce.http.client.same_request import fingerprints
 from effectonce.retries.retry import ENV, REPEATABLE, Retrier, retrying, tell
 from effectonce.stores.base import Store
@@ -368,7 +361,6 @@ def exchange(wire: ClientPolicy, asked: OutgoingRequest, send: Callable[[float],
 async def aexchange(
     wire: ClientPolicy, asked: OutgoingRequest, send: Callable[[float], Awaitable[Answered]]
 ) -> Any:
-    """The same for async clients."""
     with past_us(), ClientAttempts(wire, asked) as one:
         await one.aleaves()
 

@@ -64,8 +64,7 @@ PROBLEMS: dict[str, HttpProblem] = {
         " with the same key if it has one.",
     ),
     "WRONG_HOST": HttpProblem(
-        421,
-        "This gateway does not speak for the host that the request names. Nothing was sent.",
+        421, "This gateway does not speak for the host that the request names. Nothing was sent."
     ),
     "UPSTREAM_UNREACHED": HttpProblem(
         503,

@@ -158,14 +158,12 @@ TEXTS: dict[Trouble, _Text] = {
         "Nothing was done. Correct the key and send the request again.",
     ),
     Trouble.NOT_AUTHENTICATED: _Text(
-        "Not authenticated",
-        "It is not known whose request this is. Nothing was done.",
+        "Not authenticated", "It is not known whose request this is. Nothing was done."
     ),
     Trouble.NOT_ALLOWED: _Text("Not allowed", "Nothing was done."),
     Trouble.BODY_TOO_LARGE: _Text("The request is too large", "Nothing was done."),
     Trouble.BODY_TOO_SLOW: _Text(
-        "The request did not come in time",
-        "The body was not complete in time. Nothing was done.",
+        "The request did not come in time", "The body was not complete in time. Nothing was done."
     ),
     Trouble.OVER_QUOTA: _Text(
         "Over quota",
