@@ -17,8 +17,7 @@ from __future__ import annotations
 import difflib
 import json
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -123,21 +122,18 @@ class ToolRun:
         self.arguments: Mapping[str, Any] = {}
 
     def run(self) -> Any:
-        with self._steered():
+        try:
             own = self.one.ask(self._proceed)
+        except self._passing as error:
+            raise ControlFlow(error) from error
         return self._written(own)
 
     async def arun(self) -> Any:
-        with self._steered():
-            own = await self.one.aask(self._proceed)
-        return self._written(own)
-
-    @contextmanager
-    def _steered(self) -> Iterator[None]:
         try:
-            yield
+            own = await self.one.aask(self._proceed)
         except self._passing as error:
             raise ControlFlow(error) from error
+        return self._written(own)
 
     def _written(self, own: Any) -> Any:
         """The result, unless it says that it is none. What cannot be written was still done."""

@@ -26,42 +26,39 @@ class Host(Struct, frozen=True):
     name: str
     about: str
     section: str
+    in_project: str = ""  # its file there; "": it has one for the user only
+    reads: str = ""  # how an entry takes the variable NAME from the host's environment
     more: tuple[tuple[str, str], ...] = ()  # what else an entry says
 
     def file(self, folder: Path, home: Path, environ: Mapping[str, str]) -> Path:
         """Its file, for the project in *folder* or for the user."""
-        match self.name:
-            case "claude-code":
-                return folder / ".mcp.json"
-            case "claude-desktop":
-                return _desktop(home, environ) / "claude_desktop_config.json"
-            case "vscode":
-                return folder / ".vscode" / "mcp.json"
-            case "cursor":
-                return folder / ".cursor" / "mcp.json"
-            case _:
-                return Path(environ.get("CODEX_HOME") or home / ".codex") / "config.toml"
+        if self.in_project:
+            return folder / self.in_project
+        if self.name == "claude-desktop":
+            return _desktop(home, environ) / "claude_desktop_config.json"
+        return Path(environ.get("CODEX_HOME") or home / ".codex") / "config.toml"
 
     def handing_on(self, variable: str) -> dict[str, Any]:
         """The entry that gives the server a variable of the host's environment; {}: no way to."""
-        match self.name:
-            case "claude-code":
-                return {"env": {variable: f"${{{variable}}}"}}
-            case "vscode" | "cursor":
-                return {"env": {variable: f"${{env:{variable}}}"}}
-            case "codex":
-                return {"env_vars": [variable]}
-            case _:
-                return {}
+        if self.reads:
+            return {"env": {variable: self.reads.replace("NAME", variable)}}
+        return {"env_vars": [variable]} if self.name == "codex" else {}
 
 
 HOSTS = {
     host.name: host
     for host in (
-        Host("claude-code", "Claude Code, this project", "mcpServers"),
+        Host("claude-code", "Claude Code, this project", "mcpServers", ".mcp.json", "${NAME}"),
         Host("claude-desktop", "Claude Desktop", "mcpServers"),
-        Host("vscode", "VS Code, this project", "servers", (("type", "stdio"),)),
-        Host("cursor", "Cursor, this project", "mcpServers"),
+        Host(
+            "vscode",
+            "VS Code, this project",
+            "servers",
+            ".vscode/mcp.json",
+            "${env:NAME}",
+            (("type", "stdio"),),
+        ),
+        Host("cursor", "Cursor, this project", "mcpServers", ".cursor/mcp.json", "${env:NAME}"),
         Host("codex", "Codex", "mcp_servers"),
     )
 }
