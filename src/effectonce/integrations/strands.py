@@ -162,8 +162,8 @@ class _Ended:
 
 def _ran(error: BaseException) -> bool:
     """Did the tool raise it? What it was not run for may be called better."""
-    unfit = str(error).startswith("Validation failed for input parameters")
-    return not (isinstance(error, ValueError) and unfit)
+    words = "Validation failed for input parameters"
+    return not (isinstance(error, ValueError) and str(error).startswith(words))
 
 
 def _once(tool: AgentTool, one: SingleRun) -> AgentTool:
