@@ -60,8 +60,9 @@ DONE = frozenset({*range(200, 300)} - {207})
 UNSENT = Verdict(Bucket.CONFIG, Certainty.NOT_SENT, "no client sends to such a URL")
 # Above, such an error may be about where an answer redirects to. Here, each request is one of
 # its own.
-BELOW_REDIRECTS = tuple(
-    Rule(f"{package}.UnsupportedProtocol", UNSENT) for package in ("httpx", "httpx2")
+BELOW_REDIRECTS = (
+    Rule("httpx.UnsupportedProtocol", UNSENT),
+    Rule("httpx2.UnsupportedProtocol", UNSENT),
 )
 MOVED = Verdict(Bucket.OK, Certainty.NOT_SENT, "the same request is made at another place")
 LONGEST_S = 86_400.0  # a socket takes no time-out without end

@@ -251,7 +251,8 @@ ROWS: tuple[ClientSupport, ...] = (
         ("stripe:StripeClient",),
         _install_in_stripe,
         lambda client: hasattr(client, "effectonce_wire"),
-        keys=KeyHeader(replaces_random=True),  # it makes up a key for each call
+        # it makes up a key for each call: another one when the tool runs again
+        keys=KeyHeader(replaces_random=True),
         where="the requests session and the httpx client that it is built on",
     ),
     ClientSupport(

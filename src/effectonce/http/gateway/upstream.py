@@ -156,11 +156,10 @@ class HttpUpstream:
         async for attempt in how:
             async with attempt:
                 await attempts.forget()
-                answer_s = min(self._settings.answer_s, attempt.remaining_s)
+                read_s = min(self._settings.answer_s, attempt.remaining_s)
                 connect_s = min(self._settings.connect_s, attempt.remaining_s)
-                request.extensions["timeout"] = httpx.Timeout(
-                    answer_s, connect=connect_s, pool=connect_s
-                ).as_dict()
+                limits = {"connect": connect_s, "pool": connect_s, "read": read_s, "write": read_s}
+                request.extensions["timeout"] = limits
                 try:
                     response = await transport.handle_async_request(request)
                 except httpx.TransportError as error:
