@@ -71,9 +71,7 @@ def EffectOnce(guard: Guard, *, base: type[Task] = Task) -> type[Task]:
             except EffectOnceError as error:
                 if not error.retriable:
                     raise
-                delay_s = error.retry_after_s
-                if delay_s is None:
-                    delay_s = full_jitter(self.request.retries + 1, BASE_S, CAP_S, rng)
+                delay_s = _delay_s(error, self.request.retries)
                 raise self.retry(exc=error, countdown=delay_s) from error
             finally:
                 _inside.reset(token)
@@ -218,3 +216,9 @@ def _name_what_follows(after: Any, sending: _Sending) -> None:
             task_id, args = options.get("task_id"), after["args"] or ()
             named = _named(after["task"], task_id, args, given, sending, frozen=True)
             options["headers"] = {**headers, HEADER: named}
+
+
+def _delay_s(error: EffectOnceError, retries: int) -> float:
+    if error.retry_after_s is not None:
+        return error.retry_after_s
+    return full_jitter(retries + 1, BASE_S, CAP_S, rng)
