@@ -57,9 +57,7 @@ from effectonce.policy import misspelt
 Written = Callable[[Any], Any]
 KeyAt = Callable[[int], str]  # by the ordinal
 
-
-# what a model reads about a definite error of a tool's own, where the framework has no good word
-# for it
+# a definite error of a tool's own, as the model reads it where the framework has no good word
 FAILED = {
     "code": "TOOL_FAILED",
     "retriable": False,
@@ -96,12 +94,11 @@ class ReportedError(Exception):
     def __init__(self, result: Any, why: str, *, ran: bool) -> None:
         super().__init__(why)
         self.result = result
-        bucket, certainty = (
-            (Bucket.SERVER_ERROR, Certainty.AMBIGUOUS)
-            if ran
-            else (Bucket.SCHEMA, Certainty.NOT_SENT)
-        )
-        self.effectonce_verdict = Verdict(bucket, certainty, why, retry=False)
+        self.effectonce_verdict = Verdict(Bucket.SCHEMA, Certainty.NOT_SENT, why, retry=False)
+        if ran:
+            self.effectonce_verdict = Verdict(
+                Bucket.SERVER_ERROR, Certainty.AMBIGUOUS, why, retry=False
+            )
 
 
 class ToolRun:
@@ -137,10 +134,6 @@ class ToolRun:
         except self._passing as error:
             raise ControlFlow(error) from error
         return self._written(own)
-
-    def part(self, plain: Any) -> ToolAnswer:
-        """What came of it where it is a part of its own effect, which judges it."""
-        return ToolAnswer(self.own, plain, None)
 
     def _written(self, own: Any) -> Any:
         """The result, unless it says that it is none. What cannot be written was still done."""
@@ -199,15 +192,10 @@ class AgentTools:
                 self._tool(name, asynchronous=asynchronous)  # there may be letters of it already
 
     def declared(self, name: str) -> Declared:
-        """What is declared about the tool *name*."""
         if name not in self._contracts:
             options = self._options.get(name, self._default)
-            near = (
-                []
-                if name in self._options
-                else difflib.get_close_matches(name, self._options, 1, 0.8)
-            )
-            if near:
+            near = difflib.get_close_matches(name, self._options, 1, 0.8)
+            if near and name not in self._options:
                 LOG.warning(
                     "the tool %s has no contract, so the default holds for it; is the one of %s"
                     " meant for it?",
@@ -225,35 +213,28 @@ class AgentTools:
     def mine(self, function: Any) -> GuardedTool | None:
         """The tool of this guard that *function* is, if it is one."""
         guarded = getattr(function, "__effectonce_tool__", None)
-        return (
-            guarded if isinstance(guarded, GuardedTool) and guarded.house is self._house else None
-        )
+        mine = isinstance(guarded, GuardedTool) and guarded.house is self._house
+        return guarded if mine else None
 
     def within(self, guarded: GuardedTool, call: AgentCall) -> Step:
         """The place of a guarded tool's call. A message's calls run at once: there is no latch."""
-        step, ordinal, key = self._counted(guarded, call)
-        return at_ordinal(
-            step, guarded.contract.name, drive(_place(ordinal, key), Plain(self.guard.store))
-        )
+        step, flow = self._counted(guarded, call)
+        return at_ordinal(step, guarded.contract.name, drive(flow, Plain(self.guard.store)))
 
     async def awithin(self, guarded: GuardedTool, call: AgentCall) -> Step:
-        step, ordinal, key = self._counted(guarded, call)
-        return at_ordinal(
-            step,
-            guarded.contract.name,
-            await adrive_call(_place(ordinal, key), AsyncPlain(self.guard.store)),
-        )
+        step, flow = self._counted(guarded, call)
+        ordinal = await adrive_call(flow, AsyncPlain(self.guard.store))
+        return at_ordinal(step, guarded.contract.name, ordinal)
 
-    def _counted(self, guarded: GuardedTool, call: AgentCall) -> tuple[Step, int, KeyAt | None]:
+    def _counted(self, guarded: GuardedTool, call: AgentCall) -> tuple[Step, Flow[int]]:
         signature, name, secret = guarded.signature, guarded.contract.name, self._house.secret
         uncounted = set(signature.names) - set(signature.identity)
 
         def intent(arguments: Mapping[str, Any]) -> bytes:
             """As the model wrote it: what the framework changes or adds is not in the history."""
             known = with_defaults(call.schema, arguments)
-            return canonical(
-                {name: value for name, value in known.items() if name not in uncounted}
-            )
+            counted = {name: value for name, value in known.items() if name not in uncounted}
+            return canonical(counted)
 
         try:
             asked = intent(call.arguments)
@@ -264,10 +245,10 @@ class AgentTools:
         at, known = step.boundary, with_defaults(call.schema, call.arguments)
         # the framework will add to it, so its key is not known here
         if not set(signature.identity) <= known.keys():
-            return step, ordinal, None
+            return step, _place(ordinal, None)
         whole = canonical({field: known[field] for field in signature.identity})
         identity = Identity(at.tenant, at.scope, name, whole, secret)
-        return step, ordinal, lambda place: identity.key(AtOrdinal(place))
+        return step, _place(ordinal, lambda place: identity.key(AtOrdinal(place)))
 
     def run(self, call: AgentCall, leg: ToolRun) -> ToolAnswer:
         """Run it once, or answer with what is known. Raises our errors, the tool's own if it
@@ -276,12 +257,11 @@ class AgentTools:
         tool = self._tool(call.tool, asynchronous=False)
         try:
             asked = self._asked(tool, call, leg)
-            effect = asked.at(drive(_place(asked.ordinal, asked.key), Plain(self.guard.store)))
-            return (
-                leg.part(leg.run())
-                if is_running(effect.request.key)
-                else _answer(tool.call(effect), leg)
-            )
+            effect = asked.at(drive(asked.place(), Plain(self.guard.store)))
+            if is_running(effect.request.key):  # a part of its own effect, which judges it
+                plain = leg.run()
+                return ToolAnswer(leg.own, plain, None)
+            return _answer(tool.call(effect), leg)
         except ControlFlow as passed:
             raise passed.error from None
         except Exception as error:  # noqa: BLE001
@@ -292,18 +272,14 @@ class AgentTools:
         tool = self._tool(call.tool, asynchronous=True)
         try:
             asked = self._asked(tool, call, leg)
-            effect = asked.at(
-                await adrive_call(_place(asked.ordinal, asked.key), AsyncPlain(self.guard.store))
-            )
-            return (
-                leg.part(await leg.arun())
-                if is_running(effect.request.key)
-                else _answer(await tool.acall(effect), leg)
-            )
+            effect = asked.at(await adrive_call(asked.place(), AsyncPlain(self.guard.store)))
+            if is_running(effect.request.key):
+                plain = await leg.arun()
+                return ToolAnswer(leg.own, plain, None)
+            return _answer(await tool.acall(effect), leg)
         except ControlFlow as passed:
             raise passed.error from None
-        except Exception as error:  # noqa: BLE001
-            # whatever the call ended with: raised again, unless the framework has words for it
+        except Exception as error:  # noqa: BLE001  # as above
             return _instead(error, leg)
 
     def _tool(self, name: str, *, asynchronous: bool) -> GuardedTool:
@@ -312,12 +288,11 @@ class AgentTools:
             return known
         function, other = (_arun, _run) if asynchronous else (_run, _arun)
         declared = self.declared(name)
-        hosting = hosting_of(
-            declared.contract.name,
-            declared.outside,
-            lambda act: ToolRun(act, self._recorded),
-            asynchronous=asynchronous,
-        )
+
+        def leg(act: Callable[[], Any]) -> ToolRun:
+            return ToolRun(act, self._recorded)
+
+        hosting = hosting_of(name, declared.outside, leg, asynchronous=asynchronous)
         # the door for rooms like this one
         made = self.guard._host(declared.contract, function, other=other, hosting=hosting)  # noqa: SLF001
         add_probe(made, declared.outside, self._recorded)
@@ -337,17 +312,14 @@ class AgentTools:
             raise ContractViolation(f"{wrong}. Nothing was sent.")
         try:
             intent, matched = declared.intent(arguments), declared.matched(arguments)
-            shown = (
-                with_defaults(call.schema, d.arguments) for d in call.shown if d.tool == call.tool
-            )
-            ordinal = sum(declared.intent(known) == intent for known in shown)
+            shown = (d.arguments for d in call.shown if d.tool == call.tool)
+            known = (declared.intent(with_defaults(call.schema, each)) for each in shown)
+            ordinal = sum(each == intent for each in known)
         except NotCanonical as error:
             raise ContractViolation(f"{call.tool}: {error}. Nothing was sent.") from None
         leg.arguments = arguments
-        wanted, identity = (
-            fingerprint(canonical(name) + matched, secret),
-            Identity(tenant, scope, name, intent, secret),
-        )
+        wanted = fingerprint(canonical(name) + matched, secret)
+        identity = Identity(tenant, scope, name, intent, secret)
         return _Asked(identity, wanted, tool.terms, encode_or_excuse(arguments), leg, ordinal)
 
 
@@ -361,17 +333,13 @@ class _Asked(Struct, frozen=True):
     leg: ToolRun
     ordinal: int
 
-    def key(self, ordinal: int) -> str:
-        return self.identity.key(AtOrdinal(ordinal))
+    def place(self) -> Flow[int]:
+        return _place(self.ordinal, lambda ordinal: self.identity.key(AtOrdinal(ordinal)))
 
     def at(self, ordinal: int) -> Prepared:
         request = self.identity.at(AtOrdinal(ordinal), self.fingerprint, self.terms, self.arguments)
-        return Prepared(
-            request,
-            EffectRef(request.terms.tool, request.key, request.tenant, request.scope),
-            (self.leg,),
-            {},
-        )
+        ref = EffectRef(request.terms.tool, request.key, request.tenant, request.scope)
+        return Prepared(request, ref, (self.leg,), {})
 
 
 def _place(ordinal: int, key: KeyAt | None) -> Flow[int]:
@@ -409,15 +377,14 @@ class Shown:
 
 
 def error_text(error: EffectOnceError) -> str:
-    """An error as the model reads it."""
     return json.dumps(error.as_model_error())
 
 
 def text_of(result: Any) -> str:
     """A result from outside the framework (a probe, a person), as text for the model."""
-    return (
-        result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
-    )
+    if isinstance(result, str):
+        return result
+    return json.dumps(result, ensure_ascii=False, default=str)
 
 
 def is_error_text(text: Any) -> bool:
@@ -434,9 +401,7 @@ def is_error_text(text: Any) -> bool:
 
 def is_error(data: Any) -> bool:
     """The same, where a framework hands on data."""
-    return isinstance(data, Mapping) and all(
-        name in data for name in ("code", "retriable", "corrective_action")
-    )
+    return isinstance(data, Mapping) and {"code", "retriable", "corrective_action"} <= data.keys()
 
 
 def _answer(outcome: Outcome[Any], leg: ToolRun) -> ToolAnswer:

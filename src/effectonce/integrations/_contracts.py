@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, TypedDict, Unpack
 
 from msgspec import Struct
 
@@ -35,7 +35,7 @@ class ToolOptions(TypedDict, total=False):
     rejected: Sequence[type[BaseException]]
     rules: Rules
     one_request: bool
-    # and how it is asked about, and done, without its framework: see _outside.py
+    # and how it is asked about, and done, without its framework: see _redrive.py
     probe: Callable[..., Any]
     redrive: Callable[..., Any]
 
@@ -57,9 +57,8 @@ class Declared(Struct, frozen=True):
         return canonical({name: arguments.get(name) for name in self.identity})
 
     def matched(self, arguments: Mapping[str, Any]) -> bytes:
-        return canonical(
-            {name: value for name, value in arguments.items() if name not in self.volatile}
-        )
+        kept = {name: value for name, value in arguments.items() if name not in self.volatile}
+        return canonical(kept)
 
 
 def with_defaults(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,48 +82,32 @@ def refuse_unknown(name: str, options: ToolOptions) -> None:
             raise ContractViolation(f"{name}: a contract has no {option!r}; {guess}")
 
 
-def declare(
-    name: str,
-    *,
-    kind: str | Kind = "write",
-    downstream: str | Downstream | None = None,
-    provider: str | None = None,
-    identity: Sequence[str] | None = None,
-    volatile: Sequence[str] = (),
-    version: str = "1",
-    window_s: float | None = None,
-    lease_s: float = 30.0,
-    wait_s: float = 30.0,
-    retry: Retry | None = None,
-    not_sent: Sequence[type[BaseException]] = (),
-    rejected: Sequence[type[BaseException]] = (),
-    rules: Rules = (),
-    one_request: bool = False,
-    probe: Callable[..., Any] | None = None,
-    redrive: Callable[..., Any] | None = None,
-) -> Declared:
-    fields, volatile = (
-        None if identity is None else several("identity", identity),
-        several("volatile", volatile),
-    )
+def declare(name: str, **options: Unpack[ToolOptions]) -> Declared:
+    kind, identity = kind_of(options.get("kind", "write")), options.get("identity")
+    fields = None if identity is None else several("identity", identity)
+    volatile = several("volatile", options.get("volatile", ()))
     both = sorted(set(fields or ()) & set(volatile))
     if both:
         raise ContractViolation(f"{name}: {', '.join(both)} cannot be both identity and volatile")
-    theirs = terms_of(provider, downstream)
+    theirs, retry = (
+        terms_of(options.get("provider"), options.get("downstream")),
+        options.get("retry"),
+    )
     contract = Contract(
         name=name,
-        kind=kind_of(kind),
+        kind=kind,
         downstream=theirs.downstream,
-        version=version,
-        window_s=window_of(kind_of(kind), window_s),
-        lease_s=lease_s,
-        wait_s=wait_s,
+        version=options.get("version", "1"),
+        window_s=window_of(kind, options.get("window_s")),
+        lease_s=options.get("lease_s", 30.0),
+        wait_s=options.get("wait_s", 30.0),
         retry=Retry() if retry is None else retry,
-        not_sent=errors("not_sent", not_sent),
-        rejected=(Rejected, *errors("rejected", rejected)),
-        rules=(*as_rules(rules), *theirs.rules),
-        one_request=one_request,
+        not_sent=errors("not_sent", options.get("not_sent", ())),
+        rejected=(Rejected, *errors("rejected", options.get("rejected", ()))),
+        rules=(*as_rules(options.get("rules", ())), *theirs.rules),
+        one_request=options.get("one_request", False),
         provider=theirs.provider,
         sent_key=theirs.sent_key,
     )
-    return Declared(contract, fields, volatile, Redrive(probe, redrive))
+    outside = Redrive(options.get("probe"), options.get("redrive"))
+    return Declared(contract, fields, volatile, outside)

@@ -10,10 +10,13 @@ beside one that is under way, it is another: a wish.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from effectonce._core.canonical import NotCanonical, canonical
+from effectonce._runtime.signature import is_async
 from effectonce.errors import EffectOnceError
 
 
@@ -41,6 +44,24 @@ def asked_for(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
         return canonical([list(args), dict(kwargs)])
     except NotCanonical:
         return b""
+
+
+def run_within(
+    function: Callable[..., Any], around: Callable[..., AbstractContextManager[Any]]
+) -> Callable[..., Any]:
+    """*function*, sync or async as it is, in a `with` of what *around* makes of its arguments."""
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with around(*args, **kwargs):
+            return function(*args, **kwargs)
+
+    @functools.wraps(function)
+    async def arun(*args: Any, **kwargs: Any) -> Any:
+        with around(*args, **kwargs):
+            return await function(*args, **kwargs)
+
+    return arun if is_async(function) else run
 
 
 def retriable(error: BaseException) -> bool:

@@ -39,9 +39,7 @@ class Redrive(Struct, frozen=True):
     @property
     def asynchronous(self) -> bool | None:
         """Is it async? None: there is nothing to call."""
-        kinds = {
-            is_async(function) for function in (self.probe, self.redrive) if function is not None
-        }
+        kinds = {is_async(each) for each in (self.probe, self.redrive) if each is not None}
         if len(kinds) > 1:
             raise ContractViolation(
                 "of `probe` and `redrive`, one is async and the other is not: both must be def, or"

@@ -69,9 +69,7 @@ class SingleRun:
     def __enter__(self) -> None:
         self._before = _under_way.set(self)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         _under_way.reset(self._before)
 
     # ------------------------------------------------------------ from inside
@@ -95,16 +93,12 @@ class SingleRun:
 
     def ends(self, error: BaseException | None, ran: Ran) -> None:
         self._going = False
-        if error is None or ran(error):
-            self._ended = True
+        self._ended = error is None or ran(error)
+        if error is not None and self._ended:
             self.failed(error)
 
-    def failed(self, error: BaseException | None) -> None:
-        self.error = (
-            error
-            if error is None or isinstance(error, Exception)
-            else CutOff("its run was cut off")
-        )
+    def failed(self, error: BaseException) -> None:
+        self.error = error if isinstance(error, Exception) else CutOff("its run was cut off")
 
     def _known(self) -> Any:
         if self.error is not None:
@@ -115,9 +109,7 @@ class SingleRun:
 class Guarded(SingleRun):
     """`with`: a run of an already guarded tool. It was judged: only our own errors override it."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         super().__exit__(kind, error, trace)
         if isinstance(self.error, EffectOnceError) and error is not self.error:
             raise self.error
@@ -133,9 +125,7 @@ class _Ending:
         self._before = _under_way.set(None)
         self._run.begins()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         _under_way.reset(self._before)
         self._run.ends(error, self._ran)
 
@@ -158,17 +148,15 @@ def stand_around(
     if known is thing:
         return
     # Of a copy of something that we stood around, the method is still that of the first.
-    bare = (
-        getattr(thing, method) if known is None else MethodType(getattr(type(thing), method), thing)
-    )
+    bare = getattr(thing, method)
+    if known is not None:
+        bare = MethodType(getattr(type(thing), method), thing)
 
     async def around(*args: Any, **kwargs: Any) -> Any:
         run = under_way(thing) if where(kwargs) else None
-        return await (
-            bare(*args, **kwargs)
-            if run is None
-            else run.arun(lambda: bare(*args, **kwargs), ran=ran)
-        )
+        if run is None:
+            return await bare(*args, **kwargs)
+        return await run.arun(lambda: bare(*args, **kwargs), ran=ran)
 
     around.__effectonce__ = thing  # type: ignore[attr-defined]
     vars(thing)[method] = around

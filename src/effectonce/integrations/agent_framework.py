@@ -95,11 +95,8 @@ class _FunctionCalls(FunctionMiddleware):
     async def process(self, context: FunctionInvocationContext, call_next: Next) -> None:
         tool = context.function
         guarded = self._box.mine(tool.func)
-        if (
-            _is_agent(tool)
-            or _is_used_up(tool)
-            or (guarded is None and self._box.passes(tool.name))
-        ):
+        passes = _is_agent(tool) or _is_used_up(tool)
+        if passes or (guarded is None and self._box.passes(tool.name)):
             return await call_next()
         try:
             call = self._call(context)
@@ -108,9 +105,8 @@ class _FunctionCalls(FunctionMiddleware):
                 with await self._box.awithin(guarded, call), Guarded(tool):
                     return await call_next()
             run = functools.partial(_proceed, context, call_next)
-            answer = await self._box.arun(
-                call, ToolRun(run, _plain, (*STEERING, _Theirs), SingleRun(tool))
-            )
+            leg = ToolRun(run, _plain, (*STEERING, _Theirs), SingleRun(tool))
+            answer = await self._box.arun(call, leg)
             context.result = answer.own if answer.fresh else _again(answer.recorded)
         except ReportedError as error:
             context.result = error.result
@@ -211,12 +207,8 @@ class _AgentRuns:
 
     def __init__(self) -> None:
         self.given: weakref.WeakSet[AgentSession] = weakref.WeakSet()
-        self._sent: weakref.WeakKeyDictionary[AgentSession, Sequence[Message]] = (
-            weakref.WeakKeyDictionary()
-        )
-        self._here: ContextVar[Sequence[Message]] = ContextVar(
-            "effectonce_agent_framework_sent", default=()
-        )
+        self._sent = weakref.WeakKeyDictionary[AgentSession, Sequence[Message]]()
+        self._here = ContextVar[Sequence[Message]]("effectonce_agent_framework_sent", default=())
 
     def sent(self, session: AgentSession | None, messages: Sequence[Message]) -> None:
         if session is None:
@@ -263,11 +255,7 @@ def delivered(messages: Iterable[Message]) -> Iterator[Delivered]:
     for content in (content for message in messages for content in message.contents):
         if content.type == "function_call":
             asked[content.call_id] = content
-        elif (
-            content.type == "function_result"
-            and content.exception is None
-            and not is_error_text(content.result)
-        ):
-            call = asked.get(content.call_id)
-            if call is not None:
+        elif content.type == "function_result" and content.call_id in asked:
+            call, failed = asked[content.call_id], is_error_text(content.result)
+            if content.exception is None and not failed:
                 yield Delivered(str(call.name), call.parse_arguments() or {})

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 try:
@@ -73,17 +74,14 @@ class _RunnerTools:
         self._box, self._conversation, self._tenant = box, conversation, tenant
 
     def around(self, tool: Any) -> Any:
-        """The same tool to the model."""
         if not isinstance(tool, BetaFunctionTool | BetaAsyncFunctionTool):
             return tool
         guarded = self._box.mine(tool.func)
         if guarded is None and self._box.passes(tool.name):
             return tool
         protected = copy.copy(tool)
-        acalls = isinstance(tool, BetaAsyncFunctionTool)
-        vars(protected)["call"] = (
-            self._acalling(tool, guarded) if acalls else self._calling(tool, guarded)
-        )
+        calling = self._acalling if isinstance(tool, BetaAsyncFunctionTool) else self._calling
+        vars(protected)["call"] = calling(tool, guarded)
         return protected
 
     def _calling(self, tool: Any, guarded: GuardedTool | None) -> Callable[[object], Any]:
@@ -93,7 +91,8 @@ class _RunnerTools:
                 if guarded is not None:
                     with self._box.within(guarded, asked):
                         return tool.call(given)
-                return _shown(self._box.run(asked, ToolRun(lambda: _run(tool, given), _same)))
+                leg = ToolRun(lambda: _run(tool, given), _same)
+                return _shown(self._box.run(asked, leg))
             except ReportedError as error:
                 raise error.result from None
             except EffectOnceError as error:
@@ -108,9 +107,8 @@ class _RunnerTools:
                 if guarded is not None:
                     async with await self._box.awithin(guarded, asked):
                         return await tool.call(given)
-                return _shown(
-                    await self._box.arun(asked, ToolRun(lambda: _arun(tool, given), _same))
-                )
+                leg = ToolRun(lambda: _arun(tool, given), _same)
+                return _shown(await self._box.arun(asked, leg))
             except ReportedError as error:
                 raise error.result from None
             except EffectOnceError as error:
@@ -132,30 +130,25 @@ class _RunnerTools:
 
 
 def _run(tool: Any, given: object) -> Any:
-    try:
+    with _refused_as_unfit(tool):
         return tool.call(given)
-    except ValueError as error:
-        if not _unfit(tool, error):
-            raise
-        raise ReportedError(error, str(error), ran=False) from error
 
 
 async def _arun(tool: Any, given: object) -> Any:
-    try:
+    with _refused_as_unfit(tool):
         return await tool.call(given)
+
+
+@contextmanager
+def _refused_as_unfit(tool: Any) -> Iterator[None]:
+    """The SDK refuses arguments without a run. An error from inside the tool is the tool's own."""
+    try:
+        yield
     except ValueError as error:
-        if not _unfit(tool, error):
+        names, cause = (tool.func.__name__, tool.func.__qualname__), error.__cause__
+        if not isinstance(cause, ValidationError) or cause.title not in names:
             raise
         raise ReportedError(error, str(error), ran=False) from error
-
-
-def _unfit(tool: Any, error: ValueError) -> bool:
-    """Did the SDK refuse the arguments, with no run? From inside the tool, it is the tool's own."""
-    cause = error.__cause__
-    return isinstance(cause, ValidationError) and cause.title in (
-        tool.func.__name__,
-        tool.func.__qualname__,
-    )
 
 
 def _same(result: Any) -> Any:
@@ -180,9 +173,9 @@ def delivered(messages: Iterable[Any]) -> Iterator[Delivered]:
     asked: dict[str, tuple[str, Mapping[str, Any]]] = {}
     for message in messages:
         content = _field(message, "content")
-        for block in (
-            content if isinstance(content, Iterable) and not isinstance(content, str) else ()
-        ):
+        if not isinstance(content, Iterable) or isinstance(content, str):
+            continue
+        for block in content:
             if _field(block, "type") == "tool_use":
                 asked[_field(block, "id")] = (_field(block, "name"), _field(block, "input"))
             elif _field(block, "type") == "tool_result" and not _field(block, "is_error"):

@@ -92,62 +92,48 @@ class _AgentTools:
         self.box, self._scope, self._tenant, self._context = box, scope, tenant, agent.model_context
 
     def around(self, bench: Workbench) -> Workbench:
-        """The same tools to the model."""
         if not isinstance(bench, StaticWorkbench):
             return _Bench(bench, self)
-        protected, shown_as = (
-            copy.copy(bench),
-            {of: name for name, of in bench._override_name_to_original.items()},  # noqa: SLF001
-        )  # noqa: RUF100, SLF001
+        protected = copy.copy(bench)
+        shown_as = {of: name for name, of in bench._override_name_to_original.items()}  # noqa: SLF001
         protected._tools = [  # noqa: SLF001
             self._tool(tool, shown_as.get(tool.name, tool.name))
             for tool in bench._tools  # noqa: SLF001
-        ]  # noqa: RUF100, SLF001
+        ]
         return protected
 
     async def call(
         self, name: str, arguments: Mapping[str, Any], schema: Mapping[str, Any], shown_as: str
     ) -> AgentCall:
         """*shown_as* is the tool's name in the history: a workbench may give it another one."""
-        known = [
-            result
-            for result in delivered(await self._context.get_messages())
-            if result.tool == shown_as
-        ]
+        known = delivered(await self._context.get_messages())
         return AgentCall(
             tool=name,
             arguments=arguments,
             scope=self._scope,
             tenant=self._tenant,
-            shown=tuple(Delivered(name, result.arguments) for result in known),
+            shown=tuple(Delivered(name, each.arguments) for each in known if each.tool == shown_as),
             schema=schema,
         )
 
     def _tool(self, tool: Tool, shown_as: str) -> Tool:
         guarded = self.box.mine(getattr(tool, "_func", None))
-        if isinstance(tool, AgentTool | TeamTool) or (
-            guarded is None and self.box.passes(tool.name)
-        ):
+        passes = isinstance(tool, AgentTool | TeamTool)
+        if passes or (guarded is None and self.box.passes(tool.name)):
             return tool
 
         async def run(
-            args: Mapping[str, Any],
-            token: CancellationToken,
-            call_id: str | None,
-            events: list[Any],
+            args: Mapping[str, Any], token: CancellationToken, call_id: str | None, seen: list[Any]
         ) -> Any:
             # what does not fit is reported as ever, and nothing was done
             tool.args_type().model_validate(args)
+            proceed = functools.partial(_proceed, tool, args, token, call_id, seen)
             try:
                 call = await self.call(tool.name, args, _parameters(tool.schema), shown_as)
                 if guarded is not None:
                     async with await self.box.awithin(guarded, call):
-                        return await _proceed(tool, args, token, call_id, events)
-                leg = ToolRun(
-                    lambda: _proceed(tool, args, token, call_id, events),
-                    tool.return_value_as_string,
-                )
-                answer = await self.box.arun(call, leg)
+                        return await proceed()
+                answer = await self.box.arun(call, ToolRun(proceed, tool.return_value_as_string))
                 return answer.own if answer.fresh else CallAgain(text_of(answer.recorded))
             except EffectOnceError as error:
                 raise _ErrorForModel(error_text(error)) from error
@@ -167,11 +153,8 @@ class _AgentTools:
             yield result
 
         def as_text(value: Any) -> str:
-            return (
-                str(value)
-                if isinstance(value, CallAgain)
-                else str(tool.return_value_as_string(value))
-            )
+            again = isinstance(value, CallAgain)
+            return str(value if again else tool.return_value_as_string(value))
 
         protected = copy.copy(tool)
         vars(protected).update(run_json=run_json, return_value_as_string=as_text)
@@ -283,9 +266,7 @@ def delivered(messages: Iterable[LLMMessage]) -> Iterator[Delivered]:
         if isinstance(message, AssistantMessage) and isinstance(message.content, list):
             asked |= {call.id: call for call in message.content}
         elif isinstance(message, FunctionExecutionResultMessage):
-            known = [
-                asked[result.call_id]
-                for result in message.content
-                if not result.is_error and result.call_id in asked
-            ]
-            yield from (Delivered(call.name, json.loads(call.arguments or "{}")) for call in known)
+            for result in message.content:
+                if not result.is_error and result.call_id in asked:
+                    call = asked[result.call_id]
+                    yield Delivered(call.name, json.loads(call.arguments or "{}"))

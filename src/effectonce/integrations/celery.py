@@ -35,11 +35,8 @@ except ImportError as missing:
     ) from missing
 
 HEADER = "effectonce"
-# its scope is a place, which requests that differ share: they may run side by side, so there is
-# no latch
-COUNTED = "counted"
-# what is sent after a task that succeeded, and after one that failed
-LINKS = ("link", "link_error")
+COUNTED = "counted"  # its scope is a place, which requests that differ share: there is no latch
+LINKS = ("link", "link_error")  # what is sent after a task that succeeded, or failed
 BASE_S, CAP_S = 1.0, 300.0  # between two tries of a task, where no delay is given
 MADE_UP = 4  # the version of the UUIDs that Celery makes
 _inside: ContextVar[tuple[str, Occurrences] | None] = ContextVar("effectonce_celery", default=None)
@@ -68,19 +65,14 @@ def EffectOnce(guard: Guard, *, base: type[Task] = Task) -> type[Task]:
                 return super().__call__(*args, **kwargs)
             token = _inside.set((scope, Occurrences()))
             try:
-                with guard.step(
-                    _kept(scope, given),
-                    Stable(self.name),
-                    tenant=_whose(given),
-                    latch=not given.get(COUNTED),
-                ):
+                where, latch = _kept(scope, given), not given.get(COUNTED)
+                with guard.step(where, Stable(self.name), tenant=_whose(given), latch=latch):
                     return super().__call__(*args, **kwargs)
             except EffectOnceError as error:
                 if not error.retriable:
                     raise
-                raise self.retry(
-                    exc=error, countdown=_delay_s(error, self.request.retries)
-                ) from error
+                delay_s = _delay_s(error, self.request.retries)
+                raise self.retry(exc=error, countdown=delay_s) from error
             finally:
                 _inside.reset(token)
 
@@ -169,9 +161,7 @@ class _Sending:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
             for places, task, asked, place in self.places:
                 places.give_back(task, asked, place)
@@ -198,7 +188,6 @@ def _named(
 
 
 def _is_made_up(task_id: str) -> bool:
-    """Is it one that Celery makes?"""
     try:
         return uuid.UUID(task_id).version == MADE_UP and not _is_own(task_id)
     except ValueError:
@@ -219,23 +208,13 @@ def _name_what_follows(after: Any, sending: _Sending) -> None:
         given, options = after["kwargs"] or {}, after["options"]
         headers = options.get("headers") or {}
         _name_what_follows([options.get(part) for part in LINKS], sending)
-        parts = [
-            given[part]
-            for part in ("tasks", "header", "body")
-            if part in given and after.get("subtask_type")
-        ]
-        if parts:  # of a group or a chain, and of a chord
+        parts = [given[part] for part in ("tasks", "header", "body") if part in given]
+        if parts and after.get("subtask_type"):  # of a group or a chain, and of a chord
             _name_what_follows(parts, sending)
         elif HEADER not in headers:
             # the body of a chord is with each task of its header, and is named once
-            named = _named(
-                after["task"],
-                options.get("task_id"),
-                after["args"] or (),
-                given,
-                sending,
-                frozen=True,
-            )
+            task_id, args = options.get("task_id"), after["args"] or ()
+            named = _named(after["task"], task_id, args, given, sending, frozen=True)
             options["headers"] = {**headers, HEADER: named}
 
 

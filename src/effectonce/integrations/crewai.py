@@ -64,9 +64,7 @@ from effectonce.integrations._agent_tools import (
 from effectonce.integrations._contracts import ToolOptions
 
 Of = Callable[[ToolCallHookContext], str | Stable]
-_calling: ContextVar[ToolCallHookContext | None] = ContextVar(
-    "effectonce_crewai_calling", default=None
-)
+_calling = ContextVar[ToolCallHookContext | None]("effectonce_crewai_calling", default=None)
 _shown = Shown()
 
 
@@ -111,26 +109,19 @@ class _CrewTools:
         def run(*args: Any, **kwargs: Any) -> Any:
             try:
                 return self._run(tool, guarded, _named(tool, args, kwargs))
-            except EffectOnceError as error:
-                return _failure(error_text(error), error)
             except Exception as error:  # noqa: BLE001
-                # the tool's own, and definite: raised, CrewAI would run the tool again
-                return _failure(json.dumps({**FAILED, "message": str(error)}))
+                # if the tool's own, it is definite: raised, CrewAI would run the tool again
+                return _failure(error)
 
         async def arun(*args: Any, **kwargs: Any) -> Any:
             try:
                 return await self._arun(tool, guarded, _named(tool, args, kwargs))
-            except EffectOnceError as error:
-                return _failure(error_text(error), error)
             except Exception as error:  # noqa: BLE001  # as above
-                return _failure(json.dumps({**FAILED, "message": str(error)}))
+                return _failure(error)
 
         def as_text(result: Any) -> str:
-            return (
-                str(result)
-                if isinstance(result, CallAgain)
-                else str(tool.format_output_for_agent(result))
-            )
+            again = isinstance(result, CallAgain)
+            return str(result if again else tool.format_output_for_agent(result))
 
         protected = tool.model_copy(update={"cache_function": _never})
         vars(protected).update(_run=run, _arun=arun, format_output_for_agent=as_text)
@@ -166,13 +157,13 @@ class _CrewTools:
 
     def _call(self, tool: BaseTool, arguments: Mapping[str, Any]) -> AgentCall:
         calling, name = _calling.get(), sanitize_tool_name(tool.name)
-        known = [result for result in delivered(_messages(calling)) if result.tool == name]
+        known = [each.arguments for each in delivered(_messages(calling)) if each.tool == name]
         return AgentCall(
             tool=tool.name,
             arguments=_fitted(tool, arguments),
             scope=_of(self._scope, calling),
             tenant=None if self._tenant is None else _of(self._tenant, calling),
-            shown=tuple(Delivered(tool.name, _fitted(tool, result.arguments)) for result in known),
+            shown=tuple(Delivered(tool.name, _fitted(tool, each)) for each in known),
         )
 
 
@@ -227,10 +218,12 @@ def _plain(tool: BaseTool, result: Any) -> str:
     return str(tool.format_output_for_agent(result))
 
 
-def _failure(text: str, error: EffectOnceError | None = None) -> ToolFailure:
-    return ToolFailure(
-        message=text, retryable=error is not None and error.retriable, details=json.loads(text)
-    )
+def _failure(error: Exception) -> ToolFailure:
+    if isinstance(error, EffectOnceError):
+        text, again = error_text(error), error.retriable
+    else:
+        text, again = json.dumps({**FAILED, "message": str(error)}), False
+    return ToolFailure(message=text, retryable=again, details=json.loads(text))
 
 
 def _never(_args: Any = None, _result: Any = None) -> bool:
@@ -269,14 +262,10 @@ def delivered(messages: Iterable[Any]) -> Iterator[Delivered]:
         content = message.get("content")
         for call in message.get("tool_calls") or ():
             asked[call["id"]] = call["function"]
-        if (
-            message.get("role") == "tool"
-            and message.get("tool_call_id") in asked
-            and _succeeded(content)
-        ):
-            call = asked[message["tool_call_id"]]
-            yield from _delivered(call["name"], call["arguments"])
-        elif message.get("role") == "assistant" and isinstance(content, str):
+        role, known = message.get("role"), asked.get(message.get("tool_call_id"))
+        if role == "tool" and known is not None and _succeeded(content):
+            yield from _delivered(known["name"], known["arguments"])
+        elif role == "assistant" and isinstance(content, str):
             yield from _observed(content)
 
 
@@ -314,18 +303,11 @@ def _succeeded(result: Any) -> bool:
     return not is_error(shown)
 
 
+_TEXTS = ("task_repeated_usage", "tool_usage_error", "tool_arguments_error", "tool_usage_exception")
 NOT_DONE = (
     "Error executing tool",
     "Error: ",
     "Tool execution blocked by hook",
     "Tool not found",
-    *(
-        I18N_DEFAULT.errors(name).partition("{")[0].strip()
-        for name in (
-            "task_repeated_usage",
-            "tool_usage_error",
-            "tool_arguments_error",
-            "tool_usage_exception",
-        )
-    ),
+    *(I18N_DEFAULT.errors(name).partition("{")[0].strip() for name in _TEXTS),
 )

@@ -8,20 +8,22 @@
 Theory of operation. A DBOS step is checkpointed after it ran, so a crash in between runs it
 again: then it must have the same place. The scope is the workflow id; a fork has another one,
 and is traced back to the workflow that it was forked from, as a child is to its parent. The
-place in it is counted by what is asked for, see `_places.py`: step ids move when code before
+place in it is counted by what is asked for, see `_occurrence.py`: step ids move when code before
 them changes, and a step that is called again after a failure has a new one.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, ParamSpec, TypeVar, cast
 
 from effectonce import ContractViolation, Guard, Stable
+from effectonce._drivers import adrive, drive
 from effectonce._runtime.signature import is_async
-from effectonce.integrations._occurrence import Occurrences, asked_for, retriable
+from effectonce.integrations._occurrence import Occurrences, asked_for, retriable, run_within
 
 try:
     from dbos import DBOS, WorkflowStatus
@@ -46,7 +48,8 @@ class EffectOnce:
         """A workflow whose steps have a place."""
 
         def decorate(function: Callable[P, R]) -> Callable[P, R]:
-            return cast("Callable[P, R]", DBOS.workflow(**options)(_counting(function)))
+            counting = run_within(function, lambda *_args, **_kwargs: _counting())
+            return cast("Callable[P, R]", DBOS.workflow(**options)(counting))
 
         return decorate
 
@@ -57,11 +60,9 @@ class EffectOnce:
         options.setdefault("should_retry", retriable)
 
         def decorate(function: Callable[P, R]) -> Callable[P, R]:
-            if is_async(function):
-                return cast(
-                    "Callable[P, R]", _aplaced(DBOS.step(**options)(self._aentering(function)))
-                )
-            return cast("Callable[P, R]", _placed(DBOS.step(**options)(self._entering(function))))
+            entering = self._aentering if is_async(function) else self._entering
+            step = DBOS.step(**options)(entering(function))
+            return run_within(step, functools.partial(_placed, step.__qualname__))
 
         return decorate
 
@@ -71,9 +72,7 @@ class EffectOnce:
             at, workflow_id = _at.get(), DBOS.workflow_id
             if at is None or workflow_id is None:
                 return function(*args, **kwargs)
-            scope, asking = "", workflow_id
-            while asking:
-                asking, scope = _nearer(DBOS.get_workflow_status(asking), asking, scope)
+            scope = drive(_scope(workflow_id), DBOS.get_workflow_status)
             with self.guard.step(Stable(scope), Stable(at), latch=False):
                 return function(*args, **kwargs)
 
@@ -85,93 +84,59 @@ class EffectOnce:
             at, workflow_id = _at.get(), DBOS.workflow_id
             if at is None or workflow_id is None:
                 return await function(*args, **kwargs)
-            scope, asking = "", workflow_id
-            while asking:
-                asking, scope = _nearer(await DBOS.get_workflow_status_async(asking), asking, scope)
+            scope = await adrive(_scope(workflow_id), DBOS.get_workflow_status_async)
             with self.guard.step(Stable(scope), Stable(at), latch=False):
                 return await function(*args, **kwargs)
 
         return run
 
 
-def _nearer(status: WorkflowStatus | None, workflow_id: str, scope: str) -> tuple[str, str]:
-    """One step back to its beginning: the next workflow to ask ("": none), and the scope so far."""
-    if status is not None and status.forked_from is not None:
-        return status.forked_from, scope
-    parent = None if status is None else status.parent_workflow_id
-    # as DBOS names a child: its parent, and the place in it
-    if parent is not None and workflow_id.startswith(f"{parent}-"):
-        return parent, workflow_id.removeprefix(parent) + scope
-    return "", workflow_id + scope
+def _scope(workflow_id: str) -> Generator[str, WorkflowStatus | None, str]:
+    """The workflow that it goes back to, and the places on the way. Asks for their status."""
+    scope = ""
+    while (status := (yield workflow_id)) is not None:
+        parent = status.parent_workflow_id
+        if status.forked_from is not None:
+            workflow_id = status.forked_from
+        # as DBOS names a child: its parent, and the place in it
+        elif parent is not None and workflow_id.startswith(f"{parent}-"):
+            workflow_id, scope = parent, workflow_id.removeprefix(parent) + scope
+        else:
+            break
+    return workflow_id + scope
 
 
-def _counting(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Each run of it counts its places, from the first."""
-
-    @functools.wraps(function)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        token = _places.set(Occurrences())
-        try:
-            return function(*args, **kwargs)
-        finally:
-            _places.reset(token)
-
-    @functools.wraps(function)
-    async def arun(*args: Any, **kwargs: Any) -> Any:
-        token = _places.set(Occurrences())
-        try:
-            return await cast("Any", function)(*args, **kwargs)
-        finally:
-            _places.reset(token)
-
-    return arun if is_async(function) else run
+@contextmanager
+def _counting() -> Iterator[None]:
+    """Each run of a workflow counts its places, from the first."""
+    token = _places.set(Occurrences())
+    try:
+        yield
+    finally:
+        _places.reset(token)
 
 
-def _placed(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Called in a workflow, it has a place, which it gives back if it fails."""
-
-    @functools.wraps(step)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        with _Place(step, args, kwargs):
-            return step(*args, **kwargs)
-
-    return run
-
-
-def _aplaced(step: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(step)
-    async def run(*args: Any, **kwargs: Any) -> Any:
-        with _Place(step, args, kwargs):
-            return await step(*args, **kwargs)
-
-    return run
-
-
-class _Place:
-    """`with`: all that is called inside is at this place. A step called in a step is part of it."""
-
-    def __init__(
-        self, step: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
-        self._name, self._asked = step.__qualname__, asked_for(args, kwargs)
-        self._places = None if DBOS.step_id is not None else _places.get()
-        if self._places is None and DBOS.workflow_id is not None and DBOS.step_id is None:
-            raise ContractViolation(
-                f"{self._name} was called in a workflow that does not count its places. Nothing was"
-                " sent. Declare the workflow with EffectOnce(guard).workflow() instead of"
-                " DBOS.workflow()."
-            )
-
-    def __enter__(self) -> None:
-        if self._places is not None:
-            self._place = self._places.take(self._name, self._asked)
-            self._token = _at.set(f"{self._name}#{self._place}")
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
-    ) -> None:
-        if self._places is None:
-            return
-        _at.reset(self._token)
-        if error is not None:
-            self._places.give_back(self._name, self._asked, self._place)
+@contextmanager
+def _placed(name: str, /, *args: Any, **kwargs: Any) -> Iterator[None]:
+    """A step of a workflow has a place, which it gives back if it fails. One in a step is part
+    of it.
+    """
+    places = _places.get()
+    if DBOS.step_id is not None or (places is None and DBOS.workflow_id is None):
+        yield
+        return
+    if places is None:
+        raise ContractViolation(
+            f"{name} was called in a workflow that does not count its places. Nothing was sent."
+            " Declare the workflow with EffectOnce(guard).workflow() instead of DBOS.workflow()."
+        )
+    asked = asked_for(args, kwargs)
+    place = places.take(name, asked)
+    token = _at.set(f"{name}#{place}")
+    try:
+        yield
+    except BaseException:
+        places.give_back(name, asked, place)
+        raise
+    finally:
+        _at.reset(token)

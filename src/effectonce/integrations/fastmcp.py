@@ -53,35 +53,34 @@ def EffectOnce(
 
     class _ToolMiddleware(Middleware):
         async def on_call_tool(self, context: Any, call_next: Any) -> Any:
-            async def whose() -> str:
-                return (
-                    tenant(context)
-                    if tenant is not None
-                    else await hosted.caller(get_access_token(), _request(context))
-                )
+            params, ours = context.message, context.fastmcp_context
+            request = None if ours is None else ours.request_context
+            meta = params.meta
+            if meta is None and request is not None:
+                meta = request.meta
 
-            params = context.message
-            meta = params.meta if params.meta is not None else _meta(context.fastmcp_context)
-            one = _one_run(context.fastmcp_context)
+            async def whose() -> str:
+                if tenant is not None:
+                    return tenant(context)
+                http = None if request is None else request.request
+                return await hosted.caller(get_access_token(), http)
+
+            async def proceed() -> Any:
+                return await one.aask(lambda: call_next(context))
+
+            one = _one_run(ours)
             try:
                 own, answer = await hosted.call(
-                    params.name,
-                    params.arguments,
-                    meta,
-                    whose,
-                    lambda: one.aask(lambda: call_next(context)),
-                    _wire,
+                    params.name, params.arguments, meta, whose, proceed, _wire
                 )
             except Exception as error:  # the tool's own, and definite
                 instead = one.instead_of(error)
                 if instead is None:
                     raise
                 return instead
-            return (
-                own
-                if answer is None
-                else ToolResult.from_mcp_result(CallToolResult.model_validate(answer))
-            )
+            if answer is None:
+                return own
+            return ToolResult.from_mcp_result(CallToolResult.model_validate(answer))
 
     return _ToolMiddleware()
 
@@ -96,28 +95,13 @@ def _one_run(context: Any) -> SingleRun:
     return SingleRun(context.fastmcp)
 
 
-def _meta(context: Any) -> Any:
-    request = None if context is None else context.request_context
-    return None if request is None else request.meta
-
-
-def _request(context: Any) -> Any:
-    """The request over HTTP, if it is one."""
-    request = None if context.fastmcp_context is None else context.fastmcp_context.request_context
-    return None if request is None else request.request
-
-
 def _wire(result: Any) -> Wire:
     """As it will be on the wire. A request for input is no result."""
     if hasattr(result, "input_required"):
         return {"resultType": "input_required"}
-    made: Wire = {
-        "content": [
-            part.model_dump(by_alias=True, mode="json", exclude_none=True)
-            for part in result.content
-        ],
-        "isError": result.is_error,
-    }
+    how: Any = {"by_alias": True, "mode": "json", "exclude_none": True}
+    content = [part.model_dump(**how) for part in result.content]
+    made: Wire = {"content": content, "isError": result.is_error}
     if result.structured_content is not None:
         made["structuredContent"] = result.structured_content
     return made if result.meta is None else made | {"_meta": result.meta}

@@ -50,29 +50,18 @@ Run = Callable[..., Any]
 
 # Tools of the kit that steer it and have no effect outside; an agent that is a tool has tools of
 # its own, which are protected.
+_TOOLS = """
+    _node _request_input agent exit_loop get_user_choice google_search_agent load_artifacts
+    load_memory preload_memory set_model_response transfer_to_agent
+"""
 STEERING = frozenset(
-    f"google.adk.{name}"
-    for name in (
-        "agents.llm.task._finish_task_tool",
-        "tools._node_tool",
-        "tools._request_input_tool",
-        "tools.agent_tool",
-        "tools.exit_loop_tool",
-        "tools.get_user_choice_tool",
-        "tools.google_search_agent_tool",
-        "tools.load_artifacts_tool",
-        "tools.load_memory_tool",
-        "tools.preload_memory_tool",
-        "tools.set_model_response_tool",
-        "tools.transfer_to_agent_tool",
-    )
+    {
+        "google.adk.agents.llm.task._finish_task_tool",
+        *(f"google.adk.tools.{name}_tool" for name in _TOOLS.split()),
+    }
 )
-KEPT = (
-    "artifact_delta",
-    "escalate",
-    "skip_summarization",
-    "transfer_to_agent",
-)  # what a tool does to its agent, besides the state
+# what a tool does to its agent, besides the state
+KEPT = ("artifact_delta", "escalate", "skip_summarization", "transfer_to_agent")
 PART = "effectonce.part"
 _outer: ContextVar[str | Stable | None] = ContextVar("effectonce_google_adk_outer", default=None)
 
@@ -131,10 +120,8 @@ class EffectOnce(BasePlugin):
             if guarded is not None:
                 async with await self._box.awithin(guarded, call):
                     return await run()
-            before = dict(context.actions.state_delta)
-            answer = await self._box.arun(
-                call, ToolRun(run, functools.partial(_plain, tool, context, before))
-            )
+            plain = functools.partial(_plain, tool, context, dict(context.actions.state_delta))
+            answer = await self._box.arun(call, ToolRun(run, plain))
             return answer.own if answer.fresh else _again(answer, context)
         except ReportedError as error:
             return error.result
@@ -173,10 +160,8 @@ def _home(tool: BaseTool) -> str:
 
 def _session(context: ToolContext) -> Stable:
     """The session service keeps the session under these."""
-    session = context.session
-    return Stable(
-        "/".join(quote(part, safe="") for part in (session.app_name, session.user_id, session.id))
-    )
+    parts = (context.session.app_name, context.session.user_id, context.session.id)
+    return Stable("/".join(quote(part, safe="") for part in parts))
 
 
 def _schema(tool: BaseTool) -> Mapping[str, Any]:
@@ -185,11 +170,9 @@ def _schema(tool: BaseTool) -> Mapping[str, Any]:
         return {}
     if declared.parameters_json_schema is not None:
         return dict(declared.parameters_json_schema)
-    return (
-        {}
-        if declared.parameters is None
-        else dict(declared.parameters.model_dump(mode="json", exclude_unset=True))
-    )
+    if declared.parameters is None:
+        return {}
+    return dict(declared.parameters.model_dump(mode="json", exclude_unset=True))
 
 
 # ---------------------------------------------------------------- what the model was shown
@@ -202,19 +185,12 @@ def _seen(context: ToolContext) -> Iterator[Event]:
     for event in invocation.session.events:
         to = event.actions.rewind_before_invocation_id
         if to is not None:
-            first = next(
-                (at for at, each in enumerate(kept) if each.invocation_id == to), len(kept)
-            )
-            del kept[first:]
+            ids = [each.invocation_id for each in kept]
+            del kept[ids.index(to) if to in ids else len(kept) :]
         kept.append(event)
     here, isolated = invocation.branch, getattr(invocation, "isolation_scope", None)
     for event in kept:
-        above = (
-            not here
-            or not event.branch
-            or here == event.branch
-            or here.startswith(f"{event.branch}.")
-        )
+        above = not here or not event.branch or f"{here}.".startswith(f"{event.branch}.")
         if above and getattr(event, "isolation_scope", None) == isolated:
             yield event
 
@@ -224,10 +200,8 @@ def delivered(events: Iterable[Event]) -> Iterator[Delivered]:
     asked: dict[str | None, types.FunctionCall] = {}
     for event in events:
         asked |= {call.id: call for call in event.get_function_calls()}
-        waiting = {
-            *event.actions.requested_auth_configs,
-            *event.actions.requested_tool_confirmations,
-        }
+        actions = event.actions
+        waiting = {*actions.requested_auth_configs, *actions.requested_tool_confirmations}
         for result in event.get_function_responses():
             call = asked.get(result.id)
             if call is not None and result.id not in waiting and not _failed(result.response):
@@ -250,22 +224,17 @@ def _plain(tool: BaseTool, context: ToolContext, before: Mapping[str, Any], resu
         raise ReportedError(result, "the tool asks a person first", ran=False)
     if _failed(result):
         error = str(result.get("error"))
-        refused = (
-            error.startswith(f"Invoking `{tool.name}()` failed")
-            or error == "This tool call is rejected."
-        )
+        unfit = error.startswith(f"Invoking `{tool.name}()` failed")
+        refused = unfit or error == "This tool call is rejected."
         raise ReportedError(result, f"the tool reports an error: {error[:200]}", ran=not refused)
     state = {
         name: value
         for name, value in actions.state_delta.items()
         if name not in before or before[name] != value
     }
+    state = to_jsonable_python(state, fallback=str)
     kept = {name: getattr(actions, name) for name in KEPT if getattr(actions, name)}
-    return {
-        "result": _written(result),
-        "state": to_jsonable_python(state, fallback=str),
-        "actions": kept,
-    }
+    return {"result": _written(result), "state": state, "actions": kept}
 
 
 def _written(value: Any) -> Any:
@@ -280,12 +249,10 @@ def _written(value: Any) -> Any:
 
 
 def _read(value: Any) -> Any:
+    if isinstance(value, Mapping) and PART in value:
+        return types.Part.model_validate(value[PART])
     if isinstance(value, Mapping):
-        return (
-            types.Part.model_validate(value[PART])
-            if PART in value
-            else {name: _read(each) for name, each in value.items()}
-        )
+        return {name: _read(each) for name, each in value.items()}
     return [_read(each) for each in value] if isinstance(value, list) else value
 
 
@@ -296,9 +263,6 @@ def _again(answer: ToolAnswer, context: ToolContext) -> Any:
         return recorded
     context.state.update(recorded["state"])
     for name, value in recorded["actions"].items():
-        setattr(
-            context.actions,
-            name,
-            {**getattr(context.actions, name), **value} if isinstance(value, Mapping) else value,
-        )
+        added = isinstance(value, Mapping)
+        setattr(context.actions, name, getattr(context.actions, name) | value if added else value)
     return _read(recorded["result"])

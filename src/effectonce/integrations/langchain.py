@@ -14,6 +14,7 @@ itself pass through untouched.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -41,7 +42,6 @@ from effectonce._core.classification.classify import Rules
 from effectonce._core.decisions import GOES_ON
 from effectonce._core.guarantees import Kind
 from effectonce._core.keys import Stable
-from effectonce._runtime.signature import is_async
 from effectonce._runtime.step import Delivered, Step, flagged
 from effectonce._tools.tool import GuardedTool
 from effectonce.errors import ContractViolation, EffectOnceError
@@ -57,6 +57,7 @@ from effectonce.integrations._agent_tools import (
     text_of,
 )
 from effectonce.integrations._contracts import ToolOptions
+from effectonce.integrations._occurrence import run_within
 from effectonce.integrations._single_run import Guarded, SingleRun
 from effectonce.policy import Retry
 from effectonce.retries.retry import advise
@@ -101,15 +102,7 @@ class EffectOnce(AgentMiddleware[Any, Any, Any]):
                 judged = Guarded()
                 with self._box.within(guarded, call), judged:
                     return handler(_followed(request, judged))
-            one = SingleRun()
-            followed = _followed(request, one)
-            leg = ToolRun(
-                lambda: handler(followed),
-                functools.partial(_plain, followed),
-                (GraphBubbleUp,),
-                one,
-            )
-            return _shown(self._box.run(call, leg), request)
+            return _shown(self._box.run(call, _leg(request, handler)), request)
         except ReportedError as error:
             return error.result
         except EffectOnceError as error:
@@ -127,15 +120,7 @@ class EffectOnce(AgentMiddleware[Any, Any, Any]):
                 judged = Guarded()
                 with await self._box.awithin(guarded, call), judged:
                     return await handler(_followed(request, judged))
-            one = SingleRun()
-            followed = _followed(request, one)
-            leg = ToolRun(
-                lambda: handler(followed),
-                functools.partial(_plain, followed),
-                (GraphBubbleUp,),
-                one,
-            )
-            return _shown(await self._box.arun(call, leg), request)
+            return _shown(await self._box.arun(call, _leg(request, handler)), request)
         except ReportedError as error:
             return error.result
         except EffectOnceError as error:
@@ -155,6 +140,13 @@ class EffectOnce(AgentMiddleware[Any, Any, Any]):
             shown=tuple(delivered(_messages(request.state, self._messages_key))),
             schema=_schema(request.tool),
         )
+
+
+def _leg(request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> ToolRun:
+    one = SingleRun()
+    followed = _followed(request, one)
+    plain = functools.partial(_plain, followed)
+    return ToolRun(lambda: handler(followed), plain, (GraphBubbleUp,), one)
 
 
 def tool_node(
@@ -189,27 +181,14 @@ def once_node(
     again from an older checkpoint.
     """
 
-    def place(state: Any) -> Step:
+    def place(state: Any, *_args: Any, **_kwargs: Any) -> Step:
         config = get_config()
-        thread = config.get("configurable", {}).get("thread_id")
-        if thread is None:
-            raise ContractViolation(NO_THREAD)
-        where = (
-            step(state) if callable(step) else step or Stable(_visit(config.get("metadata", {})))
-        )
-        return guard.step(_kept(thread), where)
+        thread = _thread_of(config)
+        if callable(step):
+            return guard.step(thread, step(state))
+        return guard.step(thread, step or Stable(_visit(config.get("metadata", {}))))
 
-    @functools.wraps(function)
-    def node(state: Any, *args: Any, **kwargs: Any) -> Any:
-        with place(state):
-            return function(state, *args, **kwargs)
-
-    @functools.wraps(function)
-    async def anode(state: Any, *args: Any, **kwargs: Any) -> Any:
-        async with place(state):
-            return await function(state, *args, **kwargs)
-
-    return anode if is_async(function) else node
+    return run_within(function, place)
 
 
 def _visit(metadata: Mapping[str, Any]) -> str:
@@ -277,15 +256,11 @@ def check_durability(durability: str | None) -> str:
     """
     mode = "async" if durability is None else durability
     if mode != "sync":
-        lost = (
-            "nothing of a run that crashed"
-            if mode == "exit"
-            else "not always the last step of a run that crashed"
-        )
+        kept = "nothing" if mode == "exit" else "not always the last step"
         warnings.warn(
-            f"durability={mode!r} keeps {lost}: its model is asked again, and may decide otherwise."
-            " Effects still land once for the same wish. Use durability='sync', or durable(graph),"
-            " to resume exactly where it stopped.",
+            f"durability={mode!r} keeps {kept} of a run that crashed: its model is asked again, and"
+            " may decide otherwise. Effects still land once for the same wish. Use"
+            " durability='sync', or durable(graph), to resume exactly where it stopped.",
             stacklevel=2,
         )
     return mode
@@ -296,25 +271,15 @@ def check_durability(durability: str | None) -> str:
 
 def delivered(messages: Iterable[AnyMessage]) -> Iterator[Delivered]:
     """Successful results in a history. Ids may recur: each is looked up in the message before."""
-    asked: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    asked: dict[str | None, tuple[str, Mapping[str, Any]]] = {}
     for message in messages:
         if isinstance(message, AIMessage):
-            asked |= {
-                call["id"]: (call["name"], call["args"])
-                for call in message.tool_calls
-                if call["id"] is not None
-            }
-        elif (
-            isinstance(message, ToolMessage)
-            and message.tool_call_id in asked
-            and not _failed(message)
-        ):
-            yield Delivered(*asked[message.tool_call_id])
-
-
-def _failed(message: ToolMessage) -> bool:
-    """Other middleware may have made a result of our error."""
-    return message.status == "error" or is_error_text(message.text)
+            asked |= {call["id"]: (call["name"], call["args"]) for call in message.tool_calls}
+        elif isinstance(message, ToolMessage) and message.tool_call_id in asked:
+            # other middleware may have made a result of our error
+            failed = message.status == "error" or is_error_text(message.text)
+            if not failed:
+                yield Delivered(*asked[message.tool_call_id])
 
 
 def _messages(state: Any, key: str) -> Sequence[AnyMessage]:
@@ -325,24 +290,22 @@ def _messages(state: Any, key: str) -> Sequence[AnyMessage]:
 
 DURABILITY = "__pregel_durability"  # what LangGraph hands on to the graphs inside a graph
 PUSH = "__pregel_push"  # how LangGraph names a task that was sent
-NO_THREAD = (
-    "there is no thread, so a retry could not be recognised. Nothing was sent. Invoke with a"
-    " checkpointer and config={'configurable': {'thread_id': ...}}, or say what the conversation"
-    " is: EffectOnce(guard, scope=...)."
-)
-
-
-def _kept(thread: Any) -> Stable:
-    """A checkpointer saves by thread: a process that goes on with a conversation has its id."""
-    return Stable(flagged(str(thread), "the thread id"))
 
 
 def _thread(request: ToolCallRequest) -> Stable:
-    config: RunnableConfig = request.runtime.config
+    return _thread_of(request.runtime.config)
+
+
+def _thread_of(config: RunnableConfig) -> Stable:
+    """A checkpointer saves by thread: a process that goes on with a conversation has its id."""
     thread = config.get("configurable", {}).get("thread_id")
     if thread is None:
-        raise ContractViolation(NO_THREAD)
-    return _kept(thread)
+        raise ContractViolation(
+            "there is no thread, so a retry could not be recognised. Nothing was sent. Invoke with"
+            " a checkpointer and config={'configurable': {'thread_id': ...}}, or say what the"
+            " conversation is: EffectOnce(guard, scope=...)."
+        )
+    return Stable(flagged(str(thread), "the thread id"))
 
 
 def _schema(tool: BaseTool | None) -> Mapping[str, Any]:
@@ -371,14 +334,12 @@ def _followed(request: ToolCallRequest, one: SingleRun) -> _Followed:
         return _Followed(request.tool_call, None, request.state, request.runtime)
 
     def invoke(given: Any, *args: Any, **kwargs: Any) -> Any:
-        return one.run(
-            lambda: tool.invoke(given, *args, **kwargs), ran=functools.partial(_ran, tool, given)
-        )
+        ran = functools.partial(_ran, tool, given)
+        return one.run(lambda: tool.invoke(given, *args, **kwargs), ran=ran)
 
     async def ainvoke(given: Any, *args: Any, **kwargs: Any) -> Any:
-        return await one.arun(
-            lambda: tool.ainvoke(given, *args, **kwargs), ran=functools.partial(_ran, tool, given)
-        )
+        ran = functools.partial(_ran, tool, given)
+        return await one.arun(lambda: tool.ainvoke(given, *args, **kwargs), ran=ran)
 
     once = copy.copy(tool)
     object.__setattr__(once, "invoke", invoke)  # it is a model, and those are no fields
@@ -389,11 +350,6 @@ def _followed(request: ToolCallRequest, one: SingleRun) -> _Followed:
 def _ran(tool: BaseTool, given: Any, error: BaseException) -> bool:
     """Did the tool raise it? What it was not run for may be called better."""
     return not isinstance(error, ValidationError) or _takes(tool, given["args"])
-
-
-def _fits(request: ToolCallRequest) -> bool:
-    """Would the tool be run with these arguments?"""
-    return request.tool is not None and _takes(request.tool, request.tool_call["args"])
 
 
 def _takes(tool: BaseTool, arguments: Any) -> bool:
@@ -414,7 +370,8 @@ def _plain(request: _Followed, result: Any) -> Any:
     """A result as recorded. An error that the framework made a message is raised, to be judged."""
     if isinstance(result, ToolMessage):
         if result.status == "error":
-            ran = request.changed or _fits(request)
+            tool, args = request.tool, request.tool_call["args"]
+            ran = request.changed or (tool is not None and _takes(tool, args))
             raise ReportedError(result, f"the tool reports an error: {result.text[:200]}", ran=ran)
         return {"content": result.content, "artifact": result.artifact}
     kind, data = _serde.dumps_typed(result)
@@ -430,21 +387,17 @@ def _shown(answer: ToolAnswer, request: ToolCallRequest) -> Any:
     if answer.fresh or answer.outcome is None:
         return answer.own
     recorded, call = answer.recorded, request.tool_call
-    if not isinstance(recorded, dict) or recorded.keys() not in (
-        {"content", "artifact"},
-        {"serialised", "data"},
-    ):
+    forms = ({"content", "artifact"}, {"serialised", "data"})
+    if not isinstance(recorded, dict) or recorded.keys() not in forms:
         recorded = _content(recorded)  # a person settled it, in other words
     if "serialised" in recorded:
         return _rebound(_serde.loads_typed((recorded["serialised"], recorded["data"])), call["id"])
+    about = {"replayed": True, "operation": answer.outcome.effect.reference}
     return ToolMessage(
-        content=recorded["content"],
-        artifact=recorded["artifact"],
+        **recorded,
         name=call["name"],
         tool_call_id=call["id"],
-        additional_kwargs={
-            "effectonce": {"replayed": True, "operation": answer.outcome.effect.reference}
-        },
+        additional_kwargs={"effectonce": about},
     )
 
 
@@ -454,21 +407,13 @@ def _rebound(result: Any, call_id: str | None) -> Any:
         return [_rebound(each, call_id) for each in result]
     if isinstance(result, ToolMessage):
         return result.model_copy(update={"tool_call_id": call_id})
-    if (
-        isinstance(result, Command)
-        and isinstance(result.update, Mapping)
-        and "messages" in result.update
-    ):
+    update = result.update if isinstance(result, Command) else None
+    if isinstance(update, Mapping) and "messages" in update:
         messages = [
             _rebound(each, call_id) if isinstance(each, ToolMessage) else each
-            for each in result.update["messages"]
+            for each in update["messages"]
         ]
-        return Command(
-            graph=result.graph,
-            update={**result.update, "messages": messages},
-            resume=result.resume,
-            goto=result.goto,
-        )
+        return dataclasses.replace(result, update={**update, "messages": messages})
     return result
 
 

@@ -19,8 +19,6 @@ from effectonce.mcp._in_server import Hosted, Wire
 if TYPE_CHECKING:
     from mcp.server.extension import Extension
 
-IDENTIFIER = "dev.effectonce/idempotency"
-
 
 def EffectOnce(
     guard: Guard,
@@ -50,15 +48,13 @@ def EffectOnce(
     hosted = Hosted(guard, name, contracts or {}, defaults or {})
 
     class _ToolExtension(Extension):
-        identifier = IDENTIFIER
+        identifier = "dev.effectonce/idempotency"
 
         async def intercept_tool_call(self, params: Any, ctx: Any, call_next: Any) -> Any:
             async def whose() -> str:
-                return (
-                    tenant(ctx)
-                    if tenant is not None
-                    else await hosted.caller(get_access_token(), ctx.request)
-                )
+                if tenant is not None:
+                    return tenant(ctx)
+                return await hosted.caller(get_access_token(), ctx.request)
 
             own, answer = await hosted.call(
                 params.name, params.arguments, ctx.meta, whose, lambda: call_next(ctx), _wire
@@ -72,7 +68,6 @@ def EffectOnce(
 
 
 def _wire(result: Any) -> Wire:
-    """As it will be on the wire."""
     if result is None or isinstance(result, dict):
         return result or {}
     made: Wire = result.model_dump(by_alias=True, mode="json", exclude_none=True)

@@ -94,10 +94,8 @@ def _with_servers(kind: type[Agent[Any]], once: _ProtectedTools) -> type[Agent[A
         async def get_mcp_tools(self, run_context: Any) -> list[Any]:
             for server in self.mcp_servers:
                 _send_once(server)
-            return [
-                once.around(tool, of_server=True)
-                for tool in await super().get_mcp_tools(run_context)
-            ]
+            tools = await super().get_mcp_tools(run_context)
+            return [once.around(tool, of_server=True) for tool in tools]
 
     ProtectedFunction.__name__, ProtectedFunction.__qualname__ = kind.__name__, kind.__qualname__
     return ProtectedFunction
@@ -153,16 +151,14 @@ class _ProtectedTools:
                     run = bare.on_invoke_tool(context, given)
                     return await (_by_server(run) if of_server else run)
             except ModelBehaviorError as error:
-                raise (
-                    _Unfit(str(error)) if _unfit(tool, context, error) else error
-                ) from error.__cause__
+                if _unfit(tool, context, error):
+                    raise _Unfit(str(error)) from error.__cause__
+                raise error from error.__cause__
             except TimeoutError:
                 if not limit.expired():
                     raise
-                raise given_up(
-                    f"{tool.name} had no answer after {tool.timeout_seconds} s, and may have"
-                    " happened."
-                ) from None
+                what = f"{tool.name} had no answer after {tool.timeout_seconds} s"
+                raise given_up(f"{what}, and may have happened.") from None
 
         async def invoke(context: ToolContext[Any], given: str) -> Any:
             try:
@@ -185,22 +181,19 @@ class _ProtectedTools:
         protected.on_invoke_tool, protected.timeout_seconds = invoke, None
         return protected
 
-    def _sent(self, context: ToolContext[Any]) -> list[Any]:
-        """A run is known by the object in which its usage is counted."""
-        known = self._shown.to(context.usage)
-        return list(context.turn_input) if known is None else known
-
     def _call(self, tool: FunctionTool, context: ToolContext[Any], given: str) -> AgentCall:
         try:
             arguments = json.loads(given) if given else {}
         except ValueError:
             raise ModelBehaviorError(f"the arguments of {tool.name} are no JSON") from None
+        # a run is known by the object in which its usage is counted
+        sent = self._shown.to(context.usage)
         return AgentCall(
             tool=tool.name,
             arguments=arguments,
             scope=self._scope(context),
             tenant=None if self._tenant is None else self._tenant(context),
-            shown=tuple(delivered(self._sent(context))),
+            shown=tuple(delivered(context.turn_input if sent is None else sent)),
             schema=tool.params_json_schema,
         )
 
@@ -210,13 +203,11 @@ async def _by_server(run: Awaitable[Any]) -> Any:
     try:
         return await run
     except UserError as error:
-        *_, innermost = (
-            frame.f_code.co_name for frame, _ in traceback.walk_tb(error.__traceback__)
-        )
-        unsent = innermost == "_validate_required_parameters" or str(error).startswith(
-            "Server not initialized"
-        )
-        raise (_Unfit(str(error)) if unsent else error) from error.__cause__
+        innermost = traceback.extract_tb(error.__traceback__)[-1].name
+        not_open = str(error).startswith("Server not initialized")
+        if not_open or innermost == "_validate_required_parameters":
+            raise _Unfit(str(error)) from error.__cause__
+        raise error from error.__cause__
     finally:
         _once_only.reset(before)
 
@@ -227,11 +218,8 @@ class _Unfit(ModelBehaviorError):
 
 def _unfit(tool: FunctionTool, context: ToolContext[Any], error: ModelBehaviorError) -> bool:
     """The same error, of a model that the tool asked, leaves it unknown what the tool had done."""
-    function = inspect.unwrap(getattr(tool, "__wrapped__", None) or _result)
-    ran = any(
-        frame.f_code is getattr(function, "__code__", None)
-        for frame, _ in traceback.walk_tb(error.__traceback__)
-    )
+    code = getattr(inspect.unwrap(getattr(tool, "__wrapped__", None) or _result), "__code__", None)
+    ran = any(frame.f_code is code for frame, _ in traceback.walk_tb(error.__traceback__))
     return not ran and str(error).startswith(f"Invalid JSON input for tool {context.tool_name}")
 
 
@@ -271,34 +259,18 @@ def _group(context: ToolContext[Any]) -> str:
 
 
 class _Listening(AgentHooks[Any]):
-    """Hears what the model is sent, and hands everything on to the agent's own hooks."""
+    """Hears what the model is sent. All else is heard by the agent's own hooks."""
 
     def __init__(self, own: AgentHooks[Any] | None, shown: Shown) -> None:
         self._own, self._shown = AgentHooks[Any]() if own is None else own, shown
+        for hook in ("llm_end", "start", "end", "handoff", "tool_start", "tool_end"):
+            setattr(self, f"on_{hook}", getattr(self._own, f"on_{hook}"))
 
     async def on_llm_start(
         self, context: Any, agent: Any, system_prompt: str | None, input_items: list[Any]
     ) -> None:
         self._shown.note(context.usage, input_items)
         await self._own.on_llm_start(context, agent, system_prompt, input_items)
-
-    async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
-        await self._own.on_llm_end(context, agent, response)
-
-    async def on_start(self, context: Any, agent: Any) -> None:
-        await self._own.on_start(context, agent)
-
-    async def on_end(self, context: Any, agent: Any, output: Any) -> None:
-        await self._own.on_end(context, agent, output)
-
-    async def on_handoff(self, context: Any, agent: Any, source: Any) -> None:
-        await self._own.on_handoff(context, agent, source)
-
-    async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
-        await self._own.on_tool_start(context, agent, tool)
-
-    async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: Any) -> None:
-        await self._own.on_tool_end(context, agent, tool, result)
 
 
 def delivered(items: Iterable[Any]) -> Iterator[Delivered]:
@@ -307,14 +279,11 @@ def delivered(items: Iterable[Any]) -> Iterator[Delivered]:
     for item in items:
         if not isinstance(item, Mapping):
             continue
-        if item.get("type") == "function_call":
-            asked[item["call_id"]] = (item["name"], item["arguments"])
-        elif (
-            item.get("type") == "function_call_output"
-            and item["call_id"] in asked
-            and not is_error_text(item["output"])
-        ):
-            tool, arguments = asked[item["call_id"]]
+        kind, call = item.get("type"), item.get("call_id", "")
+        if kind == "function_call":
+            asked[call] = (item["name"], item["arguments"])
+        elif kind == "function_call_output" and call in asked and not is_error_text(item["output"]):
+            tool, arguments = asked[call]
             try:
                 known = json.loads(arguments or "{}")
             except ValueError:  # what came of it was no result, in whatever words the model got

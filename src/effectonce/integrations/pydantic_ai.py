@@ -35,8 +35,6 @@ try:
     )
     from pydantic_ai.messages import (
         ModelMessage,
-        ModelRequest,
-        ModelResponse,
         ToolCallPart,
         ToolReturnPart,
         tool_return_content_ta,
@@ -113,10 +111,8 @@ class EffectOnce(AbstractCapability[Any]):
             if guarded is not None:
                 with await self._box.awithin(guarded, asked), Guarded(this):
                     return await handler(args)
-            leg = ToolRun(
-                functools.partial(_proceed, handler, args), _plain, STEERING, SingleRun(this)
-            )
-            answer = await self._box.arun(asked, leg)
+            run = functools.partial(_proceed, handler, args)
+            answer = await self._box.arun(asked, ToolRun(run, _plain, STEERING, SingleRun(this)))
             return answer.own if answer.fresh else _again(answer.recorded)
         except ReportedError as error:
             raise error.result from None
@@ -165,11 +161,8 @@ async def _proceed(handler: Callable[[dict[str, Any]], Any], args: dict[str, Any
     except (ToolRetryError, ToolFailedError, ToolFailed) as error:
         wish = error if isinstance(error, ToolFailed) else error.__cause__
         under = None if wish is None else _hidden(wish)
-        raise ReportedError(
-            error,
-            str(error) if under is None else f"{type(under).__name__}: {wish}",
-            ran=under is not None,
-        ) from error
+        why = str(error) if under is None else f"{type(under).__name__}: {wish}"
+        raise ReportedError(error, why, ran=under is not None) from error
 
 
 def _hidden(wish: BaseException) -> BaseException | None:
@@ -205,23 +198,13 @@ def _again(recorded: Any) -> Any:
 def delivered(messages: Iterable[ModelMessage]) -> Iterator[Delivered]:
     """Successful results in a history. Ids may recur: each is looked up in the message before."""
     asked: dict[str, ToolCallPart] = {}
-    for message in messages:
-        if isinstance(message, ModelResponse):
-            asked |= {
-                part.tool_call_id: part for part in message.parts if isinstance(part, ToolCallPart)
-            }
-        elif isinstance(message, ModelRequest):
-            returned = [
-                part
-                for part in message.parts
-                if isinstance(part, ToolReturnPart) and part.outcome == "success"
-            ]
-            known = [
-                asked[part.tool_call_id]
-                for part in returned
-                if part.tool_call_id in asked and not is_error_text(part.content)
-            ]
-            yield from (Delivered(call.tool_name, call.args_as_dict()) for call in known)
+    for part in (part for message in messages for part in message.parts):
+        if isinstance(part, ToolCallPart):
+            asked[part.tool_call_id] = part
+        elif isinstance(part, ToolReturnPart) and part.tool_call_id in asked:
+            call, failed = asked[part.tool_call_id], is_error_text(part.content)
+            if part.outcome == "success" and not failed:
+                yield Delivered(call.tool_name, call.args_as_dict())
 
 
 def _conversation(ctx: RunContext[Any]) -> str:
@@ -236,7 +219,6 @@ def _conversation(ctx: RunContext[Any]) -> str:
 
 
 def _made_up(conversation: str) -> bool:
-    """Is it one that Pydantic AI makes?"""
     try:
         return str(made := uuid.UUID(conversation)) == conversation and made.version == MADE_UP
     except ValueError:
@@ -245,9 +227,7 @@ def _made_up(conversation: str) -> bool:
 
 def _began_before(ctx: RunContext[Any], conversation: str) -> bool:
     """Does the history that this run began with belong to it?"""
-    earlier = (
-        message
+    return any(
+        message.conversation_id == conversation and message.run_id not in (None, ctx.run_id)
         for message in ctx.messages
-        if message.run_id is not None and message.run_id != ctx.run_id
     )
-    return any(message.conversation_id == conversation for message in earlier)

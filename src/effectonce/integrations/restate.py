@@ -8,17 +8,16 @@ key of a workflow, where there is one: sent again, also after Restate has forgot
 same. An invocation that is restarted as new has another id, and the headers of the first one:
 `effectonce-scope` among them names the scope.
 
-The place in it is counted by what is asked for, see `_places.py`, and where the handler asks for
-it, not where it is run: a run that is in the journal is not run again. A guarded tool that is
-called without a run is a step of its handler.
+The place in it is counted by what is asked for, see `_occurrence.py`, and where the handler asks
+for it, not where it is run: a run that is in the journal is not run again. A guarded tool that
+is called without a run is a step of its handler.
 """
 
 from __future__ import annotations
 
-import functools
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -32,12 +31,10 @@ except ImportError as missing:
     ) from missing
 
 from effectonce import EffectOnceError, Guard, Stable
-from effectonce._runtime.signature import is_async
 from effectonce._runtime.step import Step, flagged
-from effectonce.integrations._occurrence import Occurrences, asked_for, retriable
+from effectonce.integrations._occurrence import Occurrences, asked_for, retriable, run_within
 
 HEADER = "effectonce-scope"
-IN_DOUBT_OR_FAILED = 409  # a client that sees a server's error would send it again
 Of = Callable[[Context], str]
 
 
@@ -90,12 +87,9 @@ class _Runs:
     ) -> RestateDurableFuture[Any]:
         asked = asked_for(args or (), {})
         place = self._places.take(name, asked)
-        return self._giving_back(
-            self._run(name, self._at(f"{name}#{place}", action), *options, args=args, **more),
-            name,
-            asked,
-            place,
-        )
+        placed = self._at(f"{name}#{place}", action)
+        durable = self._run(name, placed, *options, args=args, **more)
+        return self._giving_back(durable, name, asked, place)
 
     def run_typed(
         self,
@@ -109,25 +103,17 @@ class _Runs:
         asked = asked_for(args, kwargs)
         place = self._places.take(name, asked)
         options = RunOptions() if options is None else options
-        return self._giving_back(
-            self._run_typed(name, self._at(f"{name}#{place}", action), options, *args, **kwargs),
-            name,
-            asked,
-            place,
-        )
+        placed = self._at(f"{name}#{place}", action)
+        durable = self._run_typed(name, placed, options, *args, **kwargs)
+        return self._giving_back(durable, name, asked, place)
 
     def _at(self, at: str, action: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(action)
-        def run(*args: Any, **kwargs: Any) -> Any:
+        @contextmanager
+        def around(*_args: Any, **_kwargs: Any) -> Iterator[None]:
             with _as_restate_errors(), self.step(at):
-                return action(*args, **kwargs)
+                yield
 
-        @functools.wraps(action)
-        async def arun(*args: Any, **kwargs: Any) -> Any:
-            with _as_restate_errors(), self.step(at):
-                return await action(*args, **kwargs)
-
-        return arun if is_async(action) else run
+        return run_within(action, around)
 
     def _giving_back(
         self, durable: Any, name: str, asked: bytes, place: int
@@ -152,20 +138,16 @@ class _as_restate_errors:  # noqa: N801  # used like a function
     def __enter__(self) -> None:
         pass
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         # Restate's own
         if not isinstance(error, Exception) or isinstance(error, TerminalError | RetryableError):
             return
         if not retriable(error):
-            raise TerminalError(
-                str(error), status_code=IN_DOUBT_OR_FAILED, metadata=_metadata(error)
-            ) from error
+            # 409: a client that sees a server's error would send it again
+            raise TerminalError(str(error), status_code=409, metadata=_metadata(error)) from error
         if isinstance(error, EffectOnceError) and error.retry_after_s is not None:
-            raise RetryableError(
-                str(error), retry_after=timedelta(seconds=error.retry_after_s)
-            ) from error
+            after = timedelta(seconds=error.retry_after_s)
+            raise RetryableError(str(error), retry_after=after) from error
 
 
 def _metadata(error: Exception) -> dict[str, str]:

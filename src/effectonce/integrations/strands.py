@@ -76,18 +76,13 @@ class EffectOnce(Plugin):
         self, context: ExecuteToolContext, proceed: Next
     ) -> AsyncGenerator[TypedEvent, None]:
         tool, guarded = context.tool, self._box.mine(context.tool)
-        if (
-            tool is None
-            or tool.tool_type in STEERING
-            or (guarded is None and self._box.passes(context.tool_use["name"]))
-        ):
-            async for event in proceed(context):
-                yield event
+        passes = tool is None or tool.tool_type in STEERING
+        if passes or (guarded is None and self._box.passes(context.tool_use["name"])):
+            events = proceed(context)
         else:
-            async for event in _events_of(
-                functools.partial(self._answer, context, proceed, guarded)
-            ):
-                yield event
+            events = _events_of(functools.partial(self._answer, context, proceed, guarded))
+        async for event in events:
+            yield event
 
     async def _answer(
         self, context: ExecuteToolContext, proceed: Next, guarded: GuardedTool | None, tell: Tell
@@ -100,9 +95,8 @@ class EffectOnce(Plugin):
             if guarded is not None:
                 with await self._box.awithin(guarded, call), one:
                     return await run()
-            answer = await self._box.arun(
-                call, ToolRun(run, _plain, (InterruptException, _Interrupted), one)
-            )
+            leg = ToolRun(run, _plain, (InterruptException, _Interrupted), one)
+            answer = await self._box.arun(call, leg)
             return answer.own if answer.fresh else _result(context, **_again(answer.recorded))
         except _Interrupted as error:
             return error.event
@@ -118,16 +112,13 @@ class EffectOnce(Plugin):
             return ended.event
 
     def _call(self, context: ExecuteToolContext) -> AgentCall:
-        schema = _schema(context)
+        schema, shown = _schema(context), delivered(context.agent.messages)
         return AgentCall(
             tool=context.tool_use["name"],
             arguments=_arguments(schema, context.tool_use["input"]),
             scope=self._scope(context),
             tenant=None if self._tenant is None else self._tenant(context),
-            shown=tuple(
-                Delivered(d.tool, _arguments(schema, d.arguments))
-                for d in delivered(context.agent.messages)
-            ),
+            shown=tuple(Delivered(d.tool, _arguments(schema, d.arguments)) for d in shown),
             schema=schema,
         )
 
@@ -158,26 +149,21 @@ class _Ended:
             raise _Interrupted(interrupt)
         if self.event is None:
             raise ContractViolation(f"{context.tool_use['name']} ended without a result.")
-        error = self.event.exception
+        error, result = self.event.exception, self.event.tool_result
         if error is not None and not _ran(error):
             raise ReportedError(self.event, str(error), ran=False)
         if error is not None:
             raise error
-        if self.event.tool_result["status"] == "error":
-            raise ReportedError(
-                self.event,
-                f"the tool reports an error: {str(self.event.tool_result['content'])[:200]}",
-                ran=True,
-            )
+        if result["status"] == "error":
+            why = f"the tool reports an error: {str(result['content'])[:200]}"
+            raise ReportedError(self.event, why, ran=True)
         return self.event
 
 
 def _ran(error: BaseException) -> bool:
     """Did the tool raise it? What it was not run for may be called better."""
-    return not (
-        isinstance(error, ValueError)
-        and str(error).startswith("Validation failed for input parameters")
-    )
+    words = "Validation failed for input parameters"
+    return not (isinstance(error, ValueError) and str(error).startswith(words))
 
 
 def _once(tool: AgentTool, one: SingleRun) -> AgentTool:
@@ -195,9 +181,8 @@ def _once(tool: AgentTool, one: SingleRun) -> AgentTool:
             return last
 
         heard = None
-        async for event in _events_of(
-            lambda tell: one.arun(functools.partial(run, tell), ran=_ran)
-        ):
+        runs = _events_of(lambda tell: one.arun(functools.partial(run, tell), ran=_ran))
+        async for event in runs:
             if isinstance(event, ToolResultEvent) and event.exception is not None:
                 one.anew() if not _ran(event.exception) else one.failed(event.exception)
             # a tool that is not of Strands has no other result than the last that it says
@@ -241,10 +226,8 @@ def _again(recorded: Any) -> Mapping[str, Any]:
     """The same result. What a person settled is returned as that person gave it."""
     if isinstance(recorded, Mapping) and {"status", "content"} <= recorded.keys():
         return recorded
-    return {
-        "status": "success",
-        "content": [{"text": recorded} if isinstance(recorded, str) else {"json": recorded}],
-    }
+    content = {"text": recorded} if isinstance(recorded, str) else {"json": recorded}
+    return {"status": "success", "content": [content]}
 
 
 def _result(
@@ -281,14 +264,8 @@ def delivered(messages: Iterable[Mapping[str, Any]]) -> Iterator[Delivered]:
     """Successful results in a history. Ids may recur: each is looked up in the message before."""
     asked: dict[str, tuple[str, Any]] = {}
     for block in (block for message in messages for block in message["content"]):
-        if "toolUse" in block:
-            asked[block["toolUse"]["toolUseId"]] = (
-                block["toolUse"]["name"],
-                block["toolUse"]["input"],
-            )
-        elif (
-            "toolResult" in block
-            and block["toolResult"]["status"] == "success"
-            and block["toolResult"]["toolUseId"] in asked
-        ):
-            yield Delivered(*asked[block["toolResult"]["toolUseId"]])
+        use, result = block.get("toolUse"), block.get("toolResult")
+        if use is not None:
+            asked[use["toolUseId"]] = (use["name"], use["input"])
+        elif result is not None and result["status"] == "success" and result["toolUseId"] in asked:
+            yield Delivered(*asked[result["toolUseId"]])

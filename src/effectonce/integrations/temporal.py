@@ -8,7 +8,7 @@ run. Run ids and activity ids are not: a workflow that is retried or reset has n
 place travels in headers, which the server keeps with the history.
 
  1. The client says whose workflow it is and which: the tenant and the workflow id.
- 2. The workflow counts its places by what is asked for, see `_places.py`, and says to each
+ 2. The workflow counts its places by what is asked for, see `_occurrence.py`, and says to each
     activity where it is. An activity id that was given by hand is a place by itself. A child
     workflow's scope is its place in its parent.
  3. What continues as new is another generation: the same request there is another effect.
@@ -18,6 +18,8 @@ place travels in headers, which the server keeps with the history.
 A workflow that was started without the client's header, by a schedule or on the command line,
 has its workflow id for a scope.
 """
+
+# ruff: noqa: A002  # the names of the parameters are theirs
 
 from __future__ import annotations
 
@@ -91,10 +93,8 @@ class EffectOnce(SimplePlugin):
 def _passing_effectonce_through(runner: tw.WorkflowRunner | None) -> tw.WorkflowRunner:
     """A workflow may import effectonce: none of it runs there, so one import serves all."""
     if isinstance(runner, SandboxedWorkflowRunner):
-        return dataclasses.replace(
-            runner,
-            restrictions=runner.restrictions.with_passthrough_modules("effectonce", "msgspec"),
-        )
+        passing = runner.restrictions.with_passthrough_modules("effectonce", "msgspec")
+        return dataclasses.replace(runner, restrictions=passing)
     assert runner is not None
     return runner
 
@@ -105,22 +105,19 @@ class EffectOnceInterceptor(tc.Interceptor, tw.Interceptor):
     def __init__(self, guard: Guard, *, each_start_anew: bool = False) -> None:
         self.guard, self.each_start_anew = guard, each_start_anew
 
-    # theirs
-    def intercept_client(self, next: tc.OutboundInterceptor) -> tc.OutboundInterceptor:  # noqa: A002
+    def intercept_client(self, next: tc.OutboundInterceptor) -> tc.OutboundInterceptor:
         """Every start says whose it is."""
         return _Client(next, each_start_anew=self.each_start_anew)
 
     def workflow_interceptor_class(
-        self,
-        input: tw.WorkflowInterceptorClassInput,  # noqa: A002
-    ) -> type[tw.WorkflowInboundInterceptor]:  # noqa: A002, RUF100
+        self, input: tw.WorkflowInterceptorClassInput
+    ) -> type[tw.WorkflowInboundInterceptor]:
         """Every workflow counts its places."""
         return _AnewWorkflow if self.each_start_anew else _Workflow
 
     def intercept_activity(
-        self,
-        next: tw.ActivityInboundInterceptor,  # noqa: A002
-    ) -> tw.ActivityInboundInterceptor:  # noqa: A002, RUF100
+        self, next: tw.ActivityInboundInterceptor
+    ) -> tw.ActivityInboundInterceptor:
         """Every activity is a step."""
         return _Activity(next, self.guard)
 
@@ -129,17 +126,16 @@ class EffectOnceInterceptor(tc.Interceptor, tw.Interceptor):
 
 
 class _Client(tc.OutboundInterceptor):
-    def __init__(self, next: tc.OutboundInterceptor, *, each_start_anew: bool) -> None:  # noqa: A002
+    def __init__(self, next: tc.OutboundInterceptor, *, each_start_anew: bool) -> None:
         super().__init__(next)
         self._anew = each_start_anew
 
-    async def start_workflow(self, input: tc.StartWorkflowInput) -> tc.WorkflowHandle[Any, Any]:  # noqa: A002
+    async def start_workflow(self, input: tc.StartWorkflowInput) -> tc.WorkflowHandle[Any, Any]:
         input.headers = self._from(input.id, input.headers)
         return await super().start_workflow(input)
 
     async def start_update_with_start_workflow(
-        self,
-        input: tc.StartWorkflowUpdateWithStartInput,  # noqa: A002
+        self, input: tc.StartWorkflowUpdateWithStartInput
     ) -> tc.WorkflowUpdateHandle[Any]:
         start = input.start_workflow_input
         start.headers = self._from(start.id, start.headers)
@@ -148,10 +144,8 @@ class _Client(tc.OutboundInterceptor):
     def _from(self, workflow_id: str, headers: Mapping[str, Payload]) -> dict[str, Payload]:
         boundary = here.get()
         scope = f"{workflow_id}/{uuid.uuid4().hex}" if self._anew else workflow_id
-        return {
-            HEADER: _payload(Origin(scope, None if boundary is None else boundary.tenant)),
-            **headers,
-        }
+        origin = Origin(scope, None if boundary is None else boundary.tenant)
+        return {HEADER: _payload(origin), **headers}
 
 
 # ---------------------------------------------------------------- the workflow
@@ -169,23 +163,21 @@ class _AnewWorkflow(_Workflow):
 
 
 class _Outbound(tw.WorkflowOutboundInterceptor):
-    def __init__(self, next: tw.WorkflowOutboundInterceptor, *, each_start_anew: bool) -> None:  # noqa: A002
+    def __init__(self, next: tw.WorkflowOutboundInterceptor, *, each_start_anew: bool) -> None:
         super().__init__(next)
         self._places, self._anew = Occurrences(), each_start_anew
 
-    def start_activity(self, input: tw.StartActivityInput) -> workflow.ActivityHandle[Any]:  # noqa: A002
+    def start_activity(self, input: tw.StartActivityInput) -> workflow.ActivityHandle[Any]:
         return self._started(input, super().start_activity)
 
     def start_local_activity(
-        self,
-        input: tw.StartLocalActivityInput,  # noqa: A002
-    ) -> workflow.ActivityHandle[Any]:  # noqa: A002, RUF100
+        self, input: tw.StartLocalActivityInput
+    ) -> workflow.ActivityHandle[Any]:
         return self._started(input, super().start_local_activity)
 
     async def start_child_workflow(
-        self,
-        input: tw.StartChildWorkflowInput,  # noqa: A002
-    ) -> workflow.ChildWorkflowHandle[Any, Any]:  # noqa: A002, RUF100
+        self, input: tw.StartChildWorkflowInput
+    ) -> workflow.ChildWorkflowHandle[Any, Any]:
         origin, asked = self._origin(), _asked(input.args)
         place = self._places.take(input.workflow, asked)
         child = Origin(f"{_scope(origin)}/{input.workflow}#{place}", origin.tenant)
@@ -198,25 +190,19 @@ class _Outbound(tw.WorkflowOutboundInterceptor):
         self._given_back_if_it_fails(handle, input.workflow, asked, place)
         return handle
 
-    def continue_as_new(self, input: tw.ContinueAsNewInput) -> Any:  # noqa: A002
+    def continue_as_new(self, input: tw.ContinueAsNewInput) -> Any:
         origin = self._origin()
         following = Origin(origin.scope, origin.tenant, origin.generation + 1)
         input.headers = {**input.headers, HEADER: _payload(following)}
         return super().continue_as_new(input)
 
     def _started(
-        self,
-        input: Any,  # noqa: A002
-        start: Callable[[Any], workflow.ActivityHandle[Any]],  # noqa: A002, RUF100
-    ) -> workflow.ActivityHandle[Any]:  # noqa: A002, RUF100
+        self, input: Any, start: Callable[[Any], workflow.ActivityHandle[Any]]
+    ) -> workflow.ActivityHandle[Any]:
         origin = self._origin()
         if input.activity_id is not None:
-            input.headers = {
-                **input.headers,
-                HEADER: _payload(
-                    At(_scope(origin), input.activity_id, origin.tenant, by_hand=True)
-                ),
-            }
+            at = At(_scope(origin), input.activity_id, origin.tenant, by_hand=True)
+            input.headers = {**input.headers, HEADER: _payload(at)}
             return start(input)
         asked = _asked(input.args)
         place = self._places.take(input.activity, asked)
@@ -240,9 +226,9 @@ class _Outbound(tw.WorkflowOutboundInterceptor):
     def _origin(self) -> Origin:
         info = workflow.info()
         given = info.headers.get(HEADER)
-        unnamed = (
-            f"{info.workflow_id}/{info.first_execution_run_id}" if self._anew else info.workflow_id
-        )
+        unnamed = info.workflow_id
+        if self._anew:
+            unnamed += f"/{info.first_execution_run_id}"
         origin = Origin(unnamed) if given is None else msgspec.json.decode(given.data, type=Origin)
         if not info.cron_schedule:
             return origin
@@ -254,9 +240,8 @@ class _Outbound(tw.WorkflowOutboundInterceptor):
                 type="CONTRACT_VIOLATION",
                 non_retryable=True,
             )
-        return Origin(
-            f"{origin.scope}/{info.original_execution_run_id}", origin.tenant, origin.generation
-        )
+        scope = f"{origin.scope}/{info.original_execution_run_id}"
+        return Origin(scope, origin.tenant, origin.generation)
 
 
 def _scope(origin: Origin) -> str:
@@ -278,20 +263,19 @@ def _payload(value: Origin | At) -> Payload:
 
 
 class _Activity(tw.ActivityInboundInterceptor):
-    def __init__(self, next: tw.ActivityInboundInterceptor, guard: Guard) -> None:  # noqa: A002
+    def __init__(self, next: tw.ActivityInboundInterceptor, guard: Guard) -> None:
         super().__init__(next)
         self._guard = guard
 
-    async def execute_activity(self, input: tw.ExecuteActivityInput) -> Any:  # noqa: A002
+    async def execute_activity(self, input: tw.ExecuteActivityInput) -> Any:
         given = input.headers.get(HEADER)
         # a workflow without the interceptor: a guarded tool says that it has no step
         if given is None:
             with _as_temporal_errors():
                 return await super().execute_activity(input)
         at = msgspec.json.decode(given.data, type=At)
-        step = (
-            at.step if at.by_hand else Stable(at.step)
-        )  # an id that was given by hand may be one that changes: it is looked at
+        # an id that was given by hand may be one that changes: it is looked at
+        step = at.step if at.by_hand else Stable(at.step)
         whose = None if at.tenant is None else Stable(at.tenant)
         with (
             _as_temporal_errors(),
@@ -306,9 +290,7 @@ class _as_temporal_errors:  # noqa: N801  # used like a function
     def __enter__(self) -> None:
         pass
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, Exception) and (isinstance(error, EffectOnceError) or is_known(error)):
             raise application_error(error) from error
 
@@ -325,12 +307,12 @@ def application_error(error: Exception) -> FailureError:
         return ApplicationError(
             str(error), type=type(error).__name__, non_retryable=not retriable(error)
         )
-    later = error.retriable and error.retry_after_s is not None
-    delay = timedelta(seconds=error.retry_after_s or 0.0) if later else None
-    reported = error.as_model_error()
+    delay = None
+    if error.retriable and error.retry_after_s is not None:
+        delay = timedelta(seconds=error.retry_after_s)
     return ApplicationError(
         str(error),
-        reported,
+        error.as_model_error(),
         type=error.code,
         non_retryable=not error.retriable,
         next_retry_delay=delay,

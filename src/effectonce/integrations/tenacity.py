@@ -37,16 +37,14 @@ def retry_if_safe(
     `idempotent_write`. For other kinds an error must prove that nothing happened; what it says
     about its request counts only if the function makes no other: `one_request=True`.
     """
-    repeatable, verdict_of = (
-        kind_of(kind) in REPEATABLE,
-        _classifier(rules, one_request=one_request),
-    )
+    repeatable = kind_of(kind) in REPEATABLE
+    verdict_of = _classifier(rules, one_request=one_request)
 
     def safe(state: Any) -> bool:
         error = _error(state)
-        return (
-            error is not None and gate(verdict_of(error), repeatable=repeatable).action in GOES_ON
-        )
+        if error is None:
+            return False
+        return gate(verdict_of(error), repeatable=repeatable).action in GOES_ON
 
     return safe
 
@@ -85,7 +83,6 @@ def stop_at_deadline(
 
 
 def _error(state: Any) -> BaseException | None:
-    """What the attempt raised; None: it returned something."""
     return state.outcome.exception() if state.outcome.failed else None
 
 

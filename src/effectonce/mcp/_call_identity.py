@@ -75,12 +75,9 @@ def asked(
     """What *meta* says about a call; *conversation* is what is known without it."""
     meta = meta if isinstance(meta, Mapping) else {}
     ignored = {*contract.volatile, contract.key_argument}
-    matched = {name: value for name, value in arguments.items() if name not in ignored}
-    identity = (
-        matched
-        if contract.identity is None
-        else {name: arguments.get(name) for name in contract.identity}
-    )
+    identity = matched = {name: each for name, each in arguments.items() if name not in ignored}
+    if contract.identity is not None:
+        identity = {name: arguments.get(name) for name in contract.identity}
     return ToolRequest(
         tenant=tenant,
         tool=tool,
@@ -145,21 +142,18 @@ class CallPlaces:
             return Placed(ByName((call.server, call.key)))
         if call.step:
             return Placed(AtStep(call.step))
-        name = "mcp/" + derive(
-            "shown", call.tenant, call.scope, call.tool, call.intent, secret=self._secret
-        )
+        intent = (call.tenant, call.scope, call.tool, call.intent)
+        name = "mcp/" + derive("shown", *intent, secret=self._secret)
         at_once = self._sees_client and bool(call.scope)
         cell: Cell | None = await self._store.aapply(ReadCell(name))
         while cell is not None:
             last = _of(cell)
-            if not _is_wish(
-                last, call.call, 0.0 if at_once and not last.late else contract.again_s, cell.now
-            ):
+            again_s = 0.0 if at_once and not last.late else contract.again_s
+            if not _is_wish(last, call.call, again_s, cell.now):
                 return Placed(AtOrdinal(last.ordinal), name, at_once)
             following = _Shown(last.ordinal + 1)
-            cell = await self._store.aapply(
-                WriteCell(name, cell.revision, _encode(following), contract.counted_s)
-            )
+            write = WriteCell(name, cell.revision, _encode(following), contract.counted_s)
+            cell = await self._store.aapply(write)
             if cell is None:
                 return Placed(AtOrdinal(following.ordinal), name, at_once)
         raise AssertionError("there is a cell until one is written")
@@ -176,10 +170,9 @@ class CallPlaces:
             last = _of(cell)
             if last.ordinal != placed.place.ordinal or last.at is not None:
                 return
-            now_shown = _Shown(last.ordinal, cell.now, call, after_s > LATE_S)
-            cell = await self._store.aapply(
-                WriteCell(placed.counter, cell.revision, _encode(now_shown), keep_s)
-            )
+            value = _encode(_Shown(last.ordinal, cell.now, call, after_s > LATE_S))
+            write = WriteCell(placed.counter, cell.revision, value, keep_s)
+            cell = await self._store.aapply(write)
 
 
 def _of(cell: Cell) -> _Shown:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from math import inf
 from typing import Any
@@ -12,12 +12,14 @@ from msgspec import Struct
 
 from effectonce._core.classification.verdicts import Bucket, Certainty, Verdict
 from effectonce.effect import current_effect
+from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.mcp._call_identity import KEY
-from effectonce.mcp._contracts import ToolContract
+from effectonce.mcp._contracts import Contracts, ToolContract
 from effectonce.mcp._effects import HeldCall
-from effectonce.mcp._jsonrpc import UnreadableMessage, loosely, read
+from effectonce.mcp._jsonrpc import UnreadableMessage, loosely, read, tool_called
 from effectonce.mcp._refusals import Request, was_refused
-from effectonce.mcp._results import NOT_CALLED
+from effectonce.mcp._results import MODERN, NOT_CALLED, doubtful, refused, replayed
+from effectonce.outcome import Outcome
 
 BESIDE_S = 10.0  # a question of ours about a call is answered by then, or it has no answer
 
@@ -56,22 +58,18 @@ class McpCall(Struct, kw_only=True, eq=False):
         return self.message["params"].get("_meta")
 
     def leaves(self, now: float) -> None:
-        """Its answer does."""
         self.answered_at = now
 
     def with_key(self, key: str) -> dict[str, Any]:
-        """The message as the server gets it."""
-        params, meta = self.message["params"], self.meta
-        params = params | {"_meta": (meta if isinstance(meta, dict) else {}) | {KEY: key}}
+        meta = self.meta if isinstance(self.meta, dict) else {}
+        params = self.message["params"] | {"_meta": meta | {KEY: key}}
         if self.contract.key_argument:
             params["arguments"] = self.sent_arguments(key)
         return self.message | {"params": params}
 
     def sent_arguments(self, key: str) -> dict[str, Any]:
-        """The arguments as the server gets them."""
-        return self.arguments | (
-            {self.contract.key_argument: key} if self.contract.key_argument else {}
-        )
+        argument = self.contract.key_argument
+        return self.arguments | {argument: key} if argument else self.arguments
 
     async def judged(
         self, result: dict[str, Any], line: bytes, key: str, request: Request
@@ -84,14 +82,32 @@ class McpCall(Struct, kw_only=True, eq=False):
 
     def beside(self, request_id: str, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Another request to the call's server, in the protocol version of the call."""
-        meta = self.meta if isinstance(self.meta, dict) else {}
-        passed_on = {
-            name: value
-            for name, value in meta.items()
-            if name.startswith("io.modelcontextprotocol/")
-        }
+        meta, theirs = self.meta if isinstance(self.meta, dict) else {}, "io.modelcontextprotocol/"
+        passed_on = {name: value for name, value in meta.items() if name.startswith(theirs)}
         params = params | ({"_meta": passed_on} if passed_on else {})
         return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+
+
+def tool_call(line: bytes, contracts: Contracts, listed: Mapping[str, Any]) -> McpCall:
+    """What *line* calls, under its contract. Raises why it cannot be protected."""
+    try:
+        message, name = tool_called(line)
+        contract = contracts.of(name, listed.get(name, {}))
+    except (UnreadableMessage, ContractViolation) as error:
+        # what not every parser reads alike cannot be recognised
+        raise NotRecognised(f"This call cannot be protected: {error}. Nothing was sent.") from None
+    meta = message["params"].get("_meta")
+    modern = isinstance(meta, dict) and MODERN in meta
+    return McpCall(message=message, name=name, contract=contract, modern=modern)
+
+
+def too_large(call_max: int) -> str:
+    most = f"A call has at most {call_max} bytes"
+    return f"{most}, unless --call-max says otherwise. Nothing was sent."
+
+
+class NotRecognised(Exception):
+    """A call that is refused, because it cannot be recognised when it is repeated."""
 
 
 class ToolError(Exception):
@@ -186,23 +202,17 @@ def result_of(line: bytes) -> dict[str, Any]:
     try:
         message = _message(line)
     except (ValueError, RecursionError) as unread:
-        raise ToolError(
-            f"the server's answer cannot be read: {unread}", line, Certainty.AMBIGUOUS
-        ) from None
+        why = f"the server's answer cannot be read: {unread}"
+        raise ToolError(why, line, Certainty.AMBIGUOUS) from None
     result = message.get("result")
     if isinstance(result, dict):
         return result
     error = message.get("error")
-    code, why = (
-        (error.get("code"), error.get("message"))
-        if isinstance(error, dict)
-        else (None, "neither result nor error")
-    )
-    raise ToolError(
-        f"the server answered {code}: {why}",
-        line,
-        Certainty.NOT_SENT if code in NOT_CALLED else Certainty.AMBIGUOUS,
-    )
+    if not isinstance(error, dict):
+        error = {"message": "neither result nor error"}
+    code = error.get("code")
+    certainty = Certainty.NOT_SENT if code in NOT_CALLED else Certainty.AMBIGUOUS
+    raise ToolError(f"the server answered {code}: {error.get('message')}", line, certainty)
 
 
 def _message(line: bytes) -> dict[str, Any]:
@@ -228,9 +238,20 @@ def judged(result: dict[str, Any], line: bytes, *, nothing_done: bool) -> dict[s
 
 def _text(result: dict[str, Any]) -> str:
     content = result.get("content")
-    texts = (
-        [part.get("text", "") for part in content if isinstance(part, dict)]
-        if isinstance(content, list)
-        else []
-    )
+    if not isinstance(content, list):
+        return ""
+    texts = [part.get("text", "") for part in content if isinstance(part, dict)]
     return " ".join(text for text in texts if isinstance(text, str))[:200]
+
+
+def shown(outcome: Outcome[Any], entry: HeldCall, *, modern: bool) -> dict[str, Any]:
+    """The result that the client of a call is shown. Raises a definite error of the tool's own."""
+    error = outcome.error
+    if error is None:
+        return replayed(outcome.value, outcome.effect, entry.again)
+    if not isinstance(error, EffectOnceError):
+        raise error
+    cause = error.__cause__
+    if isinstance(cause, ToolError) and cause.result is not None:
+        return doubtful(cause.result, error, entry.contract)
+    return refused(error, entry.contract, modern=modern)

@@ -26,42 +26,39 @@ class Host(Struct, frozen=True):
     name: str
     about: str
     section: str
+    in_project: str = ""  # its file there; "": it has one for the user only
+    reads: str = ""  # how an entry takes the variable NAME from the host's environment
     more: tuple[tuple[str, str], ...] = ()  # what else an entry says
 
     def file(self, folder: Path, home: Path, environ: Mapping[str, str]) -> Path:
         """Its file, for the project in *folder* or for the user."""
-        match self.name:
-            case "claude-code":
-                return folder / ".mcp.json"
-            case "claude-desktop":
-                return _desktop(home, environ) / "claude_desktop_config.json"
-            case "vscode":
-                return folder / ".vscode" / "mcp.json"
-            case "cursor":
-                return folder / ".cursor" / "mcp.json"
-            case _:
-                return Path(environ.get("CODEX_HOME") or home / ".codex") / "config.toml"
+        if self.in_project:
+            return folder / self.in_project
+        if self.name == "claude-desktop":
+            return _desktop(home, environ) / "claude_desktop_config.json"
+        return Path(environ.get("CODEX_HOME") or home / ".codex") / "config.toml"
 
     def handing_on(self, variable: str) -> dict[str, Any]:
         """The entry that gives the server a variable of the host's environment; {}: no way to."""
-        match self.name:
-            case "claude-code":
-                return {"env": {variable: f"${{{variable}}}"}}
-            case "vscode" | "cursor":
-                return {"env": {variable: f"${{env:{variable}}}"}}
-            case "codex":
-                return {"env_vars": [variable]}
-            case _:
-                return {}
+        if self.reads:
+            return {"env": {variable: self.reads.replace("NAME", variable)}}
+        return {"env_vars": [variable]} if self.name == "codex" else {}
 
 
 HOSTS = {
     host.name: host
     for host in (
-        Host("claude-code", "Claude Code, this project", "mcpServers"),
+        Host("claude-code", "Claude Code, this project", "mcpServers", ".mcp.json", "${NAME}"),
         Host("claude-desktop", "Claude Desktop", "mcpServers"),
-        Host("vscode", "VS Code, this project", "servers", (("type", "stdio"),)),
-        Host("cursor", "Cursor, this project", "mcpServers"),
+        Host(
+            "vscode",
+            "VS Code, this project",
+            "servers",
+            ".vscode/mcp.json",
+            "${env:NAME}",
+            (("type", "stdio"),),
+        ),
+        Host("cursor", "Cursor, this project", "mcpServers", ".cursor/mcp.json", "${env:NAME}"),
         Host("codex", "Codex", "mcp_servers"),
     )
 }
@@ -100,11 +97,14 @@ def entered(
     """
     entry = {**dict(host.more), "command": command[0], "args": list(command[1:])}
     entry |= host.handing_on(variable) if variable else {}
-    return (_toml if where.suffix == ".toml" else _json)(host, text, where, name, entry, force)
+    if where.suffix == ".toml":
+        return _toml(host, text, where, name, entry)
+    return _json(host, text, where, name, entry, force=force)
 
 
-# see `entered`
-def _json(host: Host, text: str, where: Path, name: str, entry: dict[str, Any], force: bool) -> str:  # noqa: FBT001
+def _json(
+    host: Host, text: str, where: Path, name: str, entry: dict[str, Any], *, force: bool
+) -> str:
     try:
         document = json.loads(text) if text.strip() else {}
     except ValueError as error:
@@ -118,15 +118,16 @@ def _json(host: Host, text: str, where: Path, name: str, entry: dict[str, Any], 
         )
     if servers.get(name) == entry:
         return text
-    _refuse_other(name in servers, name, where, force=force)
-    return (
-        json.dumps(document | {host.section: servers | {name: entry}}, indent=2, ensure_ascii=False)
-        + "\n"
-    )
+    if name in servers and not force:
+        raise ContractViolation(
+            f"{where} has another server {name!r}, and was left alone. Replace it with --force, or"
+            " use another name."
+        )
+    document |= {host.section: servers | {name: entry}}
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-# see `entered`
-def _toml(host: Host, text: str, where: Path, name: str, entry: dict[str, Any], force: bool) -> str:  # noqa: FBT001
+def _toml(host: Host, text: str, where: Path, name: str, entry: dict[str, Any]) -> str:
     """TOML is only added to: to write it anew would lose its comments."""
     try:
         servers = tomllib.loads(text).get(host.section, {})
@@ -141,21 +142,9 @@ def _toml(host: Host, text: str, where: Path, name: str, entry: dict[str, Any], 
             f"{where} has a server {name!r} already, and was left alone. Take it out first, or use"
             " another name."
         )
-    lines = [
-        f"[{host.section}.{_quoted(name)}]",
-        *(f"{field} = {_quoted(value)}" for field, value in entry.items()),
-    ]
-    table = "\n".join(lines) + "\n"
+    lines = [f"{field} = {_quoted(value)}\n" for field, value in entry.items()]
+    table = f"[{host.section}.{_quoted(name)}]\n{''.join(lines)}"
     return f"{text.rstrip()}\n\n{table}".lstrip()
-
-
-# it reads as a sentence
-def _refuse_other(there: bool, name: str, where: Path, *, force: bool) -> None:  # noqa: FBT001
-    if there and not force:
-        raise ContractViolation(
-            f"{where} has another server {name!r}, and was left alone. Replace it with --force, or"
-            " use another name."
-        )
 
 
 def write(path: Path, text: str) -> None:
@@ -178,40 +167,25 @@ def _quoted(value: Any) -> str:
 
 def starting(name: str, tools: Sequence[Mapping[str, Any]]) -> str:
     """A contract file for these tools: the safe choice for each, beside what the server says."""
-    lines = [
-        (
-            "# What is known about the tools of this server. Correct it: only you know what running"
-            " twice would do."
-        ),
-        (
-            "# kind: read, idempotent_write, write or irreversible. All settings are in"
-            " docs/reference/mcp.md."
-        ),
-        f"name = {_quoted(name)}",
-    ]
+    text = (
+        "# What is known about the tools of this server. Correct it: only you know what running"
+        " twice would do.\n"
+        "# kind: read, idempotent_write, write or irreversible. All settings are in"
+        f" docs/reference/mcp.md.\nname = {_quoted(name)}\n"
+    )
     for tool in tools:
-        lines += ["", f"[tools.{_quoted(tool['name'])}]", *_about(tool)]
-    return "\n".join(lines) + "\n"
+        text += "\n".join(["", f"[tools.{_quoted(tool['name'])}]", *_about(tool), ""])
+    return text
 
 
 def _about(tool: Mapping[str, Any]) -> list[str]:
-    hints = tool.get("annotations") or {}
+    hints, kind, believe = tool.get("annotations") or {}, 'kind = "write"', "if you believe it"
     if hints.get("readOnlyHint") is True:
-        kind = 'kind = "write"  # the server says that it only reads: if you believe it, "read"'
+        kind += f'  # the server says that it only reads: {believe}, "read"'
     elif hints.get("idempotentHint") is True:
-        kind = (
-            'kind = "write"  # the server says that repeats do no harm: if you believe it,'
-            ' "idempotent_write"'
-        )
-    else:
-        kind = 'kind = "write"'
-    properties = (tool.get("inputSchema") or {}).get("properties") or {}
-    key = next(
-        (field for field in properties if field.lower().replace("_", "") == "idempotencykey"), None
-    )
-    keyed = (
-        []
-        if key is None
-        else [f"key_argument = {_quoted(key)}  # filled by the proxy; the model does not see it"]
-    )
-    return [kind, *keyed]
+        kind += f'  # the server says that repeats do no harm: {believe}, "idempotent_write"'
+    for field in (tool.get("inputSchema") or {}).get("properties") or {}:
+        if field.lower().replace("_", "") == "idempotencykey":
+            filled = "filled by the proxy; the model does not see it"
+            return [kind, f"key_argument = {_quoted(field)}  # {filled}"]
+    return [kind]

@@ -18,7 +18,7 @@ from effectonce._core.guarantees import DAY_S, Capability, Kind
 from effectonce._runtime.config_file import document
 from effectonce._tools.provider_terms import ProviderTerms, terms_of
 from effectonce.errors import ContractViolation
-from effectonce.mcp._jsonrpc import UnreadableMessage, read, written
+from effectonce.mcp._jsonrpc import UnreadableMessage, is_tool, read, written
 from effectonce.policy import Contract, Downstream, Retry, kind_of, misspelt, window_of
 
 # in the `_meta` of a tool: what its server says about it, in the words of a contract file
@@ -95,12 +95,12 @@ class ToolContract(
 
     def _theirs(self) -> ProviderTerms:
         """A provider helps only if the server hands the key on: by argument or by *downstream*."""
+        provider = self.provider or None
         if self.downstream == "key" and self.honours_key_s is not None:
-            return terms_of(self.provider or None, Downstream.key(window=self.honours_key_s))
+            return terms_of(provider, Downstream.key(window=self.honours_key_s))
         if self.downstream == "key":
-            return terms_of(self.provider or None, "key")
-        handed_on = self.provider != "" and self.key_argument != ""
-        return terms_of(self.provider or None, None if handed_on else "none")
+            return terms_of(provider, "key")
+        return terms_of(provider, None if provider and self.key_argument else "none")
 
     @property
     def counted_s(self) -> float:
@@ -125,14 +125,12 @@ class Contracts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, o
     def of(self, tool: str, listed: Mapping[str, Any]) -> ToolContract:
         """The contract of *tool*, which the server lists as *listed*."""
         stated = _stated(listed) if self.trust_annotations else {}
+        given = {**self.defaults, **stated, **self.tools.get(tool, {})}
         try:
-            contract = msgspec.convert(
-                {**self.defaults, **stated, **self.tools.get(tool, {})}, ToolContract
-            )
+            contract = msgspec.convert(given, ToolContract)
         except msgspec.ValidationError as error:
-            raise ContractViolation(
-                f"the contract of {tool or 'all tools'} cannot be used: {error}"
-            ) from None
+            which = tool or "all tools"
+            raise ContractViolation(f"the contract of {which} cannot be used: {error}") from None
         schema = listed.get("inputSchema")
         if tool in self.tools and isinstance(schema, Mapping):  # defaults are for many tools
             wrong = misspelt(tool, (*(contract.identity or ()), *contract.volatile), schema)
@@ -168,9 +166,8 @@ def read_contracts(path: str | None, given: Mapping[str, Any]) -> Contracts:
     try:
         return msgspec.convert({**read, **given}, Contracts)
     except msgspec.ValidationError as error:
-        raise ContractViolation(
-            f"the contracts{f' in {path}' if path else ''} cannot be used: {error}"
-        ) from None
+        where = f" in {path}" if path else ""
+        raise ContractViolation(f"the contracts{where} cannot be used: {error}") from None
 
 
 def hidden_in(line: bytes, contracts: Contracts, listed: dict[str, Any]) -> bytes | None:
@@ -183,22 +180,17 @@ def hidden_in(line: bytes, contracts: Contracts, listed: dict[str, Any]) -> byte
     tools = result.get("tools") if isinstance(result, dict) else None
     if not isinstance(result, dict) or not isinstance(tools, list):
         return None
-    named = {
-        tool["name"]: tool
-        for tool in tools
-        if isinstance(tool, dict) and isinstance(tool.get("name"), str)
-    }
+    named = {tool["name"]: tool for tool in tools if is_tool(tool)}
     for name, tool in named.items():
         listed.pop(name, None)
         listed[name] = tool
     while len(listed) > LISTED_MAX:
         del listed[next(iter(listed))]  # the one that was listed longest ago
-    shown = {
-        name: _hidden(tool, contracts.key_argument(name, tool)) for name, tool in named.items()
-    }
+    keys = {name: contracts.key_argument(name, tool) for name, tool in named.items()}
+    shown = {name: _hidden(tool, keys[name]) for name, tool in named.items()}
     if shown == named:
         return None
-    kept = [shown.get(tool.get("name"), tool) if isinstance(tool, dict) else tool for tool in tools]
+    kept = [shown[tool["name"]] if is_tool(tool) else tool for tool in tools]
     return written(message | {"result": result | {"tools": kept}})
 
 

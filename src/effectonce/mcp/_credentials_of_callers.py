@@ -30,76 +30,26 @@ from effectonce.guard import Guard
 SESSION = b"mcp-session-id"
 # Meant for the next hop only, or written anew for the server: these are not passed on.
 NOT_PASSED = frozenset(
-    {
-        b"accept-encoding",
-        b"connection",
-        b"content-length",
-        b"expect",
-        b"host",
-        b"keep-alive",
-        b"proxy-connection",
-        b"te",
-        b"transfer-encoding",
-        b"upgrade",
-    }
+    b"""
+    accept-encoding connection content-length expect host keep-alive proxy-connection te
+    transfer-encoding upgrade
+    """.split()
 )
 # What is passed on and says nothing about who sends it. Many of these are new in every request,
 # retries included.
 HARMLESS = frozenset(
-    {
-        b"accept",
-        b"accept-charset",
-        b"accept-language",
-        b"b3",
-        b"baggage",
-        b"cache-control",
-        b"cdn-loop",
-        b"cf-ipcountry",
-        b"cf-ray",
-        b"cf-visitor",
-        b"content-encoding",
-        b"content-language",
-        b"content-type",
-        b"date",
-        b"dnt",
-        b"forwarded",
-        b"idempotency-key",
-        b"last-event-id",
-        b"mcp-method",
-        b"mcp-name",
-        b"mcp-protocol-version",
-        b"mcp-session-id",
-        b"origin",
-        b"pragma",
-        b"priority",
-        b"referer",
-        b"sentry-trace",
-        b"traceparent",
-        b"tracestate",
-        b"user-agent",
-        b"via",
-        b"x-amzn-trace-id",
-        b"x-cloud-trace-context",
-        b"x-correlation-id",
-        b"x-forwarded-for",
-        b"x-forwarded-host",
-        b"x-forwarded-port",
-        b"x-forwarded-prefix",
-        b"x-forwarded-proto",
-        b"x-forwarded-scheme",
-        b"x-forwarded-server",
-        b"x-real-ip",
-        b"x-request-id",
-        b"x-user-agent",
-    }
+    b"""
+    accept accept-charset accept-language b3 baggage cache-control cdn-loop cf-ipcountry cf-ray
+    cf-visitor content-encoding content-language content-type date dnt forwarded idempotency-key
+    last-event-id mcp-method mcp-name mcp-protocol-version mcp-session-id origin pragma priority
+    referer sentry-trace traceparent tracestate user-agent via x-amzn-trace-id
+    x-cloud-trace-context x-correlation-id x-forwarded-for x-forwarded-host x-forwarded-port
+    x-forwarded-prefix x-forwarded-proto x-forwarded-scheme x-forwarded-server x-real-ip
+    x-request-id x-user-agent
+    """.split()
 )
 HARMLESS_PREFIXES = (b"mcp-param-", b"sec-ch-", b"sec-fetch-", b"x-b3-", b"x-envoy-")
 CELL, KEPT_S = "mcp-callers", 3650 * DAY_S
-UNKNOWN = (
-    "Nothing in this call says who makes it, so its result could be shown to another caller."
-    " Nothing was sent"
-)
-
 Credentials = tuple[bytes, ...]
 
 
@@ -121,9 +71,8 @@ class Callers:
     def credentials(self, scope: MutableMapping[str, Any]) -> Credentials:
         """All of a request that may be one; if there is none, its session. Kept in memory alone."""
         headers = [(name.lower(), value.strip(b" \t")) for name, value in scope["headers"]]
-        counted = sorted(
-            (pair for pair in headers if self._counts(pair[0])), key=lambda pair: pair[0]
-        )
+        counting = [pair for pair in headers if self._counts(pair[0])]
+        counted = sorted(counting, key=lambda pair: pair[0])
         query = scope.get("query_string", b"")
         parts = tuple(part for pair in counted for part in pair)
         sessions = [] if self._one_caller else [value for name, value in headers if name == SESSION]
@@ -132,11 +81,8 @@ class Callers:
         return (b"session", *sessions, *parts) if sessions else ()
 
     def _counts(self, name: bytes) -> bool:
-        return (
-            name not in NOT_PASSED
-            and name not in self._ignored
-            and not name.startswith(HARMLESS_PREFIXES)
-        )
+        ignored = name in NOT_PASSED or name in self._ignored
+        return not ignored and not name.startswith(HARMLESS_PREFIXES)
 
     async def tenant(self, credentials: Credentials) -> str:
         """The caller in the store; "": the guard's own tenant, for all who send no credentials."""
@@ -145,17 +91,16 @@ class Callers:
         if self._one_caller:
             return ""
         raise NoCaller(
-            f"{UNKNOWN}. Send a credential, use a session, or {self._all_one} if all who reach it"
-            " are one"
+            "Nothing in this call says who makes it, so its result could be shown to another"
+            " caller. Nothing was sent. Send a credential, use a session, or"
+            f" {self._all_one} if all who reach it are one"
         )
 
     async def principal(self, token: Any) -> str:
         """Whom a token stands for. Subjects are per issuer; clients without may have many users."""
         client_id, subject, issuer = token.client_id, token.subject, (token.claims or {}).get("iss")
         if subject:
-            return (
-                _words(client_id, subject) if issuer is None else _words(client_id, subject, issuer)
-            )
+            return _words(client_id, subject, *([] if issuer is None else [issuer]))
         return _words(client_id, "", derive("token", token.token, secret=await self._key())[:32])
 
     async def _key(self) -> bytes:

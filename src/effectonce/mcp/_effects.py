@@ -23,12 +23,10 @@ from effectonce.mcp._call_identity import CallPlaces, Placed, ToolRequest, asked
 from effectonce.mcp._contracts import Contracts, ToolContract
 from effectonce.outcome import Outcome
 
-STAYS = (
-    "only its client can ask for it. Let the client make the same call again: it has the same key,"
-    " and is done once"
+_HOSTING = Hosting(
+    stays="only its client can ask for it. Let the client make the same call again: it has the same"
+    " key, and is done once"
 )
-_HOSTING = Hosting(stays=STAYS)
-
 TOOLS_MAX = 256
 
 
@@ -53,10 +51,8 @@ class HeldCall(Struct, frozen=True):
             return ""
         if self.placed.at_once:
             return "If another one is meant, make the same call again."
-        return (
-            f"If another one is meant, make the same call again {self.contract.again_s:.0f} s after"
-            " this."
-        )
+        after = f"{self.contract.again_s:.0f} s after this"
+        return f"If another one is meant, make the same call again {after}."
 
 
 class Effects:
@@ -75,10 +71,8 @@ class Effects:
         self._named = contracts.name or "mcp"
         house = guard._house  # noqa: SLF001  # it stands above the guard
         self._tenant, self._secret = house.tenant, house.secret
-        self.places, self.sees_client = (
-            CallPlaces(guard.store, house.secret, sees_client=sees_client),
-            sees_client,
-        )
+        self.places = CallPlaces(guard.store, house.secret, sees_client=sees_client)
+        self._sees_client = sees_client
         self._tools: dict[tuple[str, ToolContract], GuardedTool] = {}
 
     async def enter(
@@ -93,16 +87,9 @@ class Effects:
     ) -> HeldCall:
         """Which effect this call is. Nothing is claimed yet."""
         whose = flagged(tenant, "tenant") if tenant else self._tenant
+        tool_name, server = f"{self._named}/{name}", self._server
         try:
-            call = asked(
-                f"{self._named}/{name}",
-                self._server,
-                arguments,
-                contract,
-                meta,
-                conversation,
-                whose,
-            )
+            call = asked(tool_name, server, arguments, contract, meta, conversation, whose)
         except NotCanonical as error:
             raise ContractViolation(f"{name}: {error}. Nothing was sent.") from None
         tool = self._tool(name, contract)
@@ -115,11 +102,16 @@ class Effects:
         ref = EffectRef(call.tool, request.key, call.tenant, call.scope, step)
         return HeldCall(tool, contract, call, placed, request, ref)
 
+    async def shown(self, entry: HeldCall, *, after_s: float = 0.0) -> None:
+        """The model has the result of this call, *after_s* seconds after it asked."""
+        keep_s = entry.contract.counted_s
+        await self.places.shown(entry.placed, entry.asked.call, keep_s, after_s=after_s)
+
     def _tool(self, name: str, contract: ToolContract) -> GuardedTool:
         known = self._tools.get((name, contract))
         if known is not None:
             return known
-        made = contract.contract(f"{self._named}/{name}", hosted=not self.sees_client)
+        made = contract.contract(f"{self._named}/{name}", hosted=not self._sees_client)
         kept = len(self._tools) < TOOLS_MAX
         # A client may make up names without end. What is not kept is made for each call, and the
         # guard does not list it. for rooms like this one

@@ -39,10 +39,8 @@ class HttpClient:
                 self._lost = True
                 break
             pieces.append(message.get("body", b""))
-            size, more = (
-                size + len(pieces[-1]),
-                message.get("more_body", False) and size <= size_max,
-            )
+            more = message.get("more_body", False) and size <= size_max
+            size += len(pieces[-1])
         return b"".join(pieces)
 
     def watch(self) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 from effectonce.effect import is_running
 from effectonce.errors import EffectOnceError, StoreUnavailable
 from effectonce.guard import Guard
-from effectonce.mcp._calls import ToolError, judged
+from effectonce.mcp._calls import ToolError, judged, shown
 from effectonce.mcp._contracts import Contracts
 from effectonce.mcp._credentials_of_callers import Callers
 from effectonce.mcp._effects import Effects, HeldCall
-from effectonce.mcp._results import doubtful, refused, replayed
+from effectonce.mcp._results import refused
 
 Wire = dict[str, Any]  # a result as it is on the wire
 
@@ -74,9 +74,8 @@ class Hosted:
             return await proceed(), None
         leg = ServerRun(proceed, wire, nothing_done=contract.errors == "nothing_done")
         try:
-            entry = await self._effects.enter(
-                name, arguments or {}, contract, meta, tenant=await whose()
-            )
+            tenant = await whose()
+            entry = await self._effects.enter(name, arguments or {}, contract, meta, tenant=tenant)
             if is_running(entry.request.key):
                 return await proceed(), None
             outcome = await self._to_its_end(entry, leg)
@@ -87,29 +86,18 @@ class Hosted:
         if outcome.error is None:
             # then it is not counted, and the same call is replayed
             with contextlib.suppress(StoreUnavailable):
-                await self._effects.places.shown(entry.placed, entry.asked.call, contract.counted_s)
-            fresh = not outcome.replayed and leg.own is not None
-            return (
-                (leg.own, None)
-                if fresh
-                else (None, replayed(outcome.value, outcome.effect, entry.again))
-            )
-        if not isinstance(outcome.error, EffectOnceError):
-            raise outcome.error  # the tool's own, and definite
-        cause = outcome.error.__cause__
-        if isinstance(cause, ToolError) and cause.result is not None:
-            return None, doubtful(cause.result, outcome.error, contract)
-        return None, refused(outcome.error, contract, modern=False)
+                await self._effects.shown(entry)
+            if not outcome.replayed and leg.own is not None:
+                return leg.own, None
+        return None, shown(outcome, entry, modern=False)
 
     async def caller(self, token: Any, request: Any) -> str:
         """By access token; without one, by who sends it over HTTP; else the guard's own tenant."""
         if token is not None:
             return await self._callers.principal(token)
-        return (
-            ""
-            if request is None
-            else await self._callers.tenant(self._callers.credentials(request.scope))
-        )
+        if request is None:
+            return ""
+        return await self._callers.tenant(self._callers.credentials(request.scope))
 
     async def _to_its_end(self, entry: HeldCall, leg: ServerRun) -> Any:
         """A caller that gives up does not end it: its outcome is recorded for the next caller."""

@@ -59,11 +59,7 @@ class Envelope(Struct, frozen=True):
         except (msgspec.DecodeError, ValueError, RecursionError):
             # a text, number or depth that names no request
             return ""
-        return (
-            name_of(params["requestId"])
-            if isinstance(params, dict) and "requestId" in params
-            else ""
-        )
+        return name_of(params.get("requestId")) if isinstance(params, dict) else ""
 
 
 _envelope = msgspec.json.Decoder(Envelope).decode
@@ -81,13 +77,9 @@ def name_of(request_id: Any) -> str:
     return _write(request_id).decode() if is_id(request_id) else ""
 
 
-_TEXT_OR_NUMBER = rb'("(?:[^"\\]|\\.)*"|-?\d+)'
-_ID_FIRST = re.compile(
-    rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*' + _TEXT_OR_NUMBER + rb"\s*,"
-)
-_ID_LAST = re.compile(
-    rb'"id"\s*:\s*' + _TEXT_OR_NUMBER + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$'
-)
+_ID = rb'"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)\s*'
+_ID_FIRST = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?' + _ID + rb",")
+_ID_LAST = re.compile(_ID + rb'(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
 
 
 def id_at_ends(line: bytes) -> Any:
@@ -107,9 +99,8 @@ def outside(line: bytes) -> Envelope | None:
 
 def loosely(line: bytes) -> Any:
     """Most lenient: NaN is None, bad bytes are gaps. Raises ValueError or RecursionError."""
-    return json.loads(
-        line.decode(json.detect_encoding(line), "replace"), parse_constant=lambda _: None
-    )
+    text = line.decode(json.detect_encoding(line), "replace")
+    return json.loads(text, parse_constant=lambda _: None)
 
 
 def answered(line: bytes, message: Envelope | None) -> str:
@@ -134,16 +125,13 @@ def refused_in(line: bytes) -> tuple[Any, str] | None:
         found = loosely(line)
     except (ValueError, RecursionError):
         return (None, UNREADABLE) if b"tools/call" in line else None
-    messages = [
-        each for each in (found if isinstance(found, list) else [found]) if isinstance(each, dict)
-    ]
+    batch = found if isinstance(found, list) else [found]
+    messages = [each for each in batch if isinstance(each, dict)]
     calls = [each.get("id") for each in messages if each.get("method") == "tools/call"]
     if calls:
         return calls[0] if _is_whole(calls[0]) else None, UNREADABLE
-    nameless = any(
-        "method" in each and "id" in each and not _is_whole(each["id"]) for each in messages
-    )
-    return (None, BAD_ID) if nameless else None
+    asked = [each["id"] for each in messages if "method" in each and "id" in each]
+    return None if all(_is_whole(each) for each in asked) else (None, BAD_ID)
 
 
 def _is_whole(request_id: Any) -> bool:
@@ -180,15 +168,15 @@ def read(line: bytes) -> dict[str, Any]:
     return message
 
 
+def is_tool(listed: Any) -> bool:
+    """Is it a tool, as a server lists them?"""
+    return isinstance(listed, dict) and isinstance(listed.get("name"), str)
+
+
 def tool_called(line: bytes) -> tuple[dict[str, Any], str]:
     """A whole `tools/call`, and which tool it names."""
     whole = read(line)
-    params = whole.get("params")
-    name = params.get("name") if isinstance(params, dict) else None
-    if (
-        not isinstance(params, dict)
-        or not isinstance(name, str)
-        or not isinstance(params.get("arguments") or {}, dict)
-    ):
+    params: Any = whole.get("params")
+    if not is_tool(params) or not isinstance(params.get("arguments") or {}, dict):
         raise UnreadableMessage("it names no tool")
-    return whole, name
+    return whole, params["name"]

@@ -21,23 +21,19 @@ GREETING = {
 
 
 async def tools_of(command: Sequence[str]) -> list[dict[str, Any]]:
-    """The tools of the server that *command* starts."""
     server = await ServerProcess.start(command)
     try:
         async with asyncio.timeout(ANSWERS_WITHIN_S):
             await _ask(server, 1, "initialize", GREETING)
             await server.send(written({"jsonrpc": "2.0", "method": "notifications/initialized"}))
-            numbers = itertools.count(2)
-            found = await tools_listed(
-                lambda method, params: _ask(server, next(numbers), method, params)
-            )
+            number = itertools.count(2)
+            found = await tools_listed(lambda *asked: _ask(server, next(number), *asked))
             if found is None:
                 raise ServerNotStarted(f"{command[0]} did not say which tools it has")
             return found
     except TimeoutError:
-        raise ServerNotStarted(
-            f"{command[0]} did not say within {ANSWERS_WITHIN_S:.0f} s which tools it has"
-        ) from None
+        within = f"within {ANSWERS_WITHIN_S:.0f} s"
+        raise ServerNotStarted(f"{command[0]} did not say {within} which tools it has") from None
     finally:
         await server.stop()
 

@@ -18,16 +18,12 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from effectonce.mcp._jsonrpc import is_tool
 from effectonce.mcp._schema import misfits
 
 # The MCP SDK for Python and FastMCP say the first; that for TypeScript the others, with its code
 # before them in version 1.
-_UNKNOWN = (
-    "Unknown tool: {name}",
-    "Unknown tool: {name!r}",
-    "Tool {name} not found",
-    "Tool {name} disabled",
-)
+_UNKNOWN = ("Unknown tool: {0}", "Unknown tool: {0!r}", "Tool {0} not found", "Tool {0} disabled")
 _CODE = "MCP error -32602: "
 _INVALID = (
     r"Input validation error: Invalid arguments for tool {name}: ",  # TypeScript
@@ -45,7 +41,7 @@ async def was_refused(
 ) -> bool:
     """True: *result* came before the tool's call. *request* asks the server; None: no answer."""
     text = _only_text(result).removeprefix(_CODE)
-    unknown = any(text == words.format(name=name) for words in _UNKNOWN)
+    unknown = text in [words.format(name) for words in _UNKNOWN]
     invalid = any(re.match(words.format(name=re.escape(name)), text) for words in _INVALID)
     if result.get("isError") is not True or not (unknown or invalid):
         return False
@@ -66,11 +62,7 @@ async def tools_listed(request: Request) -> list[dict[str, Any]] | None:
         page = await request("tools/list", params)
         if page is None or not isinstance(page.get("tools"), list):
             return None
-        found += [
-            tool
-            for tool in page["tools"]
-            if isinstance(tool, dict) and isinstance(tool.get("name"), str)
-        ]
+        found += [tool for tool in page["tools"] if is_tool(tool)]
         if not page.get("nextCursor"):
             return found
         params = {"cursor": page["nextCursor"]}

@@ -13,11 +13,8 @@ from effectonce.mcp._call_identity import KEY
 from effectonce.mcp._contracts import ToolContract
 from effectonce.mcp._jsonrpc import is_id
 
-REPLAYED, OPERATION, ERROR = (
-    "dev.effectonce/replayed",
-    "dev.effectonce/operation",
-    "dev.effectonce/error",
-)
+REPLAYED, OPERATION = "dev.effectonce/replayed", "dev.effectonce/operation"
+ERROR = "dev.effectonce/error"
 # in the `_meta` of every request since 2026-07-28
 MODERN = "io.modelcontextprotocol/protocolVersion"
 # what has no content may have
@@ -36,23 +33,24 @@ def replayed(result: Any, effect: EffectRef, again: str) -> dict[str, Any]:
     *again* says how another effect is asked for. What a person settled need not be the result of
     a tool: it is returned as text and as data.
     """
-    if not isinstance(result, dict) or not (
-        isinstance(result.get("content"), list) or _OTHER_RESULTS & result.keys()
-    ):
-        text = (
-            result
-            if isinstance(result, str)
-            else msgspec.json.encode(result, enc_hook=str).decode()
-        )
+    if not _is_result(result):
+        text = result
+        if not isinstance(result, str):
+            text = msgspec.json.encode(result, enc_hook=str).decode()
         structured = {"structuredContent": result} if isinstance(result, dict) else {}
         result = {"content": [{"type": "text", "text": text}], **structured}
     note = (
         f"This is the recorded result of {effect.reference}: the same call was made before, and"
         " nothing was done again now."
     )
-    return _noted(result, f"{note} {again}".rstrip()) | {
-        "_meta": _meta(result) | {REPLAYED: True, OPERATION: effect.reference}
-    }
+    meta = _meta(result) | {REPLAYED: True, OPERATION: effect.reference}
+    return _noted(result, f"{note} {again}".rstrip()) | {"_meta": meta}
+
+
+def _is_result(result: Any) -> bool:
+    if not isinstance(result, dict):
+        return False
+    return isinstance(result.get("content"), list) or bool(_OTHER_RESULTS & result.keys())
 
 
 def doubtful(
@@ -60,10 +58,8 @@ def doubtful(
 ) -> dict[str, Any]:
     """The tool's own answer, and that its outcome is unknown."""
     shown = _as_error(error, contract)
-    return _noted(result, msgspec.json.encode(shown).decode()) | {
-        "isError": True,
-        "_meta": _meta(result) | {ERROR: shown},
-    }
+    noted = _noted(result, msgspec.json.encode(shown).decode())
+    return noted | {"isError": True, "_meta": _meta(result) | {ERROR: shown}}
 
 
 def refused(error: EffectOnceError, contract: ToolContract, *, modern: bool) -> dict[str, Any]:
@@ -80,12 +76,8 @@ def answer(request_id: Any, result: Mapping[str, Any]) -> dict[str, Any]:
 
 def failure(request_id: Any, message: str) -> dict[str, Any]:
     """An error for one message. An id that is none cannot be repeated: null, as JSON-RPC has it."""
-    request_id = request_id if is_id(request_id) else None
-    return {
-        "jsonrpc": "2.0",
-        "id": request_id,
-        "error": {"code": INTERNAL_ERROR, "message": message},
-    }
+    error = {"code": INTERNAL_ERROR, "message": message}
+    return {"jsonrpc": "2.0", "id": request_id if is_id(request_id) else None, "error": error}
 
 
 def _as_error(error: EffectOnceError, contract: ToolContract) -> dict[str, Any]:
@@ -101,17 +93,13 @@ def _as_error(error: EffectOnceError, contract: ToolContract) -> dict[str, Any]:
 def _noted(result: Mapping[str, Any], note: str) -> dict[str, Any]:
     """A result with one more text. A task has no content: it is what it is."""
     content = result.get("content")
-    return (
-        {**result, "content": [*content, {"type": "text", "text": note}]}
-        if isinstance(content, list)
-        else dict(result)
-    )
+    if not isinstance(content, list):
+        return dict(result)
+    return {**result, "content": [*content, {"type": "text", "text": note}]}
 
 
 def _meta(result: Mapping[str, Any]) -> dict[str, Any]:
     meta = result.get("_meta")
-    return (
-        {name: value for name, value in meta.items() if name != KEY}
-        if isinstance(meta, Mapping)
-        else {}
-    )
+    if not isinstance(meta, Mapping):
+        return {}
+    return {name: value for name, value in meta.items() if name != KEY}

@@ -1,12 +1,13 @@
 """Does a value certainly not fit a JSON Schema? What is not understood here counts as fitting.
 
 The answer True is a fact on which a refusal may rest, so it errs in one direction only: keywords
-that are not in the table below, references that leave the document and patterns that Python
-cannot read never make a misfit.
+that are not looked at below, references that leave the document and patterns that Python cannot
+read never make a misfit.
 """
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
@@ -29,20 +30,64 @@ def _misfits(value: Any, schema: Any, root: Any, depth: int) -> bool:
 
     if "$ref" in schema and within(value, _referred(root, schema["$ref"])):
         return True
-    return any(
-        _TESTS[word](value, constraint, schema, within)
-        for word, constraint in schema.items()
-        if word in _TESTS
-    )
+    return any(_breaks(word, value, given, schema, within) for word, given in schema.items())
 
 
-Within = Callable[[Any, Any], bool]
-Test = Callable[[Any, Any, Mapping[str, Any], Within], bool]
+def _breaks(
+    word: str, value: Any, given: Any, schema: Mapping[str, Any], within: Callable[[Any, Any], bool]
+) -> bool:
+    """Does *value* break this keyword of *schema*, for which *given* is given?"""
+    match word, value, given:
+        case "type", _, _:
+            names = given if isinstance(given, list) else [given]
+            return all(name in _TYPES and not _TYPES[name](value) for name in names)
+        case "required", dict(), list():
+            return any(name not in value for name in given)
+        case "properties", dict(), Mapping():
+            known = [(part, given[name]) for name, part in value.items() if name in given]
+            return any(within(part, of) for part, of in known)
+        case "additionalProperties", dict(), _ if "patternProperties" not in schema:
+            named = schema.get("properties") or {}
+            return any(within(part, given) for name, part in value.items() if name not in named)
+        case "items", list(), _ if "prefixItems" not in schema:
+            return any(within(part, given) for part in value)
+        case "enum", _, list():
+            return value not in given
+        case "const", _, _:
+            return bool(value != given)
+        case "anyOf" | "oneOf", _, [_, *_]:
+            return all(within(value, each) for each in given)
+        case "allOf", _, list():
+            return any(within(value, each) for each in given)
+        case "pattern", str(), str():
+            try:
+                return re.search(given, value) is None
+            except re.error:
+                return False
+        case _:
+            return _is_beyond(word, value, given)
 
 
-def _type(value: Any, constraint: Any, _schema: Any, _within: Within) -> bool:
-    names = constraint if isinstance(constraint, list) else [constraint]
-    return all(name in _TYPES and not _TYPES[name](value) for name in names)
+def _is_beyond(word: str, value: Any, limit: Any) -> bool:
+    """Is a number, or the size of a text or a list, beyond a limit?"""
+    if word not in _LIMITS or not _is_number(limit):
+        return False
+    of, beyond = _LIMITS[word]
+    if of is None:
+        return _is_number(value) and bool(beyond(value, limit))
+    return isinstance(value, of) and bool(beyond(len(value), limit))
+
+
+_LIMITS: dict[str, tuple[type[str | list[Any]] | None, Callable[[Any, Any], Any]]] = {
+    "minimum": (None, operator.lt),
+    "maximum": (None, operator.gt),
+    "exclusiveMinimum": (None, operator.le),
+    "exclusiveMaximum": (None, operator.ge),
+    "minLength": (str, operator.lt),
+    "maxLength": (str, operator.gt),
+    "minItems": (list, operator.lt),
+    "maxItems": (list, operator.gt),
+}
 
 
 def _is_number(value: Any) -> bool:
@@ -63,101 +108,6 @@ _TYPES: dict[Any, Callable[[Any], bool]] = {
     "null": lambda value: value is None,
     "array": lambda value: isinstance(value, list),
     "object": lambda value: isinstance(value, dict),
-}
-
-
-def _required(value: Any, constraint: Any, _schema: Any, _within: Within) -> bool:
-    return (
-        isinstance(value, dict)
-        and isinstance(constraint, list)
-        and any(name not in value for name in constraint)
-    )
-
-
-def _properties(value: Any, constraint: Any, _schema: Any, within: Within) -> bool:
-    if not isinstance(value, dict) or not isinstance(constraint, Mapping):
-        return False
-    return any(within(part, constraint[name]) for name, part in value.items() if name in constraint)
-
-
-def _additional(value: Any, constraint: Any, schema: Mapping[str, Any], within: Within) -> bool:
-    if not isinstance(value, dict) or "patternProperties" in schema:
-        return False
-    named = schema.get("properties") or {}
-    return any(within(part, constraint) for name, part in value.items() if name not in named)
-
-
-def _items(value: Any, constraint: Any, schema: Mapping[str, Any], within: Within) -> bool:
-    return (
-        isinstance(value, list)
-        and "prefixItems" not in schema
-        and any(within(part, constraint) for part in value)
-    )
-
-
-def _enum(value: Any, constraint: Any, _schema: Any, _within: Within) -> bool:
-    return isinstance(constraint, list) and value not in constraint
-
-
-def _const(value: Any, constraint: Any, _schema: Any, _within: Within) -> bool:
-    return bool(value != constraint)
-
-
-def _any_of(value: Any, constraint: Any, _schema: Any, within: Within) -> bool:
-    return (
-        isinstance(constraint, list)
-        and bool(constraint)
-        and all(within(value, each) for each in constraint)
-    )
-
-
-def _all_of(value: Any, constraint: Any, _schema: Any, within: Within) -> bool:
-    return isinstance(constraint, list) and any(within(value, each) for each in constraint)
-
-
-def _pattern(value: Any, constraint: Any, _schema: Any, _within: Within) -> bool:
-    try:
-        return (
-            isinstance(value, str)
-            and isinstance(constraint, str)
-            and re.search(constraint, value) is None
-        )
-    except re.error:
-        return False
-
-
-def _number(beyond: Callable[[Any, Any], bool]) -> Test:
-    return lambda value, constraint, _schema, _within: (
-        _is_number(value) and _is_number(constraint) and beyond(value, constraint)
-    )
-
-
-def _size(of: type[str | list[Any]], beyond: Callable[[int, Any], bool]) -> Test:
-    return lambda value, constraint, _schema, _within: (
-        isinstance(value, of) and _is_number(constraint) and beyond(len(value), constraint)
-    )
-
-
-_TESTS: dict[str, Test] = {
-    "type": _type,
-    "required": _required,
-    "properties": _properties,
-    "additionalProperties": _additional,
-    "items": _items,
-    "enum": _enum,
-    "const": _const,
-    "anyOf": _any_of,
-    "oneOf": _any_of,
-    "allOf": _all_of,
-    "pattern": _pattern,
-    "minimum": _number(lambda value, least: value < least),
-    "maximum": _number(lambda value, most: value > most),
-    "exclusiveMinimum": _number(lambda value, least: value <= least),
-    "exclusiveMaximum": _number(lambda value, most: value >= most),
-    "minLength": _size(str, lambda size, least: size < least),
-    "maxLength": _size(str, lambda size, most: size > most),
-    "minItems": _size(list, lambda size, least: size < least),
-    "maxItems": _size(list, lambda size, most: size > most),
 }
 
 

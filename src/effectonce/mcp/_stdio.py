@@ -95,9 +95,8 @@ class ClientPipes:
 
     async def send(self, line: bytes, leaves: Callable[[float], None] | None = None) -> bool:
         """False: the client is gone. *leaves* gets the time the line leaves, before any answer."""
-        return await asyncio.get_running_loop().run_in_executor(
-            self._writer, self._write, line, leaves
-        )
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._writer, self._write, line, leaves)
 
     def _write(self, line: bytes, leaves: Callable[[float], None] | None) -> bool:
         view = memoryview(line)
@@ -130,9 +129,8 @@ class ServerProcess:
                 *command, stdin=pipe, stdout=pipe, start_new_session=True
             )
         except OSError as error:
-            raise ServerNotStarted(
-                f"{command[0]} cannot be started: {error.strerror or error}"
-            ) from None
+            why = error.strerror or error
+            raise ServerNotStarted(f"{command[0]} cannot be started: {why}") from None
         return cls(process)
 
     @property

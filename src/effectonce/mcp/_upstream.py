@@ -40,15 +40,9 @@ class StreamEvent(Struct, frozen=True):
         """The same piece with another message in it."""
         if self.raw == self.message:
             return message
-        lines = self.raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n").strip(b"\n").split(b"\n")
-        return b"\n".join(
-            [
-                *(line for line in lines if not line.startswith(b"data:")),
-                b"data: " + message,
-                b"",
-                b"",
-            ]
-        )
+        lines = _lines(self.raw.strip(b"\r\n"))
+        kept = [line for line in lines if not line.startswith(b"data:")]
+        return b"\n".join([*kept, b"data: " + message, b"", b""])
 
     @property
     def id(self) -> bytes:
@@ -91,11 +85,11 @@ class Reply(Struct, frozen=True):
             while (end := _end(held, max(0, looked - MARK_MAX))) > 0:
                 raw, looked = bytes(held[:end]), 0
                 del held[:end]
-                yield StreamEvent(raw, _data(raw))
+                yield _event(raw)
             _check_size(held)
             looked = len(held)  # a large event comes in many pieces: each is looked at once
         if held:
-            yield StreamEvent(bytes(held), _data(bytes(held)))
+            yield _event(bytes(held))
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """As it comes, unread."""
@@ -127,11 +121,8 @@ async def followed(
             async with contextlib.aclosing(source.events()) as events:
                 async for event in events:
                     position, in_vain, broken = event.id or position, 0, None
-                    delay_s = (
-                        delay_s
-                        if event.retry_s is None
-                        else min(max(event.retry_s, RESUME_S_MIN), RESUME_S_MAX)
-                    )
+                    if event.retry_s is not None:
+                        delay_s = min(max(event.retry_s, RESUME_S_MIN), RESUME_S_MAX)
                     yield event
                     if is_last(event):  # a stream that was resumed may stay open
                         return
@@ -155,7 +146,6 @@ class Nothing:
 
 
 async def _resumed(resume: Callable[[bytes], Awaitable[Reply]], position: bytes) -> Reply | Nothing:
-    """The rest of a stream."""
     try:
         reply = await resume(position)
     except Unanswered:
@@ -165,9 +155,8 @@ async def _resumed(resume: Callable[[bytes], Awaitable[Reply]], position: bytes)
     await reply.aclose()
     if reply.status >= 500:
         return Nothing()
-    raise Unanswered(
-        f"the server closed its answer and has no rest of it: {reply.status}", sent=True
-    )
+    why = f"the server closed its answer and has no rest of it: {reply.status}"
+    raise Unanswered(why, sent=True)
 
 
 class McpUpstream:
@@ -177,12 +166,11 @@ class McpUpstream:
         self.url = url
         # A call takes as long as it takes; only to connect has an end. Clients that listen may
         # be many: the door counts them, not the pool.
-        limits, timeout = (
-            httpx.Limits(max_connections=None, max_keepalive_connections=20),
-            httpx.Timeout(None, connect=10.0),
-        )
         self._client = httpx.AsyncClient(
-            limits=limits, timeout=timeout, follow_redirects=False, trust_env=False
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
+            timeout=httpx.Timeout(None, connect=10.0),
+            follow_redirects=False,
+            trust_env=False,
         )
 
     async def ask(
@@ -192,12 +180,10 @@ class McpUpstream:
         body: bytes | None,
         query: bytes = b"",
     ) -> Reply:
-        """Send a request on."""
         # Space around a value is no part of it. Some servers still hand it on, and it may not be
         # sent again.
-        kept = [
-            (name, value.strip(b" \t")) for name, value in headers if name.lower() not in NOT_PASSED
-        ]
+        passed = [pair for pair in headers if pair[0].lower() not in NOT_PASSED]
+        kept = [(name, value.strip(b" \t")) for name, value in passed]
         url = httpx.URL(self.url, query=query) if query else httpx.URL(self.url)
         request = self._client.build_request(method, url, headers=kept, content=body)
         try:
@@ -209,18 +195,11 @@ class McpUpstream:
         if response.is_redirect:  # a client that follows it would go past us from then on
             await response.aclose()
             following = response.next_request
-            moved = (
-                "the server is at"
-                f" {shown(str(following.url)) if following else 'another place'} now"
-            )
-            raise Unanswered(
-                f"{moved}: give that URL to the proxy", sent=response.status_code not in NOT_HANDLED
-            )
-        return Reply(
-            response.status_code,
-            [pair for pair in response.headers.raw if pair[0].lower() not in ITS_OWN],
-            response,
-        )
+            where = shown(str(following.url)) if following else "another place"
+            why = f"the server is at {where} now: give that URL to the proxy"
+            raise Unanswered(why, sent=response.status_code not in NOT_HANDLED)
+        kept = [pair for pair in response.headers.raw if pair[0].lower() not in ITS_OWN]
+        return Reply(response.status_code, kept, response)
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -236,16 +215,13 @@ MARK_MAX = 3  # so much of the mark below may have come with the piece before
 
 def _end(held: bytearray, since: int) -> int:
     """Where the first event in it ends; 0: it has not ended."""
-    ends = [
-        at + len(mark)
-        for mark in (b"\n\n", b"\r\n\r\n", b"\r\r")
-        if (at := held.find(mark, since)) >= 0
-    ]
+    marks = (b"\n\n", b"\r\n\r\n", b"\r\r")
+    ends = [at + len(mark) for mark in marks if (at := held.find(mark, since)) >= 0]
     return min(ends, default=0)
 
 
-def _data(event: bytes) -> bytes:
-    return b"\n".join(_values(event, b"data"))
+def _event(raw: bytes) -> StreamEvent:
+    return StreamEvent(raw, b"\n".join(_values(raw, b"data")))
 
 
 def _field(event: bytes, name: bytes) -> bytes:
@@ -254,7 +230,10 @@ def _field(event: bytes, name: bytes) -> bytes:
 
 
 def _values(event: bytes, name: bytes) -> list[bytes]:
-    lines = event.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-    return [
-        line[len(name) + 1 :].removeprefix(b" ") for line in lines if line.startswith(name + b":")
-    ]
+    start = name + b":"
+    found = [line for line in _lines(event) if line.startswith(start)]
+    return [line.removeprefix(start).removeprefix(b" ") for line in found]
+
+
+def _lines(event: bytes) -> list[bytes]:
+    return event.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")

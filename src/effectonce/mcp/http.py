@@ -8,7 +8,7 @@ As on stdio everything passes as it came, except calls of tools that are not rea
     are. What else became of an answer is not seen here, so in a conversation as well the same
     call is taken for a retry for a while.
  2. A caller is all that it sends on and that may be a credential, as a keyed digest: see
-    `_callers.py`. A new token is a new caller.
+    `_credentials_of_callers.py`. A new token is a new caller.
  3. A round that asks for input ends the claim, and nothing is recorded: the next round claims it
     again, under the same key.
  4. Requests from a page of another site are refused, and those for another host, whatever their
@@ -25,26 +25,33 @@ from urllib.parse import urlsplit
 
 from effectonce._core.classification.verdicts import Certainty
 from effectonce.effect import current_effect
-from effectonce.errors import ContractViolation, EffectOnceError, StoreUnavailable
+from effectonce.errors import EffectOnceError, StoreUnavailable
 from effectonce.guard import Guard
-from effectonce.mcp._calls import BESIDE_S, McpCall, ToolError, Unanswered, result_of
+from effectonce.mcp._calls import (
+    BESIDE_S,
+    McpCall,
+    NotRecognised,
+    ToolError,
+    Unanswered,
+    result_of,
+    shown,
+    too_large,
+    tool_call,
+)
 from effectonce.mcp._contracts import CALLS_S, Contracts, hidden_in
 from effectonce.mcp._credentials_of_callers import SESSION, Callers, Credentials, NoCaller
-from effectonce.mcp._effects import Effects, HeldCall
+from effectonce.mcp._effects import Effects
 from effectonce.mcp._http_client import JSON, HttpClient, Receive, Scope, Send
 from effectonce.mcp._jsonrpc import (
     BAD_ID,
     CALL_MAX,
     Envelope,
-    UnreadableMessage,
     name_of,
     outside,
     refused_in,
-    tool_called,
     written,
 )
-from effectonce.mcp._results import MODERN, answer, doubtful, failure, refused, replayed
-from effectonce.outcome import Outcome
+from effectonce.mcp._results import answer, failure, refused
 
 if TYPE_CHECKING:
     from effectonce.mcp._upstream import Reply, StreamEvent
@@ -81,16 +88,14 @@ class Asking:
                     self.last = event
                     refused = self.reply.status < 500 and self.reply.status not in NO_ANSWER
                     certainty = Certainty.NOT_SENT if refused else Certainty.AMBIGUOUS
-                    raise ToolError(
-                        f"the server answered {self.reply.status}", event.raw, certainty
-                    )
+                    why = f"the server answered {self.reply.status}"
+                    raise ToolError(why, event.raw, certainty)
                 elif self.reply.is_stream:
                     await self.hand_on(event)
         if self.last is None:
             raise Unanswered("the server's answer ended before its result", sent=True)
-        return await self._call.judged(
-            result_of(self.last.message), self.last.raw, key, self._request
-        )
+        result = result_of(self.last.message)
+        return await self._call.judged(result, self.last.raw, key, self._request)
 
     def _events(self, reply: Reply, request_id: Any) -> AsyncGenerator[StreamEvent]:
         """Of the answer to a request, wherever the server goes on with it."""
@@ -158,16 +163,11 @@ class McpHttpProxy:
         self._contracts, self._origins, self._call_max = contracts, frozenset(origins), call_max
         self._body_piece_s, self._body_s = body_piece_s, body_s
         self._hosts = LOCAL | {host.lower() for host in hosts}
-        self._callers = Callers(
-            guard,
-            all_one="start the proxy with --one-caller",
-            ignored=ignored,
-            one_caller=one_caller,
-        )
+        all_one = "start the proxy with --one-caller"
+        self._callers = Callers(guard, all_one=all_one, ignored=ignored, one_caller=one_caller)
         self._upstream, self._follow = McpUpstream(url), followed
-        self._effects = Effects(
-            guard, contracts, _run, server=contracts.name or url, sees_client=False
-        )
+        server = contracts.name or url
+        self._effects = Effects(guard, contracts, _run, server=server, sees_client=False)
         self._listed: dict[str, Any] = {}
         # calls that are effects. Without a session, many may have one id
         self._under_way: dict[Session, list[McpCall]] = {}
@@ -181,17 +181,14 @@ class McpHttpProxy:
             return await send({"type": "websocket.close", "code": 1003})
         client = HttpClient(scope, receive, send)
         if not self._is_for_us(client):
-            return await client.say(
-                403, {"error": "requests for this host are refused; --allow-host names others"}
-            )
+            why = "requests for this host are refused; --allow-host names others"
+            return await client.say(403, {"error": why})
         if not self._is_ours(client):
             return await client.say(403, {"error": "requests from this origin are refused"})
+        body = None
         try:
-            body = (
-                await client.body(self._call_max, self._body_piece_s, self._body_s)
-                if scope["method"] == "POST"
-                else None
-            )
+            if scope["method"] == "POST":
+                body = await client.body(self._call_max, self._body_piece_s, self._body_s)
         except TimeoutError:
             await client.begin(408, [*JSON, (b"connection", b"close")])
             why = "The body of this request was not complete in time. Nothing was sent."
@@ -199,11 +196,7 @@ class McpHttpProxy:
         if client.gone:
             return None
         if body is not None and len(body) > self._call_max:
-            why = (
-                f"A call has at most {self._call_max} bytes, unless --call-max says otherwise."
-                " Nothing was sent."
-            )
-            return await client.say(413, failure(None, why))
+            return await client.say(413, failure(None, too_large(self._call_max)))
         try:
             return await self._serve(client, body)
         except Unanswered as error:
@@ -242,23 +235,18 @@ class McpHttpProxy:
             return await client.say(400, failure(*refusal))
         if message is not None and message.has_bad_id:
             return await client.say(400, failure(None, BAD_ID))
-        given_up = [
-            call for call in calls if message is not None and name_of(call.id) == message.given_up
-        ]
+        if body is None or message is None:
+            return await self._pass(client, body)
+        given_up = [call for call in calls if name_of(call.id) == message.given_up]
         for call in given_up:
             call.given_up = True
         if given_up:
             return await client.done(202)
-        if (
-            body is None
-            or message is None
-            or not message.is_request
-            or message.method not in ("tools/call", "tools/list")
-        ):
-            return await self._pass(client, body)
-        if message.method == "tools/list":
+        if message.is_request and message.method == "tools/list":
             return await self._list(client, body)
-        return await self._call(client, message, body)
+        if message.is_request and message.method == "tools/call":
+            return await self._call(client, message, body)
+        return await self._pass(client, body)
 
     # ------------------------------------------------------------ what passes
 
@@ -266,26 +254,18 @@ class McpHttpProxy:
         """Send a request on, with the client's headers. *instead*: the method of one of ours."""
         scope, headers = client.scope, client.scope["headers"]
         if instead:  # these two repeat what the body says
-            named = (
-                [(b"mcp-method", instead.encode())]
-                if any(name == b"mcp-method" for name, _ in headers)
-                else []
-            )
-            headers = [*without(headers, b"mcp-method", b"mcp-name"), *named]
+            names = {name for name, _ in headers}
+            headers = without(headers, b"mcp-method", b"mcp-name")
+            if b"mcp-method" in names:
+                headers.append((b"mcp-method", instead.encode()))
         return await self._upstream.ask(scope["method"], headers, body, scope["query_string"])
 
     def followed(
         self, reply: Reply, client: HttpClient, is_last: Callable[[StreamEvent], bool]
     ) -> AsyncGenerator[StreamEvent]:
         """The events of an answer. One whose stream is closed before its last event is resumed."""
-        kept = without(
-            client.scope["headers"],
-            b"accept",
-            b"content-type",
-            b"last-event-id",
-            b"mcp-method",
-            b"mcp-name",
-        )
+        own = (b"accept", b"content-type", b"last-event-id", b"mcp-method", b"mcp-name")
+        kept = without(client.scope["headers"], *own)
 
         async def resume(position: bytes) -> Reply:
             headers = [*kept, (b"accept", b"text/event-stream"), (b"last-event-id", position)]
@@ -306,42 +286,31 @@ class McpHttpProxy:
         async with contextlib.aclosing(await self.ask(client, body)) as reply:
             async for event in reply.events():
                 await client.begin(reply.status, reply.headers)
-                await client.piece(self._learned(event), more=True)
+                hidden = None
+                if event.message:
+                    hidden = hidden_in(event.message, self._contracts, self._listed)
+                raw = event.raw if hidden is None else event.saying(hidden.rstrip())
+                await client.piece(raw, more=True)
         await client.begin(reply.status, reply.headers)
         await client.piece(b"", more=False)
-
-    def _learned(self, event: StreamEvent) -> bytes:
-        shown = hidden_in(event.message, self._contracts, self._listed) if event.message else None
-        return event.raw if shown is None else event.saying(shown.rstrip())
 
     # ------------------------------------------------------------ an effect
 
     async def _call(self, client: HttpClient, message: Envelope, body: bytes) -> None:
         try:
-            whole, name = tool_called(body)
-            contract = self._contracts.of(name, self._listed.get(name, {}))
-        except (UnreadableMessage, ContractViolation) as error:
-            return await client.say(
-                400,
-                failure(message.id, f"This call cannot be protected: {error}. Nothing was sent."),
-            )
+            call = tool_call(body, self._contracts, self._listed)
+        except NotRecognised as error:
+            return await client.say(400, failure(message.id, str(error)))
+        name, contract = call.name, call.contract
         if contract.passes:
             return await self._pass(client, body)
-        meta = whole["params"].get("_meta")
-        call = McpCall(
-            message=whole,
-            name=name,
-            contract=contract,
-            modern=isinstance(meta, dict) and MODERN in meta,
-        )
         client.watch()
-        asking = Asking(self, call, client)
-        session = self._session(client)
+        asking, session = Asking(self, call, client), self._session(client)
         self._under_way.setdefault(session, []).append(call)
         try:
-            tenant = await self._callers.tenant(session[0])
+            whose = await self._callers.tenant(session[0])
             entry = await self._effects.enter(
-                name, call.arguments, contract, call.meta, tenant=tenant
+                name, call.arguments, contract, call.meta, tenant=whose
             )
             outcome = await entry.run(asking)
         except NoCaller as error:
@@ -353,7 +322,14 @@ class McpHttpProxy:
             return await asking.say(answer(call.id, refused(error, contract, modern=call.modern)))
         finally:
             self._forget(session, call)
-        return await self._tell(client, call, asking, entry, outcome)
+        if outcome.error is None:
+            if not client.gone and not call.given_up:
+                # then it is not counted, and the same call is replayed
+                with contextlib.suppress(StoreUnavailable):
+                    await self._effects.shown(entry)
+            if not outcome.replayed and asking.last is not None:
+                return await asking.hand_on(asking.last, more=False)
+        return await asking.say(answer(call.id, shown(outcome, entry, modern=call.modern)))
 
     def _forget(self, session: Session, call: McpCall) -> None:
         calls = self._under_way[session]
@@ -371,33 +347,6 @@ class McpHttpProxy:
         with contextlib.suppress(Unanswered):
             async for _ in (await self.ask(client, None)).pieces():
                 pass
-
-    async def _tell(
-        self,
-        client: HttpClient,
-        call: McpCall,
-        asking: Asking,
-        entry: HeldCall,
-        outcome: Outcome[Any],
-    ) -> None:
-        error, cause = outcome.error, None if outcome.error is None else outcome.error.__cause__
-        if error is None:
-            if not client.gone and not call.given_up:
-                # then it is not counted, and the same call is replayed
-                with contextlib.suppress(StoreUnavailable):
-                    await self._effects.places.shown(
-                        entry.placed, entry.asked.call, call.contract.counted_s
-                    )
-            if not outcome.replayed and asking.last is not None:
-                return await asking.hand_on(asking.last, more=False)
-            return await asking.say(
-                answer(call.id, replayed(outcome.value, outcome.effect, entry.again))
-            )
-        if not isinstance(error, EffectOnceError):
-            raise error
-        if isinstance(cause, ToolError) and cause.result is not None:
-            return await asking.say(answer(call.id, doubtful(cause.result, error, call.contract)))
-        return await asking.say(answer(call.id, refused(error, call.contract, modern=call.modern)))
 
 
 async def _until(client: HttpClient, pieces: Any) -> Any:

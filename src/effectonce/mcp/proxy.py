@@ -28,38 +28,39 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from effectonce._log import LOG
-from effectonce.errors import ContractViolation, EffectOnceError, StoreUnavailable
+from effectonce.errors import EffectOnceError, StoreUnavailable
 from effectonce.guard import Guard
 from effectonce.mcp._calls import (
     BESIDE_S,
     McpCall,
+    NotRecognised,
     ServerCall,
     ToolError,
     Unanswered,
     result_of,
     run,
+    shown,
+    too_large,
+    tool_call,
 )
 from effectonce.mcp._contracts import CALLS_S, Contracts, hidden_in
-from effectonce.mcp._effects import Effects, HeldCall
+from effectonce.mcp._effects import Effects
 from effectonce.mcp._jsonrpc import (
     ANSWER_MAX,
     BAD_ID,
     CALL_MAX,
     LINE_MAX,
     Envelope,
-    UnreadableMessage,
     answered,
     each,
     id_at_ends,
     name_of,
     outside,
     refused_in,
-    tool_called,
     written,
 )
-from effectonce.mcp._results import MODERN, answer, doubtful, failure, refused, replayed
+from effectonce.mcp._results import answer, failure, refused
 from effectonce.mcp._stdio import ClientPipes, Cut, ServerNotStarted, ServerProcess
-from effectonce.outcome import Outcome
 
 STARTS_MAX = 3  # in a row, of a server that ends without a word, and not over a call
 
@@ -153,17 +154,14 @@ class Proxy:
 
     async def _from_client(self, line: bytes, arrived: float) -> None:
         if isinstance(line, Cut):
-            return await self._tell(
-                failure(
-                    id_at_ends(line), f"A message has at most {LINE_MAX} bytes. Nothing was sent."
-                )
-            )
+            why = f"A message has at most {LINE_MAX} bytes. Nothing was sent."
+            return await self._tell(failure(id_at_ends(line), why))
         message = outside(line)
         if message is None:
             refusal = refused_in(line)
-            return await (
-                self._to_server(line) if refusal is None else self._tell(failure(*refusal))
-            )
+            if refusal is None:
+                return await self._to_server(line)
+            return await self._tell(failure(*refusal))
         if message.has_bad_id:
             return await self._tell(failure(None, BAD_ID))
         given_up = message.given_up
@@ -192,35 +190,20 @@ class Proxy:
             assert call.entry is not None
             # then it is not counted, and the same call is replayed
             with contextlib.suppress(StoreUnavailable):
-                entry, after_s = call.entry, call.answered_at - call.asked_at
-                await self._effects.places.shown(
-                    entry.placed, entry.asked.call, call.contract.counted_s, after_s=after_s
-                )
+                await self._effects.shown(call.entry, after_s=call.answered_at - call.asked_at)
 
     async def _call(self, message: Envelope, line: bytes, arrived: float) -> None:
         if len(line) > self._call_max:
-            why = (
-                f"A call has at most {self._call_max} bytes, unless --call-max says otherwise."
-                " Nothing was sent."
-            )
-            return await self._tell(failure(message.id, why))
+            return await self._tell(failure(message.id, too_large(self._call_max)))
         if message.name in self._calls or message.name in self._passed:
-            return await self._tell(
-                failure(message.id, f"The id {message.name} is in use. Nothing was sent.")
-            )
+            return await self._tell(_in_use(message))
         try:
-            whole, name = tool_called(line)
-            contract = self._contracts.of(name, self._listed.get(name, {}))
-        except (UnreadableMessage, ContractViolation) as error:
-            # what not every parser reads alike cannot be recognised
-            return await self._tell(
-                failure(message.id, f"This call cannot be protected: {error}. Nothing was sent.")
-            )
-        if contract.passes:
+            call = tool_call(line, self._contracts, self._listed)
+        except NotRecognised as error:
+            return await self._tell(failure(message.id, str(error)))
+        if call.contract.passes:
             return await self._to_server(line, message)
-        meta = whole["params"].get("_meta")
-        modern = isinstance(meta, Mapping) and MODERN in meta
-        call = McpCall(message=whole, name=name, contract=contract, modern=modern, asked_at=arrived)
+        call.asked_at = arrived
         self._calls[message.name] = call
         self._do(self._once(call))
         return None
@@ -251,23 +234,11 @@ class Proxy:
         call.exchange = ServerCall(
             call, entry.request.key, self._ask, self._answer, self._open, self._request
         )
-        return self._line(await entry.run(call.exchange), call.turn, call.exchange, entry)
-
-    def _line(
-        self, outcome: Outcome[Any], call: McpCall, exchange: ServerCall, entry: HeldCall
-    ) -> bytes:
-        call.succeeded = outcome.status == "succeeded"
-        error = outcome.error
-        if error is None and not outcome.replayed and exchange.line is not None:
-            return exchange.line
-        if error is None:
-            return written(answer(call.id, replayed(outcome.value, outcome.effect, entry.again)))
-        if not isinstance(error, EffectOnceError):
-            raise error
-        cause = error.__cause__
-        if isinstance(cause, ToolError) and cause.result is not None:
-            return written(answer(call.id, doubtful(cause.result, error, call.contract)))
-        return written(answer(call.id, refused(error, call.contract, modern=call.modern)))
+        outcome, turn = await entry.run(call.exchange), call.turn
+        turn.succeeded = outcome.status == "succeeded"
+        if outcome.error is None and not outcome.replayed and call.exchange.line is not None:
+            return call.exchange.line
+        return written(answer(turn.id, shown(outcome, entry, modern=turn.modern)))
 
     async def _ask(self, call: McpCall, key: str) -> bytes:
         """Send a call on, under *key*, and wait for the answer."""
@@ -342,9 +313,8 @@ class Proxy:
     async def _cut_off(self, server: ServerProcess, line: Cut) -> None:
         """A line that was too long. If it does not show which request it answers, it may be any."""
         if line.lstrip()[1:].lstrip().startswith((b'"jsonrpc":"2.0","method"', b'"method"')):
-            LOG.warning(
-                "the server sent more than %d bytes in one message, which was dropped", LINE_MAX
-            )
+            why = "the server sent more than %d bytes in one message, which was dropped"
+            LOG.warning(why, LINE_MAX)
             return
         name = name_of(id_at_ends(line))
         for each_name, (asked, waiting) in list(self._sent.items()):
@@ -353,9 +323,8 @@ class Proxy:
         for each_name, (asked, request_id, method) in list(self._passed.items()):
             if asked is server and name in ("", each_name):
                 del self._passed[each_name]
-                await self._tell(
-                    failure(request_id, f"The answer to {method} is larger than {LINE_MAX} bytes.")
-                )
+                why = f"The answer to {method} is larger than {LINE_MAX} bytes."
+                await self._tell(failure(request_id, why))
 
     # ------------------------------------------------------------ the server's life
 
@@ -364,14 +333,8 @@ class Proxy:
             return None
         assert self._server is not None
         if message is not None and message.is_request:
-            if (
-                message.name in self._sent
-                or message.name in self._calls
-                or message.name in self._passed
-            ):
-                return await self._tell(
-                    failure(message.id, f"The id {message.name} is in use. Nothing was sent.")
-                )
+            if any(message.name in used for used in (self._sent, self._calls, self._passed)):
+                return await self._tell(_in_use(message))
             self._passed[message.name] = (self._server, message.id, message.method)
         await self._server.send(line)
         return None
@@ -413,29 +376,18 @@ class Proxy:
         code = await server.wait()  # by now it may have a successor, which has calls of its own
         if server is self._server and self._greeted is not None and not self._greeted.done():
             self._greeted.set_result(b"")
-        lost_calls = [
-            waiting
-            for asked, waiting in self._sent.values()
-            if asked is server and not waiting.done()
-        ]
+        its_calls = [waiting for asked, waiting in self._sent.values() if asked is server]
+        lost_calls = [waiting for waiting in its_calls if not waiting.done()]
         for waiting in lost_calls:
-            waiting.set_exception(
-                Unanswered(f"the server ended (exit code {code}) before it answered", sent=True)
-            )
-        lost = {
-            name: (request, method)
-            for name, (asked, request, method) in self._passed.items()
-            if asked is server
-        }
-        unanswered = {name for name, asked in self._asked.items() if asked is server}
-        self._stale |= unanswered
-        self._passed = {name: passed for name, passed in self._passed.items() if name not in lost}
-        self._asked = {name: asked for name, asked in self._asked.items() if name not in unanswered}
-        for request_id, method in lost.values():
+            why = f"the server ended (exit code {code}) before it answered"
+            waiting.set_exception(Unanswered(why, sent=True))
+        lost = [name for name, (asked, _, _) in self._passed.items() if asked is server]
+        self._stale |= {name for name, asked in self._asked.items() if asked is server}
+        self._asked = {name: asked for name, asked in self._asked.items() if asked is not server}
+        for _, request_id, method in [self._passed.pop(name) for name in lost]:
             await self._tell(failure(request_id, f"The server ended before it answered {method}."))
-        hopeless = (
-            not server.spoke and not lost_calls and (self._starts >= STARTS_MAX or not self._heard)
-        )
+        in_vain = self._starts >= STARTS_MAX or not self._heard
+        hopeless = not server.spoke and not lost_calls and in_vain
         if server is self._server and hopeless and not self._ended.done():
             self._ended.set_result(code)
 
@@ -451,6 +403,10 @@ class Proxy:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             LOG.error("a call was not answered", exc_info=task.exception())
+
+
+def _in_use(message: Envelope) -> dict[str, Any]:
+    return failure(message.id, f"The id {message.name} is in use. Nothing was sent.")
 
 
 def _too_large(size_max: int) -> Unanswered:

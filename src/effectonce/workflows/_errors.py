@@ -44,11 +44,9 @@ def unwritten(run: EffectRef, step: Planned) -> StoreUnavailable:
 
 def code_changed(run: EffectRef, step: Planned, prepared: Prepared, found: Record) -> CodeChanged:
     now, then = label(step.position, step.name), found.request.step
-    what = (
-        f"step {then!r} was done here before, and now {now!r} is asked for"
-        if now != then
-        else f"{then!r} has other arguments"
-    )
+    what = f"{then!r} has other arguments"
+    if now != then:
+        what = f"step {then!r} was done here before, and now {now!r} is asked for"
     return CodeChanged(
         f"{run} cannot go on: {what} than when the run was here before. Nothing was sent.",
         effect=prepared.ref,
@@ -83,9 +81,8 @@ def run_cancelled(run: EffectRef, cancelled: Cancellation) -> Cancelled:
 
 
 def lost(run: EffectRef) -> LeaseLost:
-    return LeaseLost(
-        f"{run} is run by another worker by now. This run does nothing more.", effect=run
-    )
+    why = f"{run} is run by another worker by now. This run does nothing more."
+    return LeaseLost(why, effect=run)
 
 
 def first_error_or_all(done: Sequence[Any], value: Callable[[Any], Any]) -> list[Any]:
@@ -97,5 +94,4 @@ def first_error_or_all(done: Sequence[Any], value: Callable[[Any], Any]) -> list
 
 
 def kept_back(ending: Ending) -> bool:
-    """Did the run's cancellation keep a step from being sent?"""
     return isinstance(ending, NothingSent) and isinstance(ending.error, KeptBack)

@@ -79,11 +79,10 @@ class _Fence:
 
     def _begins(self, op: Op[Any]) -> bool:
         """Is this the moment before the step is done for the first time? What was begun goes on."""
-        first, self._begun = (
-            type(op) in _BEGINS and not self._begun,
-            self._begun or type(op) in _BEGINS,
-        )
-        return first
+        if self._begun or type(op) not in _BEGINS:
+            return False
+        self._begun = True
+        return True
 
 
 class Fence(_Fence):

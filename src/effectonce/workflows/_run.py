@@ -132,9 +132,8 @@ class Run:
                 raise not_awaitable(self._of.tool, step)
         if self._of.tool.is_async:
             return self._aall(planned)
-        with ThreadPoolExecutor(
-            min(THREADS_MAX, max(1, len(planned))), "effectonce-steps"
-        ) as threads:
+        at_once = min(THREADS_MAX, max(1, len(planned)))
+        with ThreadPoolExecutor(at_once, "effectonce-steps") as threads:
             here = contextvars.copy_context
             doing = [threads.submit(here().run, self.do, step) for step in planned]
         ended = [done.exception() or done for done in doing]
@@ -163,9 +162,8 @@ class Run:
     ) -> Planned:
         # callers without a type checker
         if not isinstance(name, str) or name == "":  # type: ignore[redundant-expr]
-            raise ContractViolation(
-                f"step {position} of {self._ref} has no name. Nothing was sent."
-            )
+            why = f"step {position} of {self._ref} has no name. Nothing was sent."
+            raise ContractViolation(why)
         if not name.isascii() and printable(name) != name:
             raise ContractViolation(
                 f"step {position} of {self._ref}: {name[:40]!r} is no Unicode text, or too long."
@@ -174,15 +172,8 @@ class Run:
         self._refuse_inside(name)
         guarded = tool_of(function)
         tool = guarded or self._of.plain(name, function, asks=asks)
-        return Planned(
-            position,
-            name,
-            tool,
-            self._of.of_step(tool),
-            args,
-            kwargs,
-            None if guarded else function,
-        )
+        plain = None if guarded else function
+        return Planned(position, name, tool, self._of.of_step(tool), args, kwargs, plain)
 
     def _refuse_inside(self, name: str) -> None:
         """A replayed step asks for nothing: what it asked for would leave its place to the next."""
@@ -207,28 +198,25 @@ class Run:
         try:
             if self._env.now() >= self._look_at:
                 self.seen(self._store.apply(self.look()))
-            ending = (
-                None
-                if self._ends_at(step)
-                else drive(tool.flow(prepared, calling), self._fenced(step, Fence, perform))
-            )
+            ending = found = None
+            if not self._ends_at(step):
+                ending = drive(tool.flow(prepared, calling), self._fenced(step, Fence, perform))
             if ending is None or kept_back(ending):
                 if ending is not None:
                     self.seen(self._store.apply(self.look()))
                 drive(self._end_here(prepared), tool.setup.store.apply)
                 ending = drive(tool.flow(prepared, calling), perform)
-            found = (
-                tool.setup.store.apply(Find(prepared.request.key))
-                if isinstance(ending, Mismatch)
-                else None
-            )
+            if isinstance(ending, Mismatch):
+                found = tool.setup.store.apply(Find(prepared.request.key))
             return self._value(step, prepared, ending, found)
         except BaseException as error:  # noqa: BLE001
             # whatever it is, this run is over unless it is a step's own end
             raise self._stop(error, step)  # noqa: B904  # the very same error
 
     async def _ado(self, step: Planned) -> Any:
-        self._begins(step)
+        with self._lock:
+            self._asked_for.discard(label(step.position, step.name))
+            self._under_way += 1
         try:
             self._refuse_when_over(step)
             return await self._adone(step, self._prepare(step))
@@ -241,32 +229,21 @@ class Run:
         try:
             if self._env.now() >= self._look_at:
                 self.seen(await self._store.aapply(self.look()))
-            ending = (
-                None
-                if self._ends_at(step)
-                else await adrive_call(
-                    tool.flow(prepared, calling), self._fenced(step, AsyncFence, perform)
-                )
-            )
+            ending = found = None
+            if not self._ends_at(step):
+                fenced = self._fenced(step, AsyncFence, perform)
+                ending = await adrive_call(tool.flow(prepared, calling), fenced)
             if ending is None or kept_back(ending):
                 if ending is not None:
                     self.seen(await self._store.aapply(self.look()))
                 await adrive(self._end_here(prepared), tool.setup.store.aapply)
                 ending = await adrive_call(tool.flow(prepared, calling), perform)
-            found = (
-                await tool.setup.store.aapply(Find(prepared.request.key))
-                if isinstance(ending, Mismatch)
-                else None
-            )
+            if isinstance(ending, Mismatch):
+                found = await tool.setup.store.aapply(Find(prepared.request.key))
             return self._value(step, prepared, ending, found)
         except BaseException as error:  # noqa: BLE001
             # as above; a step that was cancelled may have happened
             raise self._stop(error, step)  # noqa: B904
-
-    def _begins(self, step: Planned) -> None:
-        with self._lock:
-            self._asked_for.discard(label(step.position, step.name))
-            self._under_way += 1
 
     def _ends(self) -> None:
         with self._lock:
@@ -287,9 +264,8 @@ class Run:
                 f" have. Nothing was sent. Give it: @guard.workflow(permissions=[{permission!r}])."
             )
         key = run_key(ref.key, step.position, tool.house.secret)
-        place = EffectRef(
-            tool.contract.name, key, ref.tenant, self._scope, label(step.position, step.name)
-        )
+        at = label(step.position, step.name)
+        place = EffectRef(tool.contract.name, key, ref.tenant, self._scope, at)
         prepared = tool.prepare_step(place, step.as_step.terms, step.args, step.kwargs)
         if step.function is None:
             return prepared
@@ -310,18 +286,14 @@ class Run:
         outcome = step.tool.concluded(ending, prepared)
         if outcome.status != "failed":
             return outcome.unwrap()
-        error = outcome.error
-        type_name = getattr(error, "error_type", "") or type(error).__name__
-        error_message = getattr(error, "error_message", "") or str(error)
-        message = (
-            f"step {label(step.position, step.name)} of {self._ref} failed for good with"
-            f" {type_name}: {error_message}"
-        )
+        error, at = outcome.error, label(step.position, step.name)
+        kind = getattr(error, "error_type", "") or type(error).__name__
+        says = getattr(error, "error_message", "") or str(error)
         raise StepFailed(
-            message,
+            f"step {at} of {self._ref} failed for good with {kind}: {says}",
             step=step.name,
-            error_type=type_name,
-            error_message=error_message,
+            error_type=kind,
+            error_message=says,
             effect=prepared.ref,
         ) from error
 
@@ -347,19 +319,18 @@ class Run:
     def _stop(self, error: BaseException, step: Planned) -> BaseException:
         if isinstance(error, StepFailed):
             self._reached.add(step.position)
+        elif self._stopped is None and isinstance(error, Exception):
+            self._stopped = error
         elif self._stopped is None:
-            self._stopped = (
-                error if isinstance(error, Exception) else interrupted(self._ref, error, step)
-            )
+            self._stopped = interrupted(self._ref, error, step)
         return error
 
     def _fenced(self, step: Planned, fence: Callable[..., T], perform: Any) -> T:
         """What performs the step, if the run was not cancelled before. Compensations are exempt."""
         if step.position.startswith(UNDO) or self._calling(step) is LateCall:
             return cast("T", perform)
-        return fence(
-            perform, self._cell, None if step.tool.setup.store is self._store else self._store
-        )
+        elsewhere = None if step.tool.setup.store is self._store else self._store
+        return fence(perform, self._cell, elsewhere)
 
     def _ends_at(self, step: Planned) -> bool:
         return self._cancelled is not None and not step.position.startswith(UNDO)
@@ -387,9 +358,9 @@ class Run:
                     effect=prepared.ref,
                 )
             raise ended
-        if found is None or (
-            found.state is State.FAILED and (found.settled_by, found.reason) == (by, reason)
-        ):
+        if found is None:
+            raise ended
+        if found.state is State.FAILED and (found.settled_by, found.reason) == (by, reason):
             raise ended
 
     def cancelled(self) -> Cancelled | None:
@@ -430,9 +401,8 @@ class Run:
                 f"{self._ref} ends without awaiting {', '.join(sorted(self._asked_for))}: it was"
                 " not done. The run waits for a correction."
             )
-        behind = self.behind(
-            [f"{UNDO}{number}" for number in range(1, len(self._undo) + STEPS_AT_ONCE + 1)]
-        )
+        numbers = range(1, len(self._undo) + STEPS_AT_ONCE + 1)
+        behind = self.behind([f"{UNDO}{number}" for number in numbers])
         return self._cell if behind is None else Together((self._cell, *behind.ops))
 
     def leaves(self, replies: Any) -> tuple[bool, Sequence[Record | None]]:
@@ -446,10 +416,8 @@ class Run:
             return None
         steps = (str(number) for number in range(1, self._count + STEPS_AT_ONCE + 1))
         positions = [*(position for position in steps if position not in self._reached), *also]
-        secret = self._of.tool.house.secret
-        return Together(
-            tuple([Find(run_key(self._ref.key, position, secret)) for position in positions])
-        )
+        keys = [run_key(self._ref.key, at, self._of.tool.house.secret) for at in positions]
+        return Together(tuple([Find(key) for key in keys]))
 
     def refuse_leftovers(
         self, found: Sequence[Record | None], failed: Exception | None = None

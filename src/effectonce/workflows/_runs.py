@@ -4,47 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
-from math import inf
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast
+from typing import Any, Literal, TypeAlias, Unpack, cast
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from effectonce._core.attempt_log import FailedAttempt
 from effectonce._core.codec import decode, describe_error
 from effectonce._core.effect_ref import EffectRef
 from effectonce._core.failed_attempts import attempts_of
-from effectonce._core.guarantees import DAY_S, Kind
 from effectonce._core.guards import leased
-from effectonce._core.keys import Stable, run_key
+from effectonce._core.keys import run_key
 from effectonce._core.ops import Attest, Browse, Find, ReadCell, Together
 from effectonce._core.record import TERMINAL, Record, State
 from effectonce._core.tagged_json import AS_DATA, NotReadable
 from effectonce._core.workflow import CANCEL, Cancellation, cancellation
-from effectonce._runtime.unprotected_sends import only_through
 from effectonce._tools.context import GuardContext, Tool
 from effectonce._tools.observers import notify_of
 from effectonce._tools.tool import GuardedTool
 from effectonce._tools.wrapper import wrap
-from effectonce._validate import errors, fields, seconds, several, who, whole
-from effectonce.errors import ContractViolation, InFlight, LeaseLost, Rejected, StepFailed
+from effectonce._validate import who
+from effectonce.errors import ContractViolation, InFlight, LeaseLost
 from effectonce.outcome import Outcome
-from effectonce.policy import Contract, Downstream, Retry
 from effectonce.stores.base import Store
 from effectonce.workflows._fence import to_write
 from effectonce.workflows._run import STEPS_AT_ONCE, UNDO
-from effectonce.workflows._workflow import Workflow
+from effectonce.workflows._workflow import Workflow, WorkflowOptions
 
 PAGE, PAGE_MAX = 200, 10_000
-KEEP_S, RUNS_MAX = 30 * DAY_S, 20
 RunState: TypeAlias = Literal["open", "completed", "failed"]
-_STATES: dict[RunState, State] = {
-    "open": State.CLAIMED,
-    "completed": State.COMPLETED,
-    "failed": State.FAILED,
-}
+_STATES = {"open": State.CLAIMED, "completed": State.COMPLETED, "failed": State.FAILED}
 
 
 class StepSummary(Struct, frozen=True):
@@ -101,33 +92,7 @@ class Resumed(Struct, frozen=True):
     unknown: int = 0  # no workflow of that name, sync or async as needed, is registered here
 
     def __add__(self, other: Resumed) -> Resumed:
-        return Resumed(
-            *(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__)
-        )
-
-
-class WorkflowOptions(TypedDict, total=False):
-    """What `@guard.workflow(...)` may say."""
-
-    # the arguments that name a run; default: all that are not volatile
-    identity: Sequence[str | Stable]
-    volatile: Sequence[str]  # arguments that may differ from call to call
-    # arguments that are not stored; such a run cannot be resumed from the store alone
-    redact: Sequence[str]
-    added: Mapping[str, Any]  # parameters that came later, and what calls meant without them
-    name: str
-    version: str
-    keep: float | timedelta  # how long an ended run and its steps are remembered; default: 30 days
-    lease_s: float  # how long after a crash another worker may go on
-    wait_s: float  # how long a caller waits for who is running it
-    runs: int  # how often it may be begun before a person has to look
-    # errors that end the run for good, besides StepFailed and Rejected: then it compensates
-    ends_on: Sequence[type[Exception]]
-    permissions: Iterable[str]  # what its steps may need
-    not_sent: Sequence[
-        type[Exception]
-    ]  # errors of its plain functions that prove that nothing was sent: such a step may run again
-    through: Any  # its plain functions send only through these protected clients, or "protected"
+        return Resumed(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
 
 class Workflows:
@@ -144,42 +109,9 @@ class Workflows:
     ) -> Tool[..., Any]:
         """What `guard.workflow` does."""
         _refuse_unknown(options)
-        identity, keep_s = options.get("identity"), seconds(options.get("keep", KEEP_S), "keep")
-        ends_on, runs = errors("ends_on", options.get("ends_on", ())), options.get("runs", RUNS_MAX)
-        whole(runs=runs)
-        contract = Contract(
-            inferred=False,
-            name=options.get("name") or str(getattr(function, "__name__", "")),
-            kind=Kind.WRITE,
-            downstream=Downstream.none(),
-            version=options.get("version", "1"),
-            identity=fields(identity),
-            volatile=several("volatile", options.get("volatile", ())),
-            redact=several("redact", options.get("redact", ())),
-            added=options.get("added") or {},
-            window_s=keep_s,
-            # as long as that of its steps: a run that never ended may still come back for them
-            tombstone_s=inf,
-            lease_s=options.get("lease_s", 30.0),
-            wait_s=options.get("wait_s", 30.0),
-            retry=Retry(attempts=1, deadline_s=inf),
-            separate_dispatch=True,
-            rejected=(StepFailed, Rejected, *ends_on),
-        )
-        workflow = Workflow(
-            self._house,
-            contract,
-            function,
-            identity=identity,
-            keep_s=keep_s,
-            runs=runs,
-            ends_on=ends_on,
-            permissions=frozenset(several("permissions", options.get("permissions", ()))),
-            not_sent=errors("not_sent", options.get("not_sent", ())),
-            through=only_through(options.get("through", ())),
-        )
+        workflow = Workflow(self._house, function, options)
         tool = self._register(workflow.tool)
-        self._known[contract.name] = workflow
+        self._known[tool.contract.name] = workflow
         return wrap(tool)
 
     # ------------------------------------------------------------ looking
@@ -203,31 +135,29 @@ class Workflows:
     def summary(self, key: str) -> RunSummary:
         """What this run has done so far."""
         record, now = self._run(key), self._store.apply(ReadCell("clock")).now
-        open_, request = record.state is State.CLAIMED, record.request
-        steps, compensations = tuple(self._steps(key, "")), tuple(self._steps(key, UNDO))
+        state, ended_at, request = str(record.state), record.decided_at, record.request
+        open_ = record.state is State.CLAIMED
+        if open_:
+            state, ended_at = "running" if leased(record, now) else "waiting", now
+        steps, compensations = self._steps(key, ""), self._steps(key, UNDO)
         return RunSummary(
             key=key,
             workflow=request.terms.tool,
-            state=(
-                str(record.state) if not open_ else "running" if leased(record, now) else "waiting"
-            ),
+            state=state,
             runs=record.epoch,
             began_at=record.created_at,
-            ended_at=None if open_ else record.decided_at,
+            ended_at=None if open_ else ended_at,
             arguments=_content(request.arguments),
             steps=steps,
             compensations=compensations,
-            totals=_totals(
-                (*steps, *compensations), (now if open_ else record.decided_at) - record.created_at
-            ),
+            totals=_totals((*steps, *compensations), ended_at - record.created_at),
             cancelled=cancellation(record),
             error=_error(record),
             attempts=tuple(attempts_of(record)),
         )
 
-    def _steps(self, run: str, prefix: str) -> Iterator[StepSummary]:
-        for position, record in self._records(run, prefix):
-            yield _step(position, record)
+    def _steps(self, run: str, prefix: str) -> tuple[StepSummary, ...]:
+        return tuple(_step(position, record) for position, record in self._records(run, prefix))
 
     def _records(self, run: str, prefix: str) -> Iterator[tuple[str, Record]]:
         """The steps of a run, in their order. Those side by side may have left gaps."""
@@ -236,11 +166,8 @@ class Workflows:
             positions = [f"{prefix}{number}" for number in range(begin, begin + STEPS_AT_ONCE)]
             keys = [run_key(run, position, self._house.secret) for position in positions]
             found = self._store.apply(Together(tuple([Find(key) for key in keys])))
-            yield from [
-                (at, record)
-                for at, record in zip(positions, found, strict=True)
-                if record is not None
-            ]
+            both = zip(positions, found, strict=True)
+            yield from [(at, record) for at, record in both if record is not None]
             begin += STEPS_AT_ONCE
 
     def _run(self, key: str) -> Record:
@@ -321,9 +248,8 @@ class Workflows:
         """First the run, then the runs that are steps of it: none of those can begin any more."""
         key = record.request.key
         if cancellation(record) is None:
-            attested, _ = self._store.apply(
-                Together((Attest(key, CANCEL, how.written()), to_write(key)))
-            )
+            both = Together((Attest(key, CANCEL, how.written()), to_write(key)))
+            attested, _ = self._store.apply(both)
             record = attested if isinstance(attested, Record) else record
         else:
             # who asked before may have been gone before that was written
@@ -336,13 +262,10 @@ class Workflows:
 
 def _refuse_unknown(options: Mapping[str, Any]) -> None:
     """As Python does where it can: a misspelt `identity` would silently name the wrong runs."""
-    for name in options.keys() - WorkflowOptions.__annotations__.keys():
-        near = difflib.get_close_matches(name, WorkflowOptions.__annotations__, 1)
-        hint = (
-            f". Did you mean {near[0]!r}?"
-            if near
-            else f"; it takes {', '.join(WorkflowOptions.__annotations__)}"
-        )
+    known = WorkflowOptions.__annotations__
+    for name in options.keys() - known.keys():
+        near = difflib.get_close_matches(name, known, 1)
+        hint = f". Did you mean {near[0]!r}?" if near else f"; it takes {', '.join(known)}"
         raise TypeError(f"Guard.workflow() got an unexpected keyword argument {name!r}{hint}")
 
 
@@ -384,17 +307,13 @@ def _totals(steps: Sequence[StepSummary], elapsed_s: float) -> RunTotals:
 def _error(record: Record) -> str:
     if record.state is State.COMPLETED:
         return ""
-    if record.state is not State.FAILED:
-        attempts = attempts_of(record)
-        return (
-            describe_error(attempts[-1].error, attempts[-1].message) if attempts else record.reason
-        )
-    content = _content(record.outcome)
-    return (
-        describe_error(content["type"], content["message"])
-        if isinstance(content, dict) and "message" in content
-        else str(content)
-    )
+    if record.state is State.FAILED:
+        content = _content(record.outcome)
+        if isinstance(content, dict) and "message" in content:
+            return describe_error(content["type"], content["message"])
+        return str(content)
+    attempts = attempts_of(record)
+    return describe_error(attempts[-1].error, attempts[-1].message) if attempts else record.reason
 
 
 def _content(stored: bytes) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct
 
@@ -31,16 +31,10 @@ class Planned(Struct, frozen=True):
     function: Callable[..., Any] | None
 
 
-class PlainTool(Protocol):
-    """Makes a tool of a function that is none."""
-
-    def __call__(self, name: str, function: Callable[..., Any], *, asks: bool) -> GuardedTool: ...
-
-
 class Steps(Struct, frozen=True):
     """What all runs of a workflow share."""
 
     tool: GuardedTool
     permissions: frozenset[str]
-    plain: PlainTool
+    plain: Callable[..., GuardedTool]  # makes a tool of a function that is none
     of_step: Callable[[GuardedTool], OfStep]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
+from datetime import timedelta
 from math import inf
-from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self, TypedDict, cast
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -17,7 +18,8 @@ import msgspec
 from effectonce._core.codec import encode
 from effectonce._core.effect_ref import EffectRef
 from effectonce._core.endings import Ending
-from effectonce._core.guarantees import Capability, Kind
+from effectonce._core.guarantees import DAY_S, Capability, Kind
+from effectonce._core.keys import Stable
 from effectonce._core.ops import Flow, Invoke, Op
 from effectonce._core.record import Record
 from effectonce._core.tagged_json import NotReadable, NotStorable
@@ -33,49 +35,70 @@ from effectonce._runtime.performers import (
     adrive_call,
 )
 from effectonce._runtime.signature import is_async, signature_of
+from effectonce._runtime.unprotected_sends import only_through
 from effectonce._tools.context import PLAIN, GuardContext, Hosting
 from effectonce._tools.tool import GuardedTool
+from effectonce._validate import errors, fields, seconds, several, whole
 from effectonce.effect import current_effect
 from effectonce.errors import CodeChanged, ContractViolation, GaveUp, Rejected, StepFailed
 from effectonce.outcome import Outcome
-from effectonce.policy import Contract, Downstream
+from effectonce.policy import Contract, Downstream, Retry
 from effectonce.workflows._run import Run
 from effectonce.workflows._step import OfStep, Steps
 
 by_hand: ContextVar[bool] = ContextVar("effectonce_resumed_by_hand", default=False)
+KEEP_S, RUNS_MAX = 30 * DAY_S, 20
 PLAIN_MAX = 1024  # plain functions whose signature is remembered, by their code
 # what else a signature is made of: `lambda n=n: ...`, decorators
 _SHAPE = ("__defaults__", "__kwdefaults__", "__wrapped__")
+
+
+class WorkflowOptions(TypedDict, total=False):
+    """What `@guard.workflow(...)` may say."""
+
+    # the arguments that name a run; default: all that are not volatile
+    identity: Sequence[str | Stable]
+    volatile: Sequence[str]  # arguments that may differ from call to call
+    # arguments that are not stored; such a run cannot be resumed from the store alone
+    redact: Sequence[str]
+    added: Mapping[str, Any]  # parameters that came later, and what calls meant without them
+    name: str
+    version: str
+    keep: float | timedelta  # how long an ended run and its steps are remembered; default: 30 days
+    lease_s: float  # how long after a crash another worker may go on
+    wait_s: float  # how long a caller waits for who is running it
+    runs: int  # how often it may be begun before a person has to look
+    # errors that end the run for good, besides StepFailed and Rejected: then it compensates
+    ends_on: Sequence[type[Exception]]
+    permissions: Iterable[str]  # what its steps may need
+    # errors of its plain functions that prove that nothing was sent: such a step may run again
+    not_sent: Sequence[type[Exception]]
+    through: Any  # its plain functions send only through these protected clients, or "protected"
 
 
 class Workflow:
     """Everything that is known when a workflow is decorated."""
 
     def __init__(
-        self,
-        house: GuardContext,
-        contract: Contract,
-        function: Callable[..., Any],
-        *,
-        identity: Sequence[Any] | None,
-        keep_s: float,
-        runs: int,
-        ends_on: tuple[type[Exception], ...],
-        permissions: frozenset[str],
-        not_sent: tuple[type[Exception], ...] = (),
-        through: bool = False,
+        self, house: GuardContext, function: Callable[..., Any], options: WorkflowOptions
     ) -> None:
+        self._function, self._runs = function, options.get("runs", RUNS_MAX)
+        self.keep_s = seconds(options.get("keep", KEEP_S), "keep")
+        ends_on = errors("ends_on", options.get("ends_on", ()))
+        self._ends_on: tuple[type[Exception], ...] = (StepFailed, Rejected, *ends_on)
+        self._may_end: tuple[type[Exception], ...] = (*self._ends_on, ExceptionGroup)
+        whole(runs=self._runs)
+        identity, contract = options.get("identity"), self._contract(options)
+        permissions = frozenset(several("permissions", options.get("permissions", ())))
+        # of functions that are no tools
+        self._not_sent = errors("not_sent", options.get("not_sent", ()))
+        self._through = only_through(options.get("through", ()))
         signature = signature_of(function, contract.name)
         if not signature.parameters:
             raise ContractViolation(
                 f"{contract.name} takes no run: the first parameter of a workflow is the Run that"
                 " it asks for steps"
             )
-        self._function, self._runs = function, runs
-        self._ends_on: tuple[type[Exception], ...] = (StepFailed, Rejected, *ends_on)
-        self._may_end: tuple[type[Exception], ...] = (*self._ends_on, ExceptionGroup)
-        self.keep_s, self.permissions = keep_s, permissions
-        self._not_sent, self._through = not_sent, through  # of functions that are no tools
         body = self._abody if is_async(function) else self._body
         hosting = Hosting(
             calling=WorkflowCall,
@@ -83,16 +106,32 @@ class Workflow:
             aperforming=self._aperforming,
             steps=True,
         )
-        self.tool = GuardedTool(
-            house,
-            contract,
-            _called_like(body, function, signature, skip=1),
-            identity,
-            hosting=hosting,
-        )
+        call = _called_like(body, function, signature, skip=1)
+        self.tool = GuardedTool(house, contract, call, identity, hosting=hosting)
         self._steps = Steps(self.tool, permissions, self.plain, self.of_step)
         self._plain: dict[Any, tuple[tuple[Any, ...], GuardedTool]] = {}
         self._of_step: WeakKeyDictionary[GuardedTool, OfStep] = WeakKeyDictionary()
+
+    def _contract(self, options: WorkflowOptions) -> Contract:
+        return Contract(
+            inferred=False,
+            name=options.get("name") or str(getattr(self._function, "__name__", "")),
+            kind=Kind.WRITE,
+            downstream=Downstream.none(),
+            version=options.get("version", "1"),
+            identity=fields(options.get("identity")),
+            volatile=several("volatile", options.get("volatile", ())),
+            redact=several("redact", options.get("redact", ())),
+            added=options.get("added") or {},
+            window_s=self.keep_s,
+            # as long as that of its steps: a run that never ended may still come back for them
+            tombstone_s=inf,
+            lease_s=options.get("lease_s", 30.0),
+            wait_s=options.get("wait_s", 30.0),
+            retry=Retry(attempts=1, deadline_s=inf),
+            separate_dispatch=True,
+            rejected=self._ends_on,
+        )
 
     # ------------------------------------------------------------ one run
 
@@ -110,9 +149,8 @@ class Workflow:
 
     def _aperforming(self, setup: Setup, prepared: Prepared) -> AsyncPerforming:
         run = Run(self._steps, prepared)
-        return _AsyncRun(
-            run, AsyncPerformer(setup, msgspec.structs.replace(prepared, leading=(run,)))
-        )
+        prepared = msgspec.structs.replace(prepared, leading=(run,))
+        return _AsyncRun(run, AsyncPerformer(setup, prepared))
 
     def _body(self, run: Run, *args: Any, **kwargs: Any) -> Any:
         self._refuse_endless(run)
@@ -188,9 +226,8 @@ class Workflow:
                 " this call.",
                 effect=run.effect,
                 retriable=False,
-                corrective_action=(
-                    "Find out why, then resume it by hand: guard.workflows.resume(key)."
-                ),
+                corrective_action="Find out why, then resume it by hand:"
+                " guard.workflows.resume(key).",
             )
 
     # ------------------------------------------------------------ resuming
@@ -200,18 +237,12 @@ class Workflow:
         return self._aresume(record) if self.tool.is_async else self._resume(record)
 
     def _resume(self, record: Record) -> Any:
-        token = by_hand.set(True)
-        try:
+        with _by_hand():
             return self.go_on(record).unwrap()
-        finally:
-            by_hand.reset(token)
 
     async def _aresume(self, record: Record) -> Any:
-        token = by_hand.set(True)
-        try:
+        with _by_hand():
             return (await self.ago_on(record)).unwrap()
-        finally:
-            by_hand.reset(token)
 
     def go_on(self, record: Record) -> Outcome[Any]:
         """Without waiting for a worker that has it."""
@@ -221,9 +252,8 @@ class Workflow:
 
     async def ago_on(self, record: Record) -> Outcome[Any]:
         prepared = self._recalled(record)
-        ending = await adrive_call(
-            self._impatient(prepared), self._aperforming(self.tool.setup, prepared)
-        )
+        perform = self._aperforming(self.tool.setup, prepared)
+        ending = await adrive_call(self._impatient(prepared), perform)
         return self.tool.concluded(ending, prepared)
 
     def _recalled(self, record: Record) -> Prepared:
@@ -238,23 +268,19 @@ class Workflow:
             )
             raise ContractViolation(why, effect=ref) from None
         if gone:
-            what = (
-                f"it was begun with {', '.join(sorted(gone))}, which {ref.tool} does not take any"
-                " more"
-            )
-            raise CodeChanged(f"{ref} cannot go on: {what}. Nothing was sent.", effect=ref)
+            what = f"{', '.join(sorted(gone))}, which {ref.tool} does not take any more"
+            why = f"{ref} cannot go on: it was begun with {what}. Nothing was sent."
+            raise CodeChanged(why, effect=ref)
         return self.tool.recalled(record)
 
     def _impatient(self, prepared: Prepared) -> Flow[Ending]:
         plan = msgspec.structs.replace(self.tool.plan, wait_s=0.0)
-        return self.tool.recorded(
-            WorkflowCall(prepared.request, plan, self.tool.house.env).flow(), prepared
-        )
+        flow = WorkflowCall(prepared.request, plan, self.tool.house.env).flow()
+        return self.tool.recorded(flow, prepared)
 
     # ------------------------------------------------------------ its steps
 
     def of_step(self, tool: GuardedTool) -> OfStep:
-        """What a tool is as a step."""
         known = self._of_step.get(tool)
         if known is None:
             terms, in_transaction = tool.terms, tool.terms.downstream is Capability.TRANSACTION
@@ -296,8 +322,19 @@ class Workflow:
         )
         signature = signature_of(function, f"step {name!r} of {self.tool.contract.name}")
         call = _called_like(_acall if is_async(function) else _call, function, signature)
-        hosting = Hosting(encoder=_as_written) if asks else PLAIN
+        hosting = PLAIN
+        if asks:
+            hosting = Hosting(encoder=lambda _, hint: functools.partial(_written, hint=hint))
         return GuardedTool(self.tool.house, contract, call, (), hosting=hosting)
+
+
+@contextmanager
+def _by_hand() -> Iterator[None]:
+    token = by_hand.set(True)
+    try:
+        yield
+    finally:
+        by_hand.reset(token)
 
 
 class _AsyncRun:
@@ -328,12 +365,7 @@ class _Failures:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         if isinstance(error, StepFailed):
             self._found.append(error)
         return isinstance(error, StepFailed)
@@ -341,9 +373,8 @@ class _Failures:
     def tell(self, error: Exception) -> None:
         if self._found:
             failed = "; ".join(str(each) for each in self._found)
-            raise StepFailed(
-                f"{error} It could not be compensated: {failed}", effect=self._found[0].effect
-            ) from error
+            why = f"{error} It could not be compensated: {failed}"
+            raise StepFailed(why, effect=self._found[0].effect) from error
 
 
 def _written(answer: Any, hint: Any) -> bytes:
@@ -351,13 +382,8 @@ def _written(answer: Any, hint: Any) -> bytes:
     try:
         return encode(answer, hint)
     except NotStorable as error:
-        raise ContractViolation(
-            f"this answer cannot be written down, so nothing is done with it: {error}"
-        ) from None
-
-
-def _as_written(_name: str, hint: Any) -> Callable[[Any], bytes]:
-    return functools.partial(_written, hint=hint)
+        why = f"this answer cannot be written down, so nothing is done with it: {error}"
+        raise ContractViolation(why) from None
 
 
 def _call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -380,12 +406,9 @@ def _called_like(
     kept = list(signature.parameters.values())[skip:]
     like.__signature__ = signature.replace(parameters=kept)
     like.__wrapped__ = function
+    names = {"return", *(parameter.name for parameter in kept)}
     hints = hints_of(function)
-    like.__annotations__ = {
-        name: hint
-        for name, hint in hints.items()
-        if name == "return" or name in {p.name for p in kept}
-    }
+    like.__annotations__ = {name: hint for name, hint in hints.items() if name in names}
     for name in ("__name__", "__qualname__", "__module__", "__doc__"):
         setattr(like, name, getattr(function, name, ""))
     return like  # type: ignore[no-any-return]

@@ -13,15 +13,14 @@ from effectonce.http.client.attempts import (
     Answered,
     ClientPolicy,
     OutgoingRequest,
+    Watch,
     aexchange,
     broken,
     held,
     whole,
 )
 
-READS = frozenset(
-    {"read", "readany", "readchunk", "readexactly", "readline", "readuntil", "wait_eof"}
-)
+READS = {"read", "readany", "readchunk", "readexactly", "readline", "readuntil", "wait_eof"}
 Handler = Callable[[Any], Awaitable[Any]]
 
 
@@ -66,14 +65,8 @@ def _asked(request: Any) -> OutgoingRequest:
     body, url = request.body, request.url
     if any(cls.__name__ == "BytesPayload" for cls in type(body).__mro__):
         body = bytes(body._value)
-    return OutgoingRequest(
-        request.method.upper(),
-        str(url),
-        (url.host or "").lower(),
-        url.path,
-        request.headers,
-        whole(body),
-    )
+    method, host = request.method.upper(), (url.host or "").lower()
+    return OutgoingRequest(method, str(url), host, url.path, request.headers, whole(body))
 
 
 async def _read(response: Any) -> bytes:
@@ -83,16 +76,15 @@ async def _read(response: Any) -> bytes:
     with broken(response.close):
         body: bytes = await stream.read()
     if body:
-        again = type(stream)(
-            stream._protocol, HELD_MAX + len(body), loop=asyncio.get_running_loop()
-        )
+        loop = asyncio.get_running_loop()
+        again = type(stream)(stream._protocol, HELD_MAX + len(body), loop=loop)
         again.feed_data(body)
         again.feed_eof()
         response.content = again
     return body
 
 
-def _watch(response: Any) -> Callable[[Callable[[], object], Callable[[], object]], object]:
+def _watch(response: Any) -> Watch:
     def tell(off: Callable[[], object], ended: Callable[[], object]) -> None:
         response.content = WatchedResponse(response.content, off, ended)
 

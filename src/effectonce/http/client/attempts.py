@@ -20,7 +20,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import unquote, urljoin, urlsplit
 
@@ -48,14 +47,7 @@ from effectonce._drivers import drive
 from effectonce._runtime.performers import adrive_call
 from effectonce._runtime.plain_performers import AsyncPlain, Plain
 from effectonce.effect import Effect, aleaving, leaving, past_us, running
-from effectonce.http.client.keys import (
-    EVERYWHERE,
-    KeyHeader,
-    Keys,
-    Slot,
-    by_host,
-    take,
-)
+from effectonce.http.client.keys import EVERYWHERE, KeyHeader, Keys, Slot, by_host, take
 from effectonce.http.client.same_request import fingerprints
 from effectonce.retries.retry import ENV, REPEATABLE, Retrier, retrying, tell
 from effectonce.stores.base import Store
@@ -75,6 +67,9 @@ BELOW_REDIRECTS = (
 MOVED = Verdict(Bucket.OK, Certainty.NOT_SENT, "the same request is made at another place")
 LONGEST_S = 86_400.0  # a socket takes no time-out without end
 SHORTEST_S = 0.001  # a time-out of zero means none to some clients
+
+
+Watch = Callable[[Callable[[], object], Callable[[], object]], object]
 
 
 class OutgoingRequest(Struct, frozen=True):
@@ -98,9 +93,9 @@ class Answered(Struct, frozen=True):
     response: Any
     mark: Callable[[str, str], object]  # adds a header to the response
     drop: Callable[[], object]  # it will not be read any more
-    # its body was not read: calls the
-    watch: Callable[[Callable[[], object], Callable[[], object]], object] | None = None
-    # first if it breaks off, and, where the client can tell, the second when it was read to its end
+    # its body was not read: calls the first if it breaks off, and, where the client can tell, the
+    # second when it was read to its end
+    watch: Watch | None = None
 
 
 class RefusedStatus(Exception):
@@ -108,13 +103,8 @@ class RefusedStatus(Exception):
 
     def __init__(self, asked: OutgoingRequest, answered: Answered) -> None:
         super().__init__(f"HTTP {answered.status}")
-        self.status, self.headers, self.body, self.url = (
-            answered.status,
-            answered.headers,
-            answered.body,
-            asked.url,
-        )
-        self.answered = answered
+        self.status, self.headers, self.body = answered.status, answered.headers, answered.body
+        self.url, self.answered = asked.url, answered
 
 
 class ClientPolicy:
@@ -133,13 +123,8 @@ class ClientPolicy:
         env: Env = ENV,
     ) -> None:
         self.harmless = harmless  # to repeat any request of this client
-        self.policy, self.breaker, self.budget, self.store, self.env = (
-            policy,
-            breaker,
-            budget,
-            store,
-            env,
-        )
+        self.policy, self.breaker, self.budget = policy, breaker, budget
+        self.store, self.env = store, env
         self.once = structs.replace(policy, attempts=1)
         self._rules = (*as_rules(rules), *BELOW_REDIRECTS)
         # by how the provider of a tool takes its key; None: it names none
@@ -161,9 +146,8 @@ class ClientPolicy:
     def replace_random(self) -> None:
         """For every named header: the SDK makes up a random key for each call; ours replaces it."""
         for host, header in self._headers.items():
-            self._headers[host] = (
-                None if header is None else structs.replace(header, replaces_random=True)
-            )
+            if header is not None:
+                self._headers[host] = structs.replace(header, replaces_random=True)
 
     def header(self, host: str, provided: SentKey | None) -> KeyHeader | None:
         """That of the host; elsewhere, the one that the tool's provider reads, if it reads one."""
@@ -174,9 +158,8 @@ class ClientPolicy:
 
     def retrier(self, asked: OutgoingRequest, judge: Classifier, *, repeatable: bool) -> Retrier:
         circuit = self.breaker[asked.host] if isinstance(self.breaker, Circuits) else self.breaker
-        how = retrying(
-            self.once if asked.body is None else self.policy, judge, circuit, self.budget
-        )
+        policy = self.once if asked.body is None else self.policy
+        how = retrying(policy, judge, circuit, self.budget)
         return Retrier(how, repeatable=repeatable, store=self.store, name=asked.host, env=self.env)
 
 
@@ -190,9 +173,9 @@ class ClientAttempts:
         self._sighting = None if asked.method in READS else Sighting(f"{asked.method} {asked.host}")
         provided = None if self._effect is None else self._effect.sent_key
         self._judge = wire.judge_for(provided)
-        self._header = (
-            None if asked.method in REPEATABLE_METHODS else wire.header(asked.host, provided)
-        )
+        self._header: KeyHeader | None = None
+        if asked.method not in REPEATABLE_METHODS:
+            self._header = wire.header(asked.host, provided)
         self._given = None if self._header is None else asked.headers.get(self._header.name)
         self._well = self._keyed = False
         # what the same request looks like where it was handed on
@@ -205,19 +188,13 @@ class ClientAttempts:
         self._keyed = self._put_key()
         self.repeatable = self._may_repeat(keyed=self._keyed)
         retrier = self._wire.retrier(self._asked, self._judge, repeatable=self.repeatable)
-        self._patience, self.store = retrier.patience(
-            self._asked.host, self._wire.env.now(), attempt=0
-        )
+        now = self._wire.env.now()
+        self._patience, self.store = retrier.patience(self._asked.host, now, attempt=0)
         if self._effect is not None:
             self._patience.give_up_at = min(self._patience.give_up_at, self._effect.deadline)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         if self._header is not None:
             # The caller may send the same object for another effect: that must not find our key
             # in it.
@@ -248,12 +225,8 @@ class ClientAttempts:
             return True
         if effect is None:
             return False
-        self._slot = take(
-            effect,
-            self._asked.method,
-            self._asked.path,
-            self._asks(urlsplit(self._asked.url).query),
-        )
+        asks = self._asks(urlsplit(self._asked.url).query)
+        self._slot = take(effect, self._asked.method, self._asked.path, asks)
         self._asked.headers[header.name] = header.written(self._slot.key)
         return True
 
@@ -318,19 +291,15 @@ class ClientAttempts:
     def _answered_well(self, answered: Answered) -> Any:
         self._well = not self._handed_on(answered)
         if answered.status == SWITCHED and self._sighting is None and self._effect is not None:
-            self._effect.requests.append(
-                Sighting(f"what follows {self._asked.method} {self._asked.host}")
-            )
+            what = f"what follows {self._asked.method} {self._asked.host}"
+            self._effect.requests.append(Sighting(what))
         if not self._well:
             self._saw(MOVED)
         elif self._sighting is not None:
             self._sighting.answered = answered.status in DONE and answered.watch is None
-        if (
-            self._well
-            and answered.watch is not None
-            and (self._slot is not None or self._sighting is not None)
-        ):
-            give_back = _nothing if self._slot is None else _only_once(self._slot.give_back)
+        watched = self._slot is not None or self._sighting is not None
+        if self._well and watched and answered.watch is not None:
+            give_back = nothing if self._slot is None else _only_once(self._slot.give_back)
             answered.watch(give_back, partial(self._read_to_its_end, answered.status))
         return answered.response
 
@@ -393,7 +362,6 @@ def exchange(wire: ClientPolicy, asked: OutgoingRequest, send: Callable[[float],
 async def aexchange(
     wire: ClientPolicy, asked: OutgoingRequest, send: Callable[[float], Awaitable[Answered]]
 ) -> Any:
-    """The same for async clients."""
     with past_us(), ClientAttempts(wire, asked) as one:
         await one.aleaves()
 
@@ -401,6 +369,13 @@ async def aexchange(
             return one.judged(await send(one.begin()))
 
         return one.conclude(await adrive_call(one.flow(), AsyncPlain(one.store, attempt)))
+
+
+def asked_of(method: str, request: Any) -> OutgoingRequest:
+    """A request that has its URL as text, its headers and its body."""
+    url, body = urlsplit(request.url), whole(request.body)
+    host = (url.hostname or "").lower()
+    return OutgoingRequest(method, request.url, host, url.path, request.headers, body)
 
 
 def whole(body: object) -> bytes | None:
@@ -416,8 +391,8 @@ def held(status: int, headers: Mapping[str, str]) -> bool:
     return status >= 400 or status == 204 or (length.isdecimal() and int(length) <= HELD_MAX)
 
 
-def _nothing() -> None:
-    """It has no number to give back."""
+def nothing() -> None:
+    """There is no number to give back, or no connection to let go."""
 
 
 def _only_once(act: Callable[[], object]) -> Callable[[], object]:

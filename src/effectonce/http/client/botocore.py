@@ -13,11 +13,10 @@ import inspect
 import re
 import sys
 from typing import Any
-from urllib.parse import urlsplit
 
 import orjson
 
-from effectonce.http.client.attempts import Answered, ClientPolicy, OutgoingRequest, exchange, whole
+from effectonce.http.client.attempts import Answered, ClientPolicy, asked_of, exchange, nothing
 from effectonce.http.client.urllib3 import watch
 
 READING = re.compile(
@@ -52,20 +51,8 @@ def _get_response(
             raise error
         return _answered(request, answer)
 
-    return exchange(wire, _asked(request, operation.name), send), None
-
-
-def _asked(request: Any, operation: str) -> OutgoingRequest:
-    url = urlsplit(request.url)
-    method = "GET" if READING.match(operation) else request.method.upper()
-    return OutgoingRequest(
-        method,
-        request.url,
-        (url.hostname or "").lower(),
-        url.path,
-        request.headers,
-        whole(request.body),
-    )
+    method = "GET" if READING.match(operation.name) else request.method.upper()
+    return exchange(wire, asked_of(method, request), send), None
 
 
 def _answered(request: Any, answer: Any) -> Answered:
@@ -74,14 +61,10 @@ def _answered(request: Any, answer: Any) -> Answered:
     if not unread:
         _refuse_part(request, http)
     metadata = parsed["ResponseMetadata"]  # S3 may say 200 and mean 500; here it says what it means
-    headers, body = (
-        metadata["HTTPHeaders"],
-        orjson.dumps({"Error": parsed.get("Error")}, default=str),
-    )
+    status, headers = metadata["HTTPStatusCode"], metadata["HTTPHeaders"]
+    body = orjson.dumps({"Error": parsed.get("Error")}, default=str)
     watched = watch(http.raw) if unread else None
-    return Answered(
-        metadata["HTTPStatusCode"], headers, body, answer, headers.__setitem__, _nothing, watched
-    )
+    return Answered(status, headers, body, answer, headers.__setitem__, nothing, watched)
 
 
 def _refuse_part(request: Any, http: Any) -> None:
@@ -97,10 +80,5 @@ def _cut_down(request: Any, left_s: float) -> None:
     context = getattr(request, "context", None)
     if context is not None:
         limit = context.get("read_timeout") or context["client_config"].read_timeout
-        request.context = context | {
-            "read_timeout": left_s if limit is None else min(limit, left_s)
-        }
-
-
-def _nothing() -> None:
-    """A refusal was read to its end: nothing holds its connection."""
+        read_s = left_s if limit is None else min(limit, left_s)
+        request.context = context | {"read_timeout": read_s}

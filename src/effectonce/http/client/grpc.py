@@ -68,9 +68,8 @@ async def async_continued(
 @lru_cache
 def _watching(theirs: Any, continued: Any) -> Any:
     """The class of interceptors, sync or async, for calls of all four kinds."""
-    bases = tuple(
-        getattr(theirs, f"{kind.title().replace('_', '')}ClientInterceptor") for kind in KINDS
-    )
+    names = [f"{kind.title().replace('_', '')}ClientInterceptor" for kind in KINDS]
+    bases = tuple(getattr(theirs, name) for name in names)
     return type("Watching", bases, {f"intercept_{kind}": staticmethod(continued) for kind in KINDS})
 
 
@@ -98,10 +97,8 @@ def _look_at_aio(sighting: Sighting, call: Any) -> None:
     if code is sys.modules["grpc"].StatusCode.OK:
         sighting.answered = True
     else:
-        error = sys.modules["grpc.aio"].AioRpcError
-        sighting.verdict = classify(
-            error(code, None, _now(call.trailing_metadata()), details=_now(call.details()))
-        )
+        error, trailing = sys.modules["grpc.aio"].AioRpcError, _now(call.trailing_metadata())
+        sighting.verdict = classify(error(code, None, trailing, details=_now(call.details())))
 
 
 def _now(asked: Coroutine[Any, Any, Any]) -> Any:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing, closing
 from functools import lru_cache
-from types import TracebackType
 from typing import Any, Self
 
 from effectonce._core.classification.signals import BODY_MAX
@@ -18,6 +18,7 @@ from effectonce.http.client.attempts import (
     broken,
     exchange,
     held,
+    nothing,
 )
 
 
@@ -35,12 +36,8 @@ class Transport:
             response = self.effectonce_inner.handle_request(request)
             if not held(response.status_code, response.headers):
                 return _answered(response)
-            body = response.stream
-            try:
-                read = b"".join(body)
-            finally:
-                body.close()
-            return _answered(response, read)
+            with closing(response.stream) as body:
+                return _answered(response, b"".join(body))
 
         try:
             return exchange(self._wire, _asked(request), send)
@@ -55,12 +52,8 @@ class Transport:
             response = await self.effectonce_inner.handle_async_request(request)
             if not held(response.status_code, response.headers):
                 return _answered(response)
-            body = response.stream
-            try:
-                read = b"".join([part async for part in body])
-            finally:
-                await body.aclose()
-            return _answered(response, read)
+            async with aclosing(response.stream) as body:
+                return _answered(response, b"".join([part async for part in body]))
 
         try:
             return await aexchange(self._wire, _asked(request), send)
@@ -77,25 +70,15 @@ class Transport:
         self.effectonce_inner.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.effectonce_inner.__exit__(kind, error, trace)
+    def __exit__(self, *raised: object) -> None:
+        self.effectonce_inner.__exit__(*raised)
 
     async def __aenter__(self) -> Self:
         await self.effectonce_inner.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.effectonce_inner.__aexit__(kind, error, trace)
+    async def __aexit__(self, *raised: object) -> None:
+        await self.effectonce_inner.__aexit__(*raised)
 
 
 def install(client: Any, wire: ClientPolicy) -> Any:
@@ -128,7 +111,7 @@ def _answered(response: Any, body: bytes | None = None) -> Answered:
 
     plain = _decoded(body or b"", response.headers.get("content-encoding", ""))
     mark, unread = response.headers.__setitem__, watch if body is None else None
-    return Answered(response.status_code, response.headers, plain, response, mark, _nothing, unread)
+    return Answered(response.status_code, response.headers, plain, response, mark, nothing, unread)
 
 
 @lru_cache
@@ -162,10 +145,6 @@ def _watched(package: str) -> Any:
     return WatchedStream
 
 
-def _nothing() -> None:
-    """A refusal was read to its end: nothing holds its connection."""
-
-
 def _decoded(body: bytes, encoding: str) -> bytes:
     """Readable for the tables. What is packed in another way is judged by its status."""
     if encoding not in ("gzip", "deflate"):
@@ -177,12 +156,7 @@ def _decoded(body: bytes, encoding: str) -> bytes:
 
 
 def _within(extensions: Any, left_s: float) -> dict[str, Any]:
-    """The same request with less time."""
     given = extensions.get("timeout") or {}
-    phases = dict.fromkeys(("connect", "read", "write", "pool")) | given
-    return {
-        **extensions,
-        "timeout": {
-            name: left_s if limit is None else min(limit, left_s) for name, limit in phases.items()
-        },
-    }
+    limits = dict.fromkeys(("connect", "read", "write", "pool")) | given
+    shorter = {name: left_s if s is None else min(s, left_s) for name, s in limits.items()}
+    return {**extensions, "timeout": shorter}

@@ -7,7 +7,7 @@ other requests went to that place before it in this run of the tool.
 
 Rule 1: A number belongs to a request. If it was not answered well, the same request again has
 its number, inside the tool or below it; another request has another one. What is the same is
-defined in `_same.py`.
+defined in `same_request.py`.
 Rule 2: The body is not in the key, only in the memory of this call: when the tool runs again in
 the same order, the keys are the same whatever became of the bodies.
 Rule 3: What an earlier attempt of this call sent keeps its number, whatever the tool skips
@@ -69,10 +69,9 @@ class KeyHeader(Struct, frozen=True):
         return f'"{key}"' if self.quoted else key
 
     def keeps(self, given: str) -> bool:
-        """Does what the caller gave stay?"""
-        return not (
-            self.replaces_random and given != given_to_sdk.get() and _RANDOM.fullmatch(given)
-        )
+        if not self.replaces_random or given == given_to_sdk.get():
+            return True
+        return _RANDOM.fullmatch(given) is None
 
 
 Keys: TypeAlias = "KeyHeader | str | Mapping[str, KeyHeader | str | None] | None"
@@ -148,12 +147,8 @@ def take(effect: Effect, method: str, path: str, asks: frozenset[str]) -> Slot:
             method,
             path,
         )
-    return Slot(
-        effect,
-        place,
-        ordinal,
-        effect.downstream_key if alone else effect.request_key(method, path, ordinal),
-    )
+    key = effect.downstream_key if alone else effect.request_key(method, path, ordinal)
+    return Slot(effect, place, ordinal, key)
 
 
 def _number(effect: Effect, place: tuple[str, str], asks: frozenset[str]) -> tuple[int, bool]:

@@ -82,13 +82,10 @@ def protect(
     """
     row = _known(client)
     if isinstance(row, Witness):
-        given = (
-            (retry, breaker, budget, store) != (None,) * 4
-            or keys is not ...
-            or rules != ()
-            or kind != Kind.WRITE
+        policies = (retry, breaker, budget, store, keys, rules, kind)
+        return _watched(
+            client, row, given=policies != (None, None, None, None, ..., (), Kind.WRITE)
         )
-        return _watched(client, row, given=given)
     if budget is not None and budget.shared and store is None:
         raise ContractViolation(
             f"the retry budget of {budget.name} is shared: say through which store,"
@@ -98,10 +95,8 @@ def protect(
         raise TypeError(
             f"this {row.name} is protected already. Make another one for another policy."
         )
-    policy, expected = (
-        Retry() if retry is None else retry,
-        row.keys if isinstance(keys, EllipsisType) else keys,
-    )
+    policy = Retry() if retry is None else retry
+    expected = row.keys if isinstance(keys, EllipsisType) else keys
     harmless = kind_of(kind) in REPEATABLE
     wire = ClientPolicy(policy, expected, breaker, budget, store, rules, harmless=harmless)
     protected: T = row.install(without_retries(client), wire)
@@ -129,14 +124,8 @@ def is_bare(thing: Any) -> bool:
 
 
 def _row(client: Any) -> ClientSupport | Witness | None:
-    return next(
-        (
-            _BY_CLASS[name]
-            for name in (*class_names(client), *_own_names(client))
-            if name in _BY_CLASS
-        ),
-        None,
-    )
+    names = (*class_names(client), *_own_names(client))
+    return next((_BY_CLASS[name] for name in names if name in _BY_CLASS), None)
 
 
 def _known(client: Any) -> ClientSupport | Witness:
@@ -159,10 +148,6 @@ def _own_names(client: Any) -> list[str]:
 def _install_in_sdk(client: Any, wire: ClientPolicy) -> Any:
     httpx.install(client._client, wire)
     return client
-
-
-def _sdk_protected(client: Any) -> bool:
-    return httpx.protected(client._client)
 
 
 # ---------------------------------------------------------------- stripe
@@ -189,17 +174,12 @@ def _note_given_keys(requestor: Any) -> None:
             return made
 
         def request_headers(self, method: str, api_mode: str, options: Any) -> Any:
-            written = {
-                name.lower(): value for name, value in (options.get("headers") or {}).items()
-            }
+            headers = options.get("headers") or {}
+            written = {name.lower(): value for name, value in headers.items()}
             given_to_sdk.set(options.get("idempotency_key") or written.get("idempotency-key") or "")
             return super().request_headers(method, api_mode, options)
 
     requestor.__class__ = Requestor
-
-
-def _stripe_protected(client: Any) -> bool:
-    return hasattr(client, "effectonce_wire")
 
 
 def _stripe_parts(client: Any) -> list[tuple[Any, Callable[[Any, ClientPolicy], Any]]]:
@@ -213,11 +193,8 @@ def _stripe_parts(client: Any) -> list[tuple[Any, Callable[[Any, ClientPolicy], 
             each._thread_local = threading.local()  # where it keeps the session that it made itself
             parts.append((each._session, requests.install))
         elif "stripe:HTTPXClient" in names:
-            parts += [
-                (sent_from, httpx.install)
-                for sent_from in (each._client, each._client_async)
-                if sent_from is not None
-            ]
+            both = (each._client, each._client_async)
+            parts += [(one, httpx.install) for one in both if one is not None]
         elif each is not None and "stripe:NoImportFoundAsyncClient" not in names:
             raise TypeError(
                 f"this StripeClient sends through {type(each).__name__}, which effectonce cannot"
@@ -227,8 +204,6 @@ def _stripe_parts(client: Any) -> list[tuple[Any, Callable[[Any, ClientPolicy], 
     return parts
 
 
-# its SDK makes up a key for each call: another one when the tool runs again
-STRIPE_KEY = KeyHeader(replaces_random=True)
 ROWS: tuple[ClientSupport, ...] = (
     ClientSupport(
         "httpx and httpx2",
@@ -267,7 +242,7 @@ ROWS: tuple[ClientSupport, ...] = (
             "anthropic:AsyncAPIClient",
         ),
         _install_in_sdk,
-        _sdk_protected,
+        lambda client: httpx.protected(client._client),
         keys=None,  # they honour none: a key would promise what no server keeps
         where="the httpx client that they are built on",
     ),
@@ -275,8 +250,9 @@ ROWS: tuple[ClientSupport, ...] = (
         "stripe.StripeClient",
         ("stripe:StripeClient",),
         _install_in_stripe,
-        _stripe_protected,
-        keys=STRIPE_KEY,
+        lambda client: hasattr(client, "effectonce_wire"),
+        # it makes up a key for each call: another one when the tool runs again
+        keys=KeyHeader(replaces_random=True),
         where="the requests session and the httpx client that it is built on",
     ),
     ClientSupport(

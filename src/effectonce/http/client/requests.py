@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
-from effectonce.http.client.attempts import Answered, ClientPolicy, OutgoingRequest, exchange, whole
+from effectonce.http.client.attempts import Answered, ClientPolicy, asked_of, exchange
 from effectonce.http.client.urllib3 import watch
 from effectonce.retries.clients import adapter_without_retries
 
@@ -33,7 +32,7 @@ class Adapter:
                 response.status_code, response.headers, body, response, mark, response.close, unread
             )
 
-        return exchange(self._wire, _asked(request), send)
+        return exchange(self._wire, asked_of(request.method.upper(), request), send)
 
     def close(self) -> None:
         self.effectonce_inner.close()
@@ -49,10 +48,9 @@ class Adapters(OrderedDict[str, Any]):
             self[prefix] = adapter
 
     def __setitem__(self, prefix: str, adapter: Any) -> None:
-        known = isinstance(adapter, Adapter)  # `mount` puts shorter prefixes behind longer ones
-        super().__setitem__(
-            prefix, adapter if known else Adapter(self._wire, adapter_without_retries(adapter))
-        )
+        if not isinstance(adapter, Adapter):  # `mount` puts shorter prefixes behind longer ones
+            adapter = Adapter(self._wire, adapter_without_retries(adapter))
+        super().__setitem__(prefix, adapter)
 
 
 def install(session: Any, wire: ClientPolicy) -> Any:
@@ -62,18 +60,6 @@ def install(session: Any, wire: ClientPolicy) -> Any:
 
 def protected(session: Any) -> bool:
     return isinstance(session.adapters, Adapters)
-
-
-def _asked(request: Any) -> OutgoingRequest:
-    url = urlsplit(request.url)
-    return OutgoingRequest(
-        request.method.upper(),
-        request.url,
-        (url.hostname or "").lower(),
-        url.path,
-        request.headers,
-        whole(request.body),
-    )
 
 
 def _within(timeout: Any, left_s: float) -> Any:

@@ -63,12 +63,9 @@ def fingerprints(
     content_type, encoding = headers.get("content-type", ""), headers.get("content-encoding", "")
     whole = ParsedRequest("", query, content_type, encoding)
     lasting = ParsedRequest("", _form(query, now).decode(), content_type, encoding)
-    return frozenset(
-        {
-            "whole " + fingerprint_of(whole, body, Fields(), b""),
-            "lasting " + fingerprint_of(lasting, _lasting(content_type, body, now), Fields(), b""),
-        }
-    )
+    kept = _lasting(content_type, body, now)
+    exactly = f"whole {fingerprint_of(whole, body, Fields(), b'')}"
+    return frozenset({exactly, f"lasting {fingerprint_of(lasting, kept, Fields(), b'')}"})
 
 
 def _lasting(content_type: str, body: bytes, now: float) -> bytes:
@@ -79,26 +76,21 @@ def _lasting(content_type: str, body: bytes, now: float) -> bytes:
     try:
         if media.endswith(("/json", "+json")):
             return canonical(_kept("", read_exactly(body.decode()), now))
-        return (
-            _form(body.decode("latin-1"), now)
-            if media == "application/x-www-form-urlencoded"
-            else body
-        )
+        if media == "application/x-www-form-urlencoded":
+            return _form(body.decode("latin-1"), now)
     except (ValueError, ArithmeticError, RecursionError, NotCanonical):
-        return body
+        pass
+    return body
 
 
 def _form(text: str, now: float) -> bytes:
     """As `metadata[request_id]=...` has it, the last part of a name says what a field holds."""
-    fields = parse_qsl(text, keep_blank_values=True, encoding="latin-1")
-    pairs = [(name.rpartition("[")[2].rstrip("]"), name, value) for name, value in fields]
-    return canonical(
-        [
-            [name, _text(last, value, now)]
-            for last, name, value in pairs
-            if not _changes(last, value)
-        ]
-    )
+    kept = []
+    for name, value in parse_qsl(text, keep_blank_values=True, encoding="latin-1"):
+        last = name.rpartition("[")[2].rstrip("]")
+        if not _changes(last, value):
+            kept.append([name, _text(last, value, now)])
+    return canonical(kept)
 
 
 def _kept(name: str, value: Any, now: float) -> Any:
@@ -138,9 +130,11 @@ def _text(name: str, text: str, now: float) -> str:
     if len(text) < 10:  # nothing of this fits in
         return text
     own = _WORDS.sub("_", name).replace("-", "_").lower() in _OWN_ID
-    text = _UUID.sub(
-        lambda found: "uuid" if _is_new(UUID(found[0]), now, own=own) else found[0], text
-    )
+
+    def without_new(found: re.Match[str]) -> str:
+        return "uuid" if _is_new(UUID(found[0]), now, own=own) else found[0]
+
+    text = _UUID.sub(without_new, text)
     text = _TIME.sub(lambda found: "now" if _is_now(found[0], now) else found[0], text)
     return _DIGITS.sub(lambda found: "now" if _near(float(found[0]), now) else found[0], text)
 

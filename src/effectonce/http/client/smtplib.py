@@ -122,8 +122,5 @@ def _refused(codes: list[int]) -> Verdict | None:
         return None
     if any(code < 500 for code in codes):
         return Verdict(Bucket.OVERLOADED, Certainty.REJECTED, why)
-    return Verdict(
-        Bucket.AUTH if LOG_IN_FIRST.intersection(codes) else Bucket.DECLINED,
-        Certainty.REJECTED,
-        why,
-    )
+    bucket = Bucket.AUTH if LOG_IN_FIRST.intersection(codes) else Bucket.DECLINED
+    return Verdict(bucket, Certainty.REJECTED, why)

@@ -13,6 +13,7 @@ from effectonce.http.client.attempts import (
     Answered,
     ClientPolicy,
     OutgoingRequest,
+    Watch,
     broken,
     exchange,
     whole,
@@ -57,22 +58,11 @@ def _urlopen(
         # retries=False: errors as they are, and every answer. The manager needs the number of
         # redirects that are left.
         wait_s = left_s if pool_s is None else min(pool_s, left_s)
-        response = urlopen(
-            method,
-            url,
-            body=body,
-            headers=mine,
-            timeout=shorter,
-            pool_timeout=wait_s,
-            retries=False,
-            **how,
-        )
+        limits = {"timeout": shorter, "pool_timeout": wait_s, "retries": False}
+        response = urlopen(method, url, body=body, headers=mine, **limits, **how)
         response.retries = pool.retries if retries is None else retries
-        read = response.data if how.get("preload_content", True) else b""
-        mark, unread = (
-            response.headers.__setitem__,
-            None if how.get("preload_content", True) else watch(response),
-        )
+        preloaded, mark = how.get("preload_content", True), response.headers.__setitem__
+        read, unread = (response.data, None) if preloaded else (b"", watch(response))
         return Answered(
             response.status, response.headers, read, response, mark, response.drain_conn, unread
         )
@@ -86,7 +76,7 @@ def _urlopen(
     return exchange(wire, asked, send)
 
 
-def watch(response: Any) -> Callable[[Callable[[], object], Callable[[], object]], object] | None:
+def watch(response: Any) -> Watch | None:
     """How to learn that a body read later broke off. None: this release reads it in another way."""
     catching = getattr(response, "_error_catcher", None)
     if catching is None:
@@ -105,12 +95,8 @@ def watch(response: Any) -> Callable[[Callable[[], object], Callable[[], object]
 
 def _within(pool: Any, given: Any, left_s: float) -> Any:
     kind = type(pool.timeout)
-    timeout = (
-        given
-        if isinstance(given, kind)
-        else pool.timeout
-        if given is None
-        else kind.from_float(given)
-    ).clone()
+    if given is None:
+        given = pool.timeout
+    timeout = given.clone() if isinstance(given, kind) else kind.from_float(given)
     timeout.total = left_s if timeout.total is None else min(timeout.total, left_s)
     return timeout

@@ -9,8 +9,8 @@ A request passes these doors, in this order, and whatever is refused at one of t
                             the API takes another for it
     whose is it?            every request has a tenant, those without a key included
     is it too large?        413, before anything is read if the client says so itself
-    once                    the middleware: see `asgi.py`
-    and on                  the upstream, under its policy: see `_upstream.py`
+    once                    the middleware: see `server/middleware.py`
+    and on                  the upstream, under its policy: see `upstream.py`
 """
 
 from __future__ import annotations
@@ -123,15 +123,12 @@ class Gateway:
 
         try:
             await self._app(scope, receive, tell)
-        except TooManyAtOnce:
-            await problem("TOO_MANY_AT_ONCE", retry_after_s=self._profile.retry_after_s).deliver(
-                send
-            )
         except Unreached as error:
-            after_s = (
-                self._profile.retry_after_s if error.retry_after_s is None else error.retry_after_s
-            )
-            await problem("UPSTREAM_UNREACHED", retry_after_s=after_s).deliver(send)
+            code = "TOO_MANY_AT_ONCE" if isinstance(error, TooManyAtOnce) else "UPSTREAM_UNREACHED"
+            after_s: float = self._profile.retry_after_s
+            if error.retry_after_s is not None:
+                after_s = error.retry_after_s
+            await problem(code, retry_after_s=after_s).deliver(send)
         except BrokenOff:
             if started:
                 raise  # the server breaks off as well: no client takes it for the whole answer
@@ -139,18 +136,15 @@ class Gateway:
         except BodyTooLarge:
             await self._say(Trouble.BODY_TOO_LARGE, send)
         except TooSlow:
-            await last(
-                refusal(self._profile, Trouble.BODY_TOO_SLOW, docs=self.settings.docs), scope
-            ).deliver(send)
+            slow = refusal(self._profile, Trouble.BODY_TOO_SLOW, docs=self.settings.docs)
+            await last(slow, scope).deliver(send)
         except Gone:
             pass  # the client that would be answered is gone
 
     async def _say(self, trouble: Trouble, send: Send) -> None:
-        detail = (
-            f"At most {self.settings.body_max} bytes are allowed."
-            if trouble is Trouble.BODY_TOO_LARGE
-            else ""
-        )
+        detail = ""
+        if trouble is Trouble.BODY_TOO_LARGE:
+            detail = f"At most {self.settings.body_max} bytes are allowed."
         await refusal(self._profile, trouble, detail, self.settings.docs).deliver(send)
 
 
@@ -158,13 +152,9 @@ def refused_target(scope: Scope, hosts: frozenset[str]) -> str | None:
     """Why this request is not for the API behind us; None: it is."""
     path = scope["path"]
     strange = any(char in "\\#" or not char.isprintable() for char in path)
-    if (
-        scope["method"].upper() in _NO_METHODS
-        or not path.startswith("/")
-        or strange
-        or _climbs(path)
-        or _climbs(unquote(path))
-    ):
+    climbs = _climbs(path) or _climbs(unquote(path))
+    no_path = scope["method"].upper() in _NO_METHODS or not path.startswith("/")
+    if no_path or strange or climbs:
         return "TARGET_REFUSED"
     named = [value.decode("latin-1").lower() for name, value in scope["headers"] if name == b"host"]
     if len(named) != 1 or not {named[0], _without_port(named[0])} & hosts:

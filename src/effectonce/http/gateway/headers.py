@@ -16,27 +16,18 @@ from effectonce.http.server.responses import Headers, Scope
 
 # What is meant for the next hop only. What else `Connection` names goes as well.
 HOP_BY_HOP = frozenset(
-    {
-        b"connection",
-        b"expect",
-        b"keep-alive",
-        b"proxy-authenticate",
-        b"proxy-authorization",
-        b"proxy-connection",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
-    }
+    b"""
+    connection expect keep-alive proxy-authenticate proxy-authorization proxy-connection te
+    trailer transfer-encoding upgrade
+    """.split()
 )
 ABOUT_THE_CLIENT = frozenset({b"forwarded", b"x-real-ip"})  # and all that begin with:
 X_FORWARDED = b"x-forwarded-"
 JUDGED_BY = frozenset(
     {b"authorization", b"content-encoding", b"content-type", b"host", b"idempotency-key"}
 )
-SAYS_WHAT = re.compile(
-    rb"digest|forwarded|method|^(accept|content|if|prefer|range)(-|$)"
-)  # names of headers that say what is asked for
+# names of headers that say what is asked for
+SAYS_WHAT = re.compile(rb"digest|forwarded|method|^(accept|content|if|prefer|range)(-|$)")
 _SIGNS = re.compile(rb"[^a-z0-9]")
 
 
@@ -59,12 +50,8 @@ def refused_header(headers: Headers, judged: frozenset[bytes]) -> bool:
 
 
 def named_in_connection(lines: Headers) -> set[bytes]:
-    return {
-        word.strip().lower()
-        for name, value in lines
-        if name == b"connection"
-        for word in value.split(b",")
-    }
+    named = [value for name, value in lines if name == b"connection"]
+    return {word.strip().lower() for value in named for word in value.split(b",")}
 
 
 def end_to_end(headers: Headers) -> list[tuple[bytes, bytes]]:
@@ -86,22 +73,18 @@ def onward(
     chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
     dropped = {b"host", settings.key_header.lower().encode()}
     if key is not None:
-        dropped |= {b"idempotency-key"}
-    headers = [(name, value) for name, value in end_to_end(scope["headers"]) if name not in dropped]
+        dropped.add(b"idempotency-key")
+    headers = [pair for pair in end_to_end(scope["headers"]) if pair[0] not in dropped]
     if not settings.trust_forwarded:
-        headers = [(name, value) for name, value in headers if not _about_the_client(name)]
+        headers = [pair for pair in headers if pair[0] not in ABOUT_THE_CLIENT]
+        headers = [pair for pair in headers if not pair[0].startswith(X_FORWARDED)]
     headers.insert(0, (b"host", netloc))
     if chunked:
         headers.append((b"transfer-encoding", b"chunked"))
     if key is not None:
-        headers.append(
-            (settings.key_header.encode(), (f'"{key}"' if settings.key_quoted else key).encode())
-        )
+        written = f'"{key}"' if settings.key_quoted else key
+        headers.append((settings.key_header.encode(), written.encode()))
     return _forwarded(headers, scope)
-
-
-def _about_the_client(name: bytes) -> bool:
-    return name in ABOUT_THE_CLIENT or name.startswith(X_FORWARDED)
 
 
 def _forwarded(headers: list[tuple[bytes, bytes]], scope: Scope) -> list[tuple[bytes, bytes]]:

@@ -55,13 +55,8 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
-        if (
-            parts.scheme not in ("http", "https")
-            or not parts.hostname
-            or parts.query
-            or parts.fragment
-            or "@" in parts.netloc
-        ):
+        more = parts.query or parts.fragment or "@" in parts.netloc
+        if parts.scheme not in ("http", "https") or not parts.hostname or more:
             raise ContractViolation(
                 f"upstream url={shown(self.url)!r}: give http:// or https://, a host and perhaps a"
                 " path. Credentials come with the requests."
@@ -195,24 +190,20 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return [_made("routes", Route, route) for route in self.routes] or None
 
     def a_guard(self) -> Guard:
-        keyring = (
-            Keyring.from_env(self.keys_env, plaintext_until=self.plaintext_until)
-            if self.keys_env
-            else None
-        )
+        keyring = None
+        if self.keys_env:
+            keyring = Keyring.from_env(self.keys_env, plaintext_until=self.plaintext_until)
         return Guard(self.store, secret=self.a_secret(), keyring=keyring, spool=self.spool or None)
 
     def a_secret(self) -> bytes:
         try:
             secret = Path(self.secret_file).read_bytes().strip() if self.secret_file else b""
         except OSError as error:
-            raise ContractViolation(
-                f"secret_file={self.secret_file!r} cannot be read: {error}"
-            ) from None
+            why = f"secret_file={self.secret_file!r} cannot be read: {error}"
+            raise ContractViolation(why) from None
         if self.secret_file and not secret:
-            raise ContractViolation(
-                f"secret_file={self.secret_file!r} is empty: there is no secret in it"
-            )
+            why = f"secret_file={self.secret_file!r} is empty: there is no secret in it"
+            raise ContractViolation(why)
         return secret
 
 
@@ -241,20 +232,17 @@ def read_settings(
         return msgspec.convert(_over(read, given), Settings)
     except msgspec.ValidationError as error:
         # We say why a setting is refused; msgspec says where, and what is missing.
-        raise ContractViolation(
-            f"the settings{f' in {path}' if path else ''} cannot be used: {error}"
-        ) from None
+        where = f" in {path}" if path else ""
+        raise ContractViolation(f"the settings{where} cannot be used: {error}") from None
 
 
 def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     made = dict(below)
     for name, value in above.items():
         under = made.get(name)
-        made[name] = (
-            _over(under, value)
-            if isinstance(value, Mapping) and isinstance(under, Mapping)
-            else value
-        )
+        made[name] = value
+        if isinstance(value, Mapping) and isinstance(under, Mapping):
+            made[name] = _over(under, value)
     return made
 
 
@@ -263,27 +251,20 @@ class Tenants:
 
     def __init__(self, settings: TenantSettings) -> None:
         self._header = (settings.header or "authorization").lower().encode()
-        self._tokens = (
-            {_digest(token): tenant for token, tenant in settings.tokens.items()}
-            if settings.tokens
-            else None
-        )
+        self._tokens = {_digest(token): tenant for token, tenant in settings.tokens.items()}
 
     def __call__(self, scope: Scope) -> str | None:
-        lines = [
-            value.decode("latin-1") for name, value in scope["headers"] if name == self._header
-        ]
-        if len(lines) != 1:
+        values = [value for name, value in scope["headers"] if name == self._header]
+        if len(values) != 1:
             return None
-        if self._tokens is None:
-            return lines[0] if _usable(lines[0]) else None
-        scheme, _, token = lines[0].partition(" ")
+        line = values[0].decode("latin-1")
+        if not self._tokens:
+            return line if _usable(line) else None
+        scheme, _, token = line.partition(" ")
+        if scheme.lower() != "bearer":
+            return None
         # Digests are compared, not tokens: how long it takes tells nothing about a token.
-        return (
-            self._tokens.get(hashlib.sha256(token.strip().encode()).hexdigest())
-            if scheme.lower() == "bearer"
-            else None
-        )
+        return self._tokens.get(hashlib.sha256(token.strip().encode()).hexdigest())
 
 
 def _usable(tenant: str) -> bool:

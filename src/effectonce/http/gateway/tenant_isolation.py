@@ -58,27 +58,22 @@ class Bulkheads:
         return made
 
     def _make(self, tenant: str) -> Bulkhead:
-        reads, writes = (
-            Circuit(f"upstream for {what} of {tenant}", self._breaker)
-            for what in ("reads", "writes")
-        )
-        budget = self._budget(tenant)
+        reads = Circuit(f"upstream for reads of {tenant}", self._breaker)
+        writes = Circuit(f"upstream for writes of {tenant}", self._breaker)
+        budget, again = self._budget(tenant), "idempotent_write"
 
         def how(kind: str, circuit: Circuit) -> Retrier:
-            store, name = self._store, "the upstream"
             return retry(
                 self._policy,
                 kind=kind,
                 one_request=True,
                 breaker=circuit,
                 budget=budget,
-                store=store,
-                name=name,
+                store=self._store,
+                name="the upstream",
             )
 
-        return Bulkhead(
-            how("idempotent_write", reads), how("write", writes), how("idempotent_write", writes)
-        )
+        return Bulkhead(how(again, reads), how("write", writes), how(again, writes))
 
 
 class Connections:

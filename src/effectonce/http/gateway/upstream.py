@@ -104,16 +104,14 @@ class HttpUpstream:
             answer = await self._ask(how, transport, self._request(scope, body, effect), attempts)
             if isinstance(answer, Response):
                 await answer.deliver(send if effect is None else _unsure(send))
-            else:
-                certainty = (
-                    None
-                    if effect is None
-                    else attempts.certainty(answer.status_code, sent_before=effect.sent_before)
-                )
-                await _hand_back(answer, receive, send, certainty)
+                return
+            certainty = None
+            if effect is not None:
+                before = effect.sent_before
+                certainty = attempts.certainty(answer.status_code, sent_before=before)
+            await _hand_back(answer, receive, send, certainty)
 
     async def close(self) -> None:
-        """Close what is kept open."""
         await self._kept.close()
         await self._new.close()
 
@@ -123,12 +121,8 @@ class HttpUpstream:
         target = self._url.raw_path.rstrip(b"/") + scope["raw_path"]
         if scope["query_string"]:
             target += b"?" + scope["query_string"]
-        headers = onward(
-            scope,
-            self._settings,
-            self._url.netloc,
-            None if effect is None else effect.downstream_key,
-        )
+        key = None if effect is None else effect.downstream_key
+        headers = onward(scope, self._settings, self._url.netloc, key)
         extensions = {"target": target}
         return httpx.Request(
             scope["method"], self._url, headers=headers, stream=_Body(body), extensions=extensions
@@ -147,7 +141,8 @@ class HttpUpstream:
             if attempts.answered is not None:
                 return attempts.answered
             if attempts.unsure:
-                return _no_answer(attempts.last)
+                timed_out = isinstance(attempts.last, httpx.TimeoutException)
+                return problem("UPSTREAM_TIMED_OUT" if timed_out else "UPSTREAM_BROKE_OFF")
             after_s = error.retry_after_s if isinstance(error, CircuitOpen | GaveUp) else None
             raise Unreached(f"the upstream was not reached: {error}", after_s) from error
 
@@ -161,24 +156,20 @@ class HttpUpstream:
         async for attempt in how:
             async with attempt:
                 await attempts.forget()
-                answer_s = min(self._settings.answer_s, attempt.remaining_s)
+                read_s = min(self._settings.answer_s, attempt.remaining_s)
                 connect_s = min(self._settings.connect_s, attempt.remaining_s)
-                request.extensions["timeout"] = {
-                    "connect": connect_s,
-                    "pool": connect_s,
-                    "read": answer_s,
-                    "write": answer_s,
-                }
+                limits = {"connect": connect_s, "pool": connect_s, "read": read_s, "write": read_s}
+                request.extensions["timeout"] = limits
                 try:
                     response = await transport.handle_async_request(request)
                 except httpx.TransportError as error:
-                    raise attempts.failed(error, classify(error, now=time.time())) from error
-                verdict = classify(
-                    httpx.Response(response.status_code, headers=response.headers), now=time.time()
-                )
+                    attempts.last = error
+                    raise _Troubled(attempts.heard(error)) from error
+                seen = httpx.Response(response.status_code, headers=response.headers)
+                verdict = attempts.heard(seen)
                 if verdict.retryable:
-                    raise attempts.unwell(response, verdict)
-                attempts.heard(verdict)
+                    attempts.answered = response
+                    raise _Troubled(verdict)
                 return response
         raise AssertionError("the last attempt returns or raises")
 
@@ -197,23 +188,14 @@ class _Attempts:
             await self.answered.aclose()
             self.answered = None
 
-    def failed(self, error: httpx.TransportError, verdict: Verdict) -> _Troubled:
-        self.last = error
-        self.heard(verdict)
-        return _Troubled(verdict)
-
-    def unwell(self, response: httpx.Response, verdict: Verdict) -> _Troubled:
-        self.answered = response
-        self.heard(verdict)
-        return _Troubled(verdict)
-
-    def heard(self, verdict: Verdict) -> None:
+    def heard(self, came: httpx.TransportError | httpx.Response) -> Verdict:
+        verdict = classify(came, now=time.time())
         # A conflict that does not say with what is the word of the API: it is not asked to do
         # anything else.
-        self.unsure = self.unsure or not (
-            verdict.certainty in SURE or verdict.bucket is Bucket.CONFLICT
-        )
+        if verdict.certainty not in SURE and verdict.bucket is not Bucket.CONFLICT:
+            self.unsure = True
         self.undone = verdict.certainty in SURE and verdict.retryable
+        return verdict
 
     def certainty(self, status: int, *, sent_before: bool) -> Certainty | None:
         """What is known after this answer, if that is more than its status says."""
@@ -222,21 +204,13 @@ class _Attempts:
         return Certainty.NOT_SENT if self.undone else None
 
 
-def _no_answer(error: httpx.TransportError | None) -> Response:
-    if isinstance(error, httpx.TimeoutException):
-        return problem("UPSTREAM_TIMED_OUT")
-    return problem("UPSTREAM_BROKE_OFF")
-
-
 def _unsure(send: Send) -> Send:
     """What is sent here is ours, not the API's: there was no answer, whatever becomes of errors."""
 
     async def tell(message: Message) -> None:
-        await send(
-            {**message, CERTAINTY: Certainty.AMBIGUOUS}
-            if message["type"] == "http.response.start"
-            else message
-        )
+        if message["type"] == "http.response.start":
+            message = {**message, CERTAINTY: Certainty.AMBIGUOUS}
+        await send(message)
 
     return tell
 
@@ -247,9 +221,8 @@ def _verify(settings: UpstreamSettings) -> ssl.SSLContext | bool:
     try:
         return ssl.create_default_context(cafile=settings.ca_file or None)
     except OSError as error:
-        raise ContractViolation(
-            f"upstream ca_file={settings.ca_file!r} cannot be used: {error}"
-        ) from None
+        why = f"upstream ca_file={settings.ca_file!r} cannot be used: {error}"
+        raise ContractViolation(why) from None
 
 
 class _Pool:
@@ -268,9 +241,8 @@ class _Pool:
             await self._connections.take(tenant, wait_s)
         except TimeoutError:
             error = Unreached if self._connections.held(tenant) == 0 else TooManyAtOnce
-            raise error(
-                "all connections that it may have to the upstream are in use", None
-            ) from None
+            why = "all connections that it may have to the upstream are in use"
+            raise error(why, None) from None
         try:
             yield self._transport
         finally:
@@ -290,18 +262,10 @@ async def _hand_back(
     left = asyncio.create_task(_left(receive))
     try:
         # The server puts its own date on each response.
-        headers = [
-            (name, value) for name, value in end_to_end(response.headers.raw) if name != b"date"
-        ]
-        beside = {} if certainty is None else {CERTAINTY: certainty}
-        await send(
-            {
-                "type": "http.response.start",
-                "status": response.status_code,
-                "headers": headers,
-                **beside,
-            }
-        )
+        headers = [pair for pair in end_to_end(response.headers.raw) if pair[0] != b"date"]
+        status = response.status_code
+        start = {"type": "http.response.start", "status": status, "headers": headers}
+        await send(start if certainty is None else start | {CERTAINTY: certainty})
         async for piece in response.aiter_raw():
             await send({"type": "http.response.body", "body": piece, "more_body": True})
             if left.done():

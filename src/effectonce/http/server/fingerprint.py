@@ -93,11 +93,8 @@ def _media(content_type: str) -> tuple[str, str, bool]:
 
 def _without_utf8(media: str, parameters: str) -> str:
     """The JSON type. Parameters (a version) may mean something, but for what holds for all JSON."""
-    return (
-        media
-        if not parameters or _UTF8.fullmatch(parameters) is not None
-        else f"{media};{parameters}"
-    )
+    plain = not parameters or _UTF8.fullmatch(parameters) is not None
+    return media if plain else f"{media};{parameters}"
 
 
 def _canonical_json(body: bytes, fields: Fields) -> bytes | None:
@@ -130,9 +127,8 @@ def _chosen(document: Any, fields: Fields) -> Any:
     if not fields.chosen or not isinstance(document, dict):
         return document
     if fields.include:
-        document = {
-            path: found for path in fields.include for found in _at(document, path.split("."))
-        }
+        paths = fields.include
+        document = {path: found for path in paths for found in _at(document, path.split("."))}
     for path in fields.exclude:
         document = _without(document, path.split("."))
     return document

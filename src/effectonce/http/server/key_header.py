@@ -81,10 +81,8 @@ def guessable(key: str, bits_min: float) -> bool:
     most = length - len(letters) + 1
     if length * log2(length) - most * log2(most) >= bits_min:
         return False
-    return (
-        _information(length) - sum([_information(key.count(letter)) for letter in letters])
-        < bits_min
-    )
+    spent = sum([_information(key.count(letter)) for letter in letters])
+    return _information(length) - spent < bits_min
 
 
 def _information(count: int) -> float:

@@ -12,7 +12,7 @@ answer may already cost:
                             nothing is asked
     what does it ask for?   the body is read to its end, within its limit; nothing is claimed, so a
                             slow upload holds up no other request
-    run it, once            see `_exchange.py` for what leaves when
+    run it, once            see `recorder.py` for what leaves when
 """
 
 from __future__ import annotations
@@ -96,9 +96,8 @@ TENANTS_MAX = 1024  # whose names have been looked at, and are remembered
 MEBIBYTE = 1 << 20
 # a body up to this size is fingerprinted on the loop; a longer one would hold up the others
 AT_ONCE_MAX = 1 << 15
-UNHEARD = Response(
-    400, (), b""
-)  # to a client that is gone: a layer outside would take no response at all for a mistake of ours
+# to a client that is gone: a layer outside would take no response at all for a mistake of ours
+UNHEARD = Response(400, (), b"")
 Tenant = Callable[[Scope], "str | Awaitable[str | None] | None"]
 
 
@@ -172,22 +171,18 @@ class IdempotencyMiddleware:
             of_type("routes", route, Route, "each as Route('/payments')")
         whole(body_max=body_max, response_max=response_max, memory_max=memory_max)
         self.app, self.guard, self.tenant, self.profile = app, guard, tenant, profile_of(profile)
-        limits = BodyLimits(
-            body_max, seconds(body_piece_s, "body_piece_s"), seconds(body_s, "body_s")
-        )
-        if min(limits.piece_s, limits.whole_s) <= 0:
-            raise ContractViolation(
-                f"body_piece_s={body_piece_s}, body_s={body_s}: a body takes some time"
-            )
+        piece_s, whole_s = seconds(body_piece_s, "body_piece_s"), seconds(body_s, "body_s")
+        limits = BodyLimits(body_max, piece_s, whole_s)
+        if min(piece_s, whole_s) <= 0:
+            why = f"body_piece_s={body_piece_s}, body_s={body_s}: a body takes some time"
+            raise ContractViolation(why)
         self._name, self._docs, self._limits = named(name, "name"), docs, limits
         self._keeping = Keeping(kept_headers(several("headers", headers)), response_max, memory_max)
         self._lease_s, self._deadline_s = lease_s, deadline_s
         self._meter = None if quota is None else Meter(quota)
         self._flagged = lru_cache(TENANTS_MAX)(partial(flagged, what="tenant"))
-        self._served = [
-            self._serve(route)
-            for route in (routes if routes is not None else (Route("*", methods),))
-        ]
+        served = (Route("*", methods),) if routes is None else routes
+        self._served = [self._serve(route) for route in served]
 
     def _serve(self, route: Route) -> _Served:
         profile = self.profile
@@ -239,14 +234,9 @@ class IdempotencyMiddleware:
             if spending is not None:
                 _within_quota(spending.count_body(body.size))
             fingerprint = await self._fingerprint(served, scope, headers, body)
+            within = served.in_transaction
             exchange = ResponseRecorder(
-                self.app,
-                scope,
-                body,
-                send,
-                self.profile,
-                self._keeping,
-                in_transaction=served.in_transaction,
+                self.app, scope, body, send, self.profile, self._keeping, in_transaction=within
             )
             prepared = _prepared(served, scope, tenant, identity, fingerprint, exchange)
             await self._once(served.tool, prepared, exchange, send, spending)
@@ -273,9 +263,8 @@ class IdempotencyMiddleware:
         method, path, root = scope["method"].upper(), scope["path"], scope.get("root_path", "")
         below = path[len(root) :] if root and path.startswith(root + "/") else path
         for served in self._served:
-            if method in served.methods and (
-                served.pattern.fullmatch(below) or served.pattern.fullmatch(path)
-            ):
+            fits = served.pattern.fullmatch
+            if method in served.methods and (fits(below) or fits(path)):
                 return served
         return None
 
@@ -297,21 +286,17 @@ class IdempotencyMiddleware:
         try:
             key = key_of(lines, strict=profile.strict)
         except Malformed as error:
-            raise _Refused(Trouble.KEY_MALFORMED, f"{_sentence(str(error))}") from None
+            why = str(error)
+            raise _Refused(Trouble.KEY_MALFORMED, f"{why[0].upper()}{why[1:]}.") from None
         if not profile.length_min <= len(key) <= profile.length_max:
-            detail = (
-                f"It has {len(key)} characters; {profile.length_min} to {profile.length_max} are"
-                " allowed."
-            )
-            raise _Refused(Trouble.KEY_MALFORMED, detail)
+            allowed = f"{profile.length_min} to {profile.length_max} are allowed"
+            raise _Refused(Trouble.KEY_MALFORMED, f"It has {len(key)} characters; {allowed}.")
         if guessable(key, profile.bits_min):
-            raise _Refused(
-                Trouble.KEY_MALFORMED, "It is too easy to guess: use a random one, such as a UUID."
-            )
+            why = "It is too easy to guess: use a random one, such as a UUID."
+            raise _Refused(Trouble.KEY_MALFORMED, why)
         return key
 
     async def _read(self, announced: bytes, receive: Receive, body: Spooled) -> None:
-        """The whole body, within its limits."""
         if announced.isdigit() and int(announced[:20]) > self._limits.bytes_max:
             self._too_large()
         try:
@@ -322,9 +307,8 @@ class IdempotencyMiddleware:
             raise _Refused(Trouble.BODY_TOO_SLOW) from None
 
     def _too_large(self) -> NoReturn:
-        raise _Refused(
-            Trouble.BODY_TOO_LARGE, f"At most {self._limits.bytes_max} bytes are allowed."
-        ) from None
+        why = f"At most {self._limits.bytes_max} bytes are allowed."
+        raise _Refused(Trouble.BODY_TOO_LARGE, why) from None
 
     async def _spend(
         self, meter: Meter, tenant: str, identity: str, announced: bytes
@@ -367,13 +351,9 @@ class IdempotencyMiddleware:
     async def _fingerprint(
         self, served: _Served, scope: Scope, headers: RequestHeaders, body: Spooled
     ) -> str:
-        path, query = asked_path(scope), scope["query_string"].decode("latin-1")
-        asked = ParsedRequest(
-            path,
-            query,
-            headers.content_type.decode("latin-1"),
-            headers.content_encoding.decode("latin-1"),
-        )
+        query, kind = scope["query_string"].decode("latin-1"), headers.content_type
+        encoding = headers.content_encoding.decode("latin-1")
+        asked = ParsedRequest(asked_path(scope), query, kind.decode("latin-1"), encoding)
         secret = served.tool.house.secret
         if body.in_memory and body.size <= AT_ONCE_MAX:
             return fingerprint_of(asked, body.view(), served.fields, secret)
@@ -390,11 +370,8 @@ class IdempotencyMiddleware:
                 return None
             case Replay() | Fenced() if exchange.left:
                 exchange.withhold()
-                raise LeaseLost(
-                    f"{effect}: its response was cut off, because another caller owns the record"
-                    " now.",
-                    effect=effect,
-                )
+                why = "its response was cut off, because another caller owns the record now."
+                raise LeaseLost(f"{effect}: {why}", effect=effect)
             case Replay(recorded):
                 answer = replay(recorded)
                 if isinstance(answer, Response):
@@ -441,7 +418,6 @@ def _within_quota(wait_s: float) -> None:
 
 
 def _identity(served: _Served, scope: Scope, tenant: str, key: str) -> str:
-    """The key of the effect."""
     tool = served.tool
     where = exact_path(scope["path"]) if served.anywhere else served.route.path
     return Identity(tenant, "", tool.contract.name, b"", tool.house.secret).key(
@@ -460,10 +436,5 @@ def _prepared(
     tool = served.tool
     where, arguments = route_of(scope["method"].upper(), scope["path"])
     request = Request(identity, fingerprint, tool.terms, tenant, where, "", arguments)
-    return Prepared(
-        request, EffectRef(tool.contract.name, identity, tenant, where), (exchange,), {}
-    )
-
-
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
+    ref = EffectRef(tool.contract.name, identity, tenant, where)
+    return Prepared(request, ref, (exchange,), {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from math import ceil
 
 import orjson
@@ -89,21 +90,5 @@ def problem(code: str, *, retry_after_s: float | None = None) -> Response:
     headers = [(b"content-type", b"application/problem+json"), (b"cache-control", b"no-store")]
     if retry_after_s is not None:
         headers.append((b"retry-after", b"%d" % max(1, ceil(retry_after_s))))
-    content = {
-        "type": "about:blank",
-        "title": _TITLES[status],
-        "status": status,
-        "detail": detail,
-        "code": code,
-    }
-    return Response(status, tuple(headers), orjson.dumps(content))
-
-
-_TITLES = {
-    400: "Bad Request",
-    421: "Misdirected Request",
-    429: "Too Many Requests",
-    502: "Bad Gateway",
-    503: "Service Unavailable",
-    504: "Gateway Timeout",
-}
+    about = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status}
+    return Response(status, tuple(headers), orjson.dumps(about | {"detail": detail, "code": code}))

@@ -6,7 +6,7 @@ A profile is changed with `dataclasses.replace`: `replace(IETF, strict=False)`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from http import HTTPStatus
 from types import MappingProxyType
@@ -134,16 +134,11 @@ STRIPE_V1 = Profile(
     not_stored=NOT_STORED | {400},
     stores_5xx=True,
 )
-STRIPE_V2 = Profile(
+STRIPE_V2 = replace(
+    STRIPE_V1,
     name="stripe_v2",
-    required=False,
-    strict=False,
-    length_min=1,
-    bits_min=0.0,
     window_s=30 * DAY_S,
-    style=Style.STRIPE,
-    status=STRIPE_V1.status,
-    not_stored=STRIPE_V1.not_stored,
+    stores_5xx=False,
     downstream=Downstream.key(window=30 * DAY_S),
 )
 PROFILES: Mapping[str, Profile] = MappingProxyType(
@@ -152,7 +147,6 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
 
 
 def profile_of(profile: str | Profile) -> Profile:
-    """Accept the names that read well."""
     if isinstance(profile, Profile):
         return profile
     if profile not in PROFILES:

@@ -30,17 +30,13 @@ class Quota:
     per_s: float = 3600.0
 
     def __post_init__(self) -> None:
-        given = {
-            name: value
-            for name, value in (("keys", self.keys), ("bytes", self.bytes))
-            if value is not None
-        }
+        both = {"keys": self.keys, "bytes": self.bytes}
+        given = {name: value for name, value in both.items() if value is not None}
         whole(**given)
         numbers(per_s=self.per_s)
         if not given:
-            raise ContractViolation(
-                "Quota(): give keys, bytes or both; without them, leave the quota out"
-            )
+            why = "Quota(): give keys, bytes or both; without them, leave the quota out"
+            raise ContractViolation(why)
         if min(given.values()) < 1 or not 0 < self.per_s < inf:
             raise ContractViolation(f"{self}: a quota allows something, in some time")
 
@@ -55,10 +51,8 @@ class _Bucket:
         self.level, self.at = capacity, now
 
     def fill(self, now: float) -> None:
-        self.level, self.at = (
-            min(self.capacity, self.level + (now - self.at) * self.per_second),
-            now,
-        )
+        self.level = min(self.capacity, self.level + (now - self.at) * self.per_second)
+        self.at = now
 
     def lacks_s(self, amount: float) -> float:
         """How long until there is so much; a full bucket is enough for anything."""
@@ -126,7 +120,6 @@ class Spending:
         return wait_s
 
     def count_kept(self, size: int) -> None:
-        """So much of the response is kept."""
         self._meter.add(self._tenant, bytes=-size)
 
     def close(self) -> None:

@@ -41,8 +41,7 @@ from effectonce.http.server.spooled_body import Spooled
 
 # in a scope that is an effect already: a middleware inside another one would wait for itself
 SEEN = "effectonce.seen"
-# in the start of a response that is no outcome, from an app of ours: it knows more than a status
-# says
+# in the start of a response of an app of ours, which knows more than a status says
 CERTAINTY = "effectonce.certainty"
 UNSURE_HERE = (TRIED_HEADER.encode(), UNSURE.encode())
 INTERNAL = Response(
@@ -57,9 +56,7 @@ class Unstored(Exception):
     def __init__(self, status: int, certainty: Certainty) -> None:
         super().__init__(f"the app answered {status}")
         bucket = Bucket.SCHEMA if certainty is Certainty.NOT_SENT else Bucket.SERVER_ERROR
-        self.effectonce_verdict = Verdict(
-            bucket, certainty, f"the app answered {status}", retry=False
-        )
+        self.effectonce_verdict = Verdict(bucket, certainty, str(self), retry=False)
 
 
 class Undone(Exception):  # raised into the app, where it awaits the end of its response
@@ -145,10 +142,8 @@ class ResponseRecorder:
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
         self._ended, self._delivered = loop.create_future(), loop.create_future()
-        self._tape, self._held = (
-            Spooled(self._keeping.response_max),
-            Spooled(self._keeping.memory_max),
-        )
+        self._tape = Spooled(self._keeping.response_max)
+        self._held = Spooled(self._keeping.memory_max)
         self._task, self.began = loop.create_task(self._call()), True
         self._task.add_done_callback(self._over)
         return self._task
@@ -178,11 +173,8 @@ class ResponseRecorder:
         if says_more or self._in_transaction or not self._profile.stores_5xx:
             raise error or RuntimeError("the app returned without completing its response")
         if not self.left:
-            self._start = {
-                "type": "http.response.start",
-                "status": INTERNAL.status,
-                "headers": list(INTERNAL.headers),
-            }
+            status, headers = INTERNAL.status, list(INTERNAL.headers)
+            self._start = {"type": "http.response.start", "status": status, "headers": headers}
             self._held, self._complete = Spooled(self._keeping.memory_max), True
             await self._held.add(INTERNAL.body)
         return stored(INTERNAL.status, INTERNAL.headers, INTERNAL.body, self._keeping.headers)
@@ -193,9 +185,9 @@ class ResponseRecorder:
         """The body that was read before; after it, nothing until the response is out."""
         if not self._read_all:
             body = self._body
-            piece, self._read_all = (
-                (body.whole(), True) if body.in_memory else await body.piece(self._read)
-            )
+            piece, self._read_all = body.whole(), True
+            if not body.in_memory:
+                piece, self._read_all = await body.piece(self._read)
             self._read += len(piece)
             return {"type": "http.request", "body": piece, "more_body": not self._read_all}
         await asyncio.wait([self._delivered])
@@ -255,9 +247,8 @@ class ResponseRecorder:
         while not last:
             piece, last = (held.whole(), True) if held.in_memory else await held.piece(sent)
             sent += len(piece)
-            await self._tell(
-                {"type": "http.response.body", "body": piece, "more_body": more or not last}
-            )
+            goes_on = more or not last
+            await self._tell({"type": "http.response.body", "body": piece, "more_body": goes_on})
         held.close()
 
     async def _tell(self, message: Message) -> None:
@@ -282,16 +273,15 @@ class ResponseRecorder:
     def withhold(self) -> None:
         """The response is not true any more: the app gets an error where it awaits its end."""
         if self._complete and not self._delivered.done():
-            self._delivered.set_exception(
-                Undone("its response was not delivered: what it says did not become the outcome")
-            )
+            why = "its response was not delivered: what it says did not become the outcome"
+            self._delivered.set_exception(Undone(why))
 
     def raised(self, error: BaseException) -> bool:
         """Is this the app's own error? Then `rest` raises it, where the server expects it."""
         task = self._task
-        return (
-            task is not None and task.done() and not task.cancelled() and task.exception() is error
-        )
+        if task is None or not task.done() or task.cancelled():
+            return False
+        return task.exception() is error
 
     async def rest(self) -> None:
         """Whatever the app does after its response: background tasks, and its errors."""
@@ -340,12 +330,9 @@ def _hide(scope: Scope) -> dict[str, Any]:
     shown = {name: scope[name] for name in ("headers", "extensions") if name in scope}
     scope[SEEN] = True
     scope["headers"] = [pair for pair in scope["headers"] if pair[0] != b"accept-encoding"]
-    if scope.get("extensions"):
-        scope["extensions"] = {
-            name: value
-            for name, value in scope["extensions"].items()
-            if not name.startswith("http.response.")
-        }
+    given, ours = scope.get("extensions"), "http.response."
+    if given:
+        scope["extensions"] = {name: given[name] for name in given if not name.startswith(ours)}
     return shown
 
 

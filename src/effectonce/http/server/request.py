@@ -34,17 +34,15 @@ def read_headers(headers: Iterable[tuple[bytes, bytes]]) -> RequestHeaders:
         elif name == b"content-length":
             read.length = value
         elif name == b"content-type":
-            read.content_type = _added(read.content_type, value) if read.content_type else value
+            read.content_type = _added(read.content_type, value)
         else:
-            read.content_encoding = (
-                _added(read.content_encoding, value) if read.content_encoding else value
-            )
+            read.content_encoding = _added(read.content_encoding, value)
     return read
 
 
 def _added(lines: bytes, value: bytes) -> bytes:
     """Which of two lines the app looks at is not known, so both count."""
-    return b"%b, %b" % (lines, value)
+    return b"%b, %b" % (lines, value) if lines else value
 
 
 @lru_cache(PATHS_MAX)

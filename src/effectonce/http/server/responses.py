@@ -6,7 +6,7 @@ import base64
 import http
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from math import ceil
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import orjson
@@ -117,11 +117,9 @@ def replay(recorded: Recorded) -> Response | Trouble:
         response = _read(recorded.outcome)
         if response is None:
             return Trouble.FAILED
-        body = (
-            base64.b64decode(response.base64, validate=True)
-            if response.base64
-            else response.body.encode()
-        )
+        body = response.body.encode()
+        if response.base64:
+            body = base64.b64decode(response.base64, validate=True)
     except (NotReadable, msgspec.DecodeError, ValueError):
         return Trouble.RESULT_GONE
     if response.gone or not 200 <= response.status <= 599:
@@ -143,77 +141,67 @@ def _read(outcome: bytes) -> StoredResponse | None:
 
 # ---------------------------------------------------------------- what we say ourselves
 
-TEXTS: dict[Trouble, tuple[str, str]] = {
-    Trouble.KEY_MISSING: (
+
+class _Text(NamedTuple):
+    title: str
+    detail: str
+
+
+TEXTS: dict[Trouble, _Text] = {
+    Trouble.KEY_MISSING: _Text(
         "Idempotency-Key is missing",
-        (
-            "This operation needs an Idempotency-Key, so that it can be repeated safely. Draw a new"
-            " one, such as a UUID, for each operation."
-        ),
+        "This operation needs an Idempotency-Key, so that it can be repeated safely. Draw a new"
+        " one, such as a UUID, for each operation.",
     ),
-    Trouble.KEY_MALFORMED: (
+    Trouble.KEY_MALFORMED: _Text(
         "Idempotency-Key cannot be used",
         "Nothing was done. Correct the key and send the request again.",
     ),
-    Trouble.NOT_AUTHENTICATED: (
-        "Not authenticated",
-        "It is not known whose request this is. Nothing was done.",
+    Trouble.NOT_AUTHENTICATED: _Text(
+        "Not authenticated", "It is not known whose request this is. Nothing was done."
     ),
-    Trouble.NOT_ALLOWED: ("Not allowed", "Nothing was done."),
-    Trouble.BODY_TOO_LARGE: ("The request is too large", "Nothing was done."),
-    Trouble.BODY_TOO_SLOW: (
-        "The request did not come in time",
-        "The body was not complete in time. Nothing was done.",
+    Trouble.NOT_ALLOWED: _Text("Not allowed", "Nothing was done."),
+    Trouble.BODY_TOO_LARGE: _Text("The request is too large", "Nothing was done."),
+    Trouble.BODY_TOO_SLOW: _Text(
+        "The request did not come in time", "The body was not complete in time. Nothing was done."
     ),
-    Trouble.OVER_QUOTA: (
+    Trouble.OVER_QUOTA: _Text(
         "Over quota",
-        (
-            "More new keys, or more bytes, came than are allowed in this time. Nothing was done."
-            " Repeat the request later, with the same key."
-        ),
+        "More new keys, or more bytes, came than are allowed in this time. Nothing was done."
+        " Repeat the request later, with the same key.",
     ),
-    Trouble.CONFLICT: (
+    Trouble.CONFLICT: _Text(
         "Idempotency-Key is already used",
-        (
-            "The same key came before with another request. Nothing was done. Repeat the original"
-            " request, or use a new key for a new one."
-        ),
+        "The same key came before with another request. Nothing was done. Repeat the original"
+        " request, or use a new key for a new one.",
     ),
-    Trouble.IN_FLIGHT: (
+    Trouble.IN_FLIGHT: _Text(
         "A request is outstanding for this Idempotency-Key",
         "The same request is being worked on. Repeat it with the same key to get its result.",
     ),
-    Trouble.IN_DOUBT: (
+    Trouble.IN_DOUBT: _Text(
         "The outcome is unknown",
-        (
-            "The same request came before and may have been done. It is not done again under this"
-            " key, and a new one could do it twice."
-        ),
+        "The same request came before and may have been done. It is not done again under this"
+        " key, and a new one could do it twice.",
     ),
-    Trouble.EXPIRED: (
+    Trouble.EXPIRED: _Text(
         "Idempotency-Key has expired",
-        (
-            "The same key was used before, and its result is not kept any more. Nothing was done"
-            " now. Look first, then use a new key."
-        ),
+        "The same key was used before, and its result is not kept any more. Nothing was done"
+        " now. Look first, then use a new key.",
     ),
-    Trouble.RESULT_GONE: (
+    Trouble.RESULT_GONE: _Text(
         "The result cannot be shown again",
         "The request was done, and it is not done again. Look its result up.",
     ),
-    Trouble.FAILED: (
+    Trouble.FAILED: _Text(
         "The request was not done",
-        (
-            "It was found that the earlier request under this key was not done. It is not done"
-            " under this key any more: use a new one."
-        ),
+        "It was found that the earlier request under this key was not done. It is not done"
+        " under this key any more: use a new one.",
     ),
-    Trouble.STORE_UNAVAILABLE: (
+    Trouble.STORE_UNAVAILABLE: _Text(
         "Temporarily unavailable",
-        (
-            "It cannot be made sure just now that the request is done once. Repeat it with the same"
-            " key."
-        ),
+        "It cannot be made sure just now that the request is done once. Repeat it with the same"
+        " key.",
     ),
 }
 _AGAIN = frozenset({Trouble.IN_FLIGHT, Trouble.OVER_QUOTA, Trouble.STORE_UNAVAILABLE})
@@ -241,21 +229,19 @@ def refusal(
     A 503 that says when to come back is taken for a promise that nothing was done. What is
     *perhaps_done* does not say it.
     """
-    detail = f"{detail} {TEXTS[trouble][1]}".strip()
+    detail = f"{detail} {TEXTS[trouble].detail}".strip()
     status = profile.status[trouble]
-    operation = None if effect is None else effect.reference
     headers = [(b"content-type", profile.style.value.encode()), (b"cache-control", b"no-store")]
     if trouble in _AGAIN and not perhaps_done:
         headers.append((b"retry-after", b"%d" % max(profile.retry_after_s, ceil(retry_after_s))))
     if docs:
         headers.append((b"link", f'<{docs}>; rel="describedby"'.encode("ascii", "replace")))
-    content = (
-        _problem(trouble, status, detail, docs)
-        if profile.style is Style.PROBLEM
-        else _stripe(trouble, status, detail)
-    )
-    if operation is not None:
-        content["operation"] = operation
+    if profile.style is Style.PROBLEM:
+        content = _problem(trouble, status, detail, docs)
+    else:
+        content = _stripe(trouble, status, detail)
+    if effect is not None:
+        content["operation"] = effect.reference
     return Response(status, tuple(headers), orjson.dumps(content))
 
 
@@ -269,7 +255,7 @@ def last(answer: Response, scope: Scope) -> Response:
 def _problem(trouble: Trouble, status: int, detail: str, docs: str) -> dict[str, Any]:
     """RFC 9457: without a page that explains it there is no type, and the title is the status's."""
     if docs:
-        about, title = f"{docs}#{trouble.lower().replace('_', '-')}", TEXTS[trouble][0]
+        about, title = f"{docs}#{trouble.lower().replace('_', '-')}", TEXTS[trouble].title
     else:
         about, title = "about:blank", _TITLES.get(status) or http.HTTPStatus(status).phrase
     return {"type": about, "title": title, "status": status, "detail": detail, "code": str(trouble)}
