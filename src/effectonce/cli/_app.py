@@ -78,7 +78,7 @@ def the_guard() -> Guard:
         return load_app(app.value)
     if not url.value:
         raise click.UsageError(NO_STORE + offered())
-    return _guard_of_store(_read(url.value, "store_file") if url is file else url.value)
+    return _guard_of_store(read_setting(url.value, "store_file") if url is file else url.value)
 
 
 def app_here() -> Guard:
@@ -147,7 +147,9 @@ def _guard_of_store(url: str) -> Guard:
             "A memory store lives in its own process: there is nothing to see from here."
         )
     if setting("keys_file"):
-        os.environ["EFFECTONCE_KEYS"] = ",".join(_read(setting("keys_file"), "keys_file").split())
+        os.environ["EFFECTONCE_KEYS"] = ",".join(
+            read_setting(setting("keys_file"), "keys_file").split()
+        )
     with opening():
         if os.environ.get("EFFECTONCE_KEYS"):
             # No key is derived here, so any secret will do.
@@ -163,7 +165,7 @@ def made_here(guard: Guard) -> bool:
     return guard in _MADE_HERE
 
 
-def _read(path: str, name: str) -> str:
+def read_setting(path: str, name: str) -> str:
     try:
         return Path(path).expanduser().read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

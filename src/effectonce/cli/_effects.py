@@ -6,10 +6,11 @@ from typing import Any
 
 from effectonce._core.guarantees import Capability
 from effectonce._core.record import Record, State
-from effectonce.cli._output import Column
-from effectonce.views.effects import abandoned, as_data, may_resend, ref_of, reference
+from effectonce.cli._output import EFFECT, TOOL, WHERE, field, since, words
+from effectonce.dead_letters._letter import effect_of
+from effectonce.views.effects import abandoned, as_data, may_resend, reference
 from effectonce.views.history import is_run, run_of, run_steps
-from effectonce.views.times import moment, span
+from effectonce.views.times import moment
 
 STYLES = {
     State.COMPLETED: "green",
@@ -67,42 +68,15 @@ def letter_steps(record: Record, ref: str, now: float) -> list[tuple[str, str]]:
     return [again] if record.sends else [again, never]
 
 
-def _state(item: dict[str, Any]) -> str:
-    return str(item["state"]).replace("_", " ")
-
-
-def _where(item: dict[str, Any]) -> str:
-    return "/".join(part for part in (item["scope"], item["step"]) if part)
-
-
-def columns(now: float) -> list[Column]:
-    """A list of effects, for people and for pipes."""
-    return [
-        Column("EFFECT", lambda item: item["reference"], whole=True),
-        Column("TOOL", lambda item: item["tool"]),
-        Column(
-            "STATE",
-            _state,
-            plain=lambda item: item["state"],
-            style=lambda item: STYLES[item["state"]],
-            whole=True,
-        ),
-        Column("WHERE", _where),
-        Column("SENDS", lambda item: str(item["sends"]), right=True, whole=True),
-        Column(
-            "AGE",
-            lambda item: span(now - item["_at"]),
-            plain=lambda item: item["claimed_at"],
-            right=True,
-            whole=True,
-        ),
-    ]
+SENDS = field("SENDS", "sends", right=True, whole=True)
+STATE = words("STATE", "state", lambda item: STYLES[item["state"]])
+COLUMNS = [EFFECT, TOOL, STATE, WHERE, SENDS, since("AGE", "_age_s", "claimed_at")]
 
 
 def listed(record: Record, now: float) -> dict[str, Any]:
     """A row of a list. What begins with an underscore is for the table alone."""
-    return {**as_data(record, now), "_at": record.created_at, "_decided_at": record.decided_at}
+    return {**as_data(record, now), "_age_s": now - record.created_at}
 
 
 def headline(record: Record) -> str:
-    return f"{ref_of(record)}, claimed {moment(record.created_at)} UTC"
+    return f"{effect_of(record)}, claimed {moment(record.created_at)} UTC"

@@ -10,18 +10,8 @@ import click
 from effectonce._text import harmless
 from effectonce.cli._console import broken_at_words
 
-DONE, FAILED, USAGE, NEEDS_YOU, NOT_ALLOWED, NOT_FOUND, CHANGED, STORE_UNREACHABLE, INTERRUPTED = (
-    0,
-    1,
-    2,
-    3,
-    4,
-    5,
-    6,
-    7,
-    130,
-)
-
+DONE, FAILED, USAGE, NEEDS_YOU, NOT_ALLOWED, NOT_FOUND, CHANGED, STORE_UNREACHABLE = range(8)
+INTERRUPTED = 130
 EXITS = {
     DONE: "done",
     FAILED: "failed, or declined",

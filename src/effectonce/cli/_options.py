@@ -13,29 +13,20 @@ from effectonce.cli._settings import BY_NAME, remember
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_WORDS: dict[str, tuple[str, dict[str, Any]]] = {
-    "store": (
-        "--store",
-        {"metavar": "URL", "help": "The store to look at, such as sqlite:///effects.db."},
-    ),
-    "app": (
-        "--app",
-        {"metavar": "MODULE:GUARD", "help": "A guard of yours: its store, its tools, its probes."},
-    ),
-    "tenant": ("--tenant", {"metavar": "NAME", "help": "Only this tenant's effects."}),
-    "config": (
-        "--config",
-        {"metavar": "FILE", "help": "Settings, instead of those found from here upward."},
-    ),
-    "color": ("--color", {"help": "Colour the output.  [default: auto]"}),
-    "by": (
-        "--by",
-        {
-            "metavar": "NAME",
-            "help": "Who says so.  [default: the user of this machine, unless that is root]",
-        },
-    ),
-    "no_input": ("--no-input", {"is_flag": True, "default": None, "help": "Never ask."}),
+_WORDS: dict[str, dict[str, Any]] = {
+    "store": {"metavar": "URL", "help": "The store to look at, such as sqlite:///effects.db."},
+    "app": {
+        "metavar": "MODULE:GUARD",
+        "help": "A guard of yours: its store, its tools, its probes.",
+    },
+    "tenant": {"metavar": "NAME", "help": "Only this tenant's effects."},
+    "config": {"metavar": "FILE", "help": "Settings, instead of those found from here upward."},
+    "color": {"help": "Colour the output.  [default: auto]"},
+    "by": {
+        "metavar": "NAME",
+        "help": "Who says so.  [default: the user of this machine, unless that is root]",
+    },
+    "no_input": {"is_flag": True, "default": None, "help": "Never ask."},
 }
 
 
@@ -50,16 +41,6 @@ def takes(*names: str) -> Callable[[F], F]:
     return decorate
 
 
-def store_options(command: F) -> F:
-    """What every command takes that looks into a store."""
-    return takes("store", "app", "config", "output", "color")(command)
-
-
-def app_options(command: F) -> F:
-    """What every command takes that needs to know your tools."""
-    return takes("app", "config", "output", "color")(command)
-
-
 def output_option(command: F) -> F:
     """`-o FORMAT`, and `--json` for the one that scripts want."""
 
@@ -69,33 +50,28 @@ def output_option(command: F) -> F:
             remember(ctx, "output", "json")
 
     choices = click.Choice(BY_NAME["output"].choices)
-    help_text = (
-        "How to print the data: auto is a table on a terminal and tab-separated lines elsewhere."
-    )
-    command = click.option(
-        "--json", is_flag=True, expose_value=False, callback=as_json, help="The same as -o json."
-    )(command)
-    option = click.option(
-        "-o",
-        "--output",
-        type=choices,
-        expose_value=False,
-        callback=_remembering("output"),
-        help=help_text,
-    )
-    return option(command)
+    text = "How to print the data: auto is a table on a terminal and tab-separated lines elsewhere."
+    json: dict[str, Any] = {"is_flag": True, "expose_value": False, "callback": as_json}
+    output: dict[str, Any] = {
+        "type": choices,
+        "expose_value": False,
+        "callback": remembering("output"),
+    }
+    command = click.option("--json", help="The same as -o json.", **json)(command)
+    return click.option("-o", "--output", help=text, **output)(command)
 
 
 def _option(name: str) -> Callable[[F], F]:
-    flag, words = _WORDS[name]
     choices = BY_NAME[name].choices if name in BY_NAME else ()
-    kind: dict[str, Any] = {"type": click.Choice(choices)} if choices else {}
-    return click.option(
-        flag, name, expose_value=False, callback=_remembering(name), **kind, **words
-    )
+    how = {"expose_value": False, "callback": remembering(name), **_WORDS[name]}
+    if choices:
+        how["type"] = click.Choice(choices)
+    return click.option(f"--{name.replace('_', '-')}", name, **how)
 
 
-def _remembering(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+def remembering(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    """As the callback of an option: what was given is a setting."""
+
     def callback(ctx: click.Context, _: click.Parameter, value: Any) -> None:
         if value is not None:
             remember(ctx, name, value)
@@ -111,6 +87,18 @@ class Number(click.FloatRange):
         return self.fail(f"{value} is not a number.", param, ctx) if number != number else number  # noqa: PLR0124
 
 
+def number_option(
+    flag: str, default: float, kind: click.ParamType[Any], text: str, metavar: str | None = None
+) -> Callable[[F], F]:
+    return click.option(
+        flag, default=default, show_default=True, type=kind, metavar=metavar, help=text
+    )
+
+
+# of a command that looks into a store, at its effects, or needs to know your tools
+store_options = takes("store", "app", "config", "output", "color")
+effect_options = takes("tenant", "store", "app", "config", "output", "color")
+app_options = takes("app", "config", "output", "color")
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 dry_run_option = click.option(
     "--dry-run", is_flag=True, help="Say what would be done, and do nothing."
@@ -118,3 +106,9 @@ dry_run_option = click.option(
 reason_option = click.option(
     "--reason", metavar="TEXT", help="Why: it stays on the record.  [asked for on a terminal]"
 )
+
+
+def decision_options(command: F) -> F:
+    """What every command takes that writes down what a person decides."""
+    command = takes("by", "no_input")(effect_options(command))
+    return reason_option(yes_option(dry_run_option(command)))

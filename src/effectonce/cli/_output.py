@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from effectonce._text import harmless, on_one_line
 from effectonce.cli._console import console, echo, say
 from effectonce.cli._settings import setting
-from effectonce.views import text as words
+from effectonce.views import text as texts
 from effectonce.views.text import dumps
+from effectonce.views.times import span
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,6 +40,42 @@ class Column(NamedTuple):
     style: Callable[[Any], str] | None = None
     right: bool = False
     whole: bool = False  # never cut: people copy it, or it is short
+
+
+def field(title: str, name: str, *, right: bool = False, whole: bool = False) -> Column:
+    """A field as it is; nothing where it has no value."""
+    return Column(
+        title, lambda item: "" if item[name] is None else str(item[name]), None, None, right, whole
+    )
+
+
+def words(title: str, name: str, style: Callable[[Any], str] | None = None) -> Column:
+    """A word of ours, such as a state: with spaces for people."""
+    return Column(
+        title,
+        lambda item: (item[name] or "").replace("_", " "),
+        lambda item: item[name],
+        style,
+        whole=True,
+    )
+
+
+def number(title: str, name: str) -> Column:
+    return Column(
+        title, lambda item: f"{item[name]:,}", lambda item: item[name], right=True, whole=True
+    )
+
+
+def since(title: str, seconds: str, at: str) -> Column:
+    """How long ago, for people; when that was, for pipes."""
+    return Column(
+        title, lambda item: span(item[seconds]), lambda item: item[at], right=True, whole=True
+    )
+
+
+EFFECT, TOOL = field("EFFECT", "reference", whole=True), field("TOOL", "tool")
+WHERE = Column("WHERE", lambda item: "/".join(filter(None, (item["scope"], item["step"]))))
+WHY = field("WHY", "why")
 
 
 def shape() -> Shape:
@@ -94,7 +131,7 @@ def print_one(data: Item, tell: Callable[[], None], *, schema: str) -> None:
     """One thing: as JSON, or as text for people."""
     match shape():
         case "json":
-            print_json({"schema": f"effectonce.{schema}/1", **data})
+            print_json({"schema": f"effectonce.{schema}/1", **_public(data)})
         case "jsonl":
             print_line(data, schema)
         case _:
@@ -168,6 +205,14 @@ def print_pairs(rows: Sequence[Sequence[str]], *, style: str = "", last: str = "
             screen.print(text, no_wrap=True, overflow="ignore", crop=False)
 
 
+def print_next(steps: Sequence[tuple[str, str]], otherwise: str) -> None:
+    """What to do, and the command that does it; *otherwise* if there is nothing."""
+    if steps:
+        print_pairs(steps, style="dim", last="bold")
+    else:
+        console().print(otherwise, style="dim")
+
+
 def _wrapped(text: str, screen: Console, room: int) -> list[str]:
     """Its lines. A command stays in one: in two it could not be copied."""
     from rich.text import Text
@@ -199,7 +244,7 @@ def on_a_line(text: str) -> str:
 
 def shortened(text: str, longest: int) -> str:
     """Enough of a long text: a screen holds one story, and JSON holds it whole."""
-    return words.shortened(text, longest, MORE)
+    return texts.shortened(text, longest, MORE)
 
 
 def to_width(text: str, width: int, *, right: bool = False) -> str:

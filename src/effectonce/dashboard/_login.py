@@ -1,5 +1,4 @@
-"""For a dashboard on one's own machine: a link that works once, and then a session in that one
-browser.
+"""For a dashboard on one's own machine: a link that works once, then a session in that browser.
 
 A person who can read the terminal gets in, and no other user of the machine. The first browser
 that opens the link uses it up, so it is of no use to a person who finds it later in a history; a
@@ -78,14 +77,8 @@ class LoginLink:
             self._new_token()
             answer = RedirectResponse("/", 303)
             secure = scope["scheme"] == "https"
-            answer.set_cookie(
-                self._cookie,
-                session,
-                max_age=int(LASTS_S),
-                httponly=True,
-                samesite="lax",
-                secure=secure,
-            )
+            kept = {"max_age": int(LASTS_S), "httponly": True, "secure": secure}
+            answer.set_cookie(self._cookie, session, samesite="lax", **kept)
             await answer(scope, receive, send)
 
         return opened

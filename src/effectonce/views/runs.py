@@ -67,7 +67,6 @@ def whole(record: Record, steps: list[Record], now: float, *, reveal: bool) -> d
         "steps": [_step(step) for step in steps if not position(step)[0]],
         "compensations": [_step(step) for step in steps if position(step)[0]],
     }
-    data = {name: value for name, value in data.items() if not name.startswith("_")}
     if reveal:
         data |= {"key": record.request.key, "arguments": arguments_of(record, reveal=True).value}
     return data
