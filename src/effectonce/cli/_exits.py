@@ -35,8 +35,7 @@ class Stop(click.ClickException):
 
 
 def fitted(error: click.ClickException) -> click.ClickException:
-    """The same, in lines that end with a word: a terminal breaks them anywhere, and a pipe wants
-    them as they are.
+    """The same in lines that end with a word, for a terminal, which breaks them anywhere.
 
     What others wrote may be in it, and does not command a terminal.
     """

@@ -87,8 +87,8 @@ class Number(click.FloatRange):
         return self.fail(f"{value} is not a number.", param, ctx) if number != number else number  # noqa: PLR0124
 
 
-def number_option(
-    flag: str, default: float, kind: click.ParamType[Any], text: str, metavar: str | None = None
+def value_option(
+    flag: str, default: object, kind: click.ParamType[Any], text: str, metavar: str | None = None
 ) -> Callable[[F], F]:
     return click.option(
         flag, default=default, show_default=True, type=kind, metavar=metavar, help=text

@@ -17,7 +17,7 @@ from effectonce.cli._commands import runnable
 from effectonce.cli._console import busy, console, echo, in_markup, say
 from effectonce.cli._exits import FAILED, NEEDS_YOU
 from effectonce.cli._filters import limit_option, since_option
-from effectonce.cli._options import Number, effect_options, number_option, store_options
+from effectonce.cli._options import Number, effect_options, store_options, value_option
 from effectonce.cli._output import (
     Column,
     field,
@@ -262,8 +262,8 @@ def anchor(*, file: Path) -> None:
 
 
 @audit.command()
-@number_option("--within", 10.0, Number(0.0), "How close two calls are.", "SECONDS")
-@number_option("--deploy", 120.0, Number(0.0), "The same after a start.", "SECONDS")
+@value_option("--within", 10.0, Number(0.0), "How close two calls are.", "SECONDS")
+@value_option("--deploy", 120.0, Number(0.0), "The same after a start.", "SECONDS")
 @click.option("--check", is_flag=True, help="Exit with 3 if something was found.")
 @_since_option
 @store_options

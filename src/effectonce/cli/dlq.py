@@ -25,10 +25,10 @@ from effectonce.cli._options import (
     decision_options,
     dry_run_option,
     effect_options,
-    number_option,
     reason_option,
     store_options,
     takes,
+    value_option,
     yes_option,
 )
 from effectonce.cli._output import (
@@ -182,7 +182,7 @@ def _letter(guard: Guard, record: Record, now: float, *, failed: bool = False) -
 @click.option(
     "--limit", type=click.IntRange(1), metavar="N", help="At most this many.  [default: none]"
 )
-@number_option("--rps", 10.0, Number(0.0, min_open=True), "At most this many a second.", "N")
+@value_option("--rps", 10.0, Number(0.0, min_open=True), "At most this many a second.", "N")
 @click.option("--early", is_flag=True, help="Even before the time that the downstream asked for.")
 @reason_option
 @yes_option

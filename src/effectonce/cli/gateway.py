@@ -12,6 +12,7 @@ import click
 
 from effectonce.cli._app import opening
 from effectonce.cli._console import color_option, echo
+from effectonce.cli._options import value_option
 from effectonce.cli._settings import refuse_password
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -20,8 +21,7 @@ FILE = click.Path(exists=True, dir_okay=False)
 
 
 def listen_option(default: str) -> Callable[[F], F]:
-    where: dict[str, Any] = {"default": default, "show_default": True, "metavar": "HOST:PORT"}
-    return click.option("--listen", help="Where to listen.", **where)
+    return value_option("--listen", default, click.STRING, "Where to listen.", "HOST:PORT")
 
 
 def repeated_option(flag: str, name: str, metavar: str, text: str) -> Callable[[F], F]:
@@ -109,8 +109,9 @@ def gateway(
     if certfile is None and uds is None and not is_loopback(host):
         read = "what passes here can be read on the way: keys, tokens, bodies."
         echo(f"Without --certfile, {read}", err=True)
-    tls: dict[str, Any] = {"certfile": certfile, "keyfile": keyfile}
-    run_server(made, lifespan="on", host=host, port=port, uds=uds, **tls)
+    run_server(
+        made, lifespan="on", host=host, port=port, uds=uds, certfile=certfile, keyfile=keyfile
+    )
 
 
 # settings without a default, by the names that they have on the command line

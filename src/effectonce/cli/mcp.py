@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from effectonce.cli._console import echo
-from effectonce.cli._options import number_option, takes
+from effectonce.cli._options import takes, value_option
 from effectonce.cli._settings import BY_NAME, setting, settings
 from effectonce.cli.gateway import (
     ANY_ADDRESS,
@@ -47,7 +47,7 @@ def _server_options(named_by: str) -> Callable[[F], F]:
     return decorate
 
 
-_call_max = number_option("--call-max", CALL_MAX, click.INT, "How large a call may be.", "BYTES")
+_call_max = value_option("--call-max", CALL_MAX, click.INT, "How large a call may be.", "BYTES")
 
 
 class _Proxy(click.Group):

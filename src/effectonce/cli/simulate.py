@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from effectonce.cli._console import color_option, console, echo, in_markup
-from effectonce.cli._options import Number, number_option
+from effectonce.cli._options import Number, value_option
 from effectonce.cli._output import for_machines
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -52,11 +52,11 @@ def _common(command: F) -> F:
 
 
 @simulate.command()
-@number_option("--clients", 100, click.IntRange(2, 1000), "How many want to write the row.")
-@number_option("--runs", 30, click.IntRange(1, 1000), "How often to repeat it.")
-@number_option("--base-ms", 5.0, Number(0.1, 1000), "The base of the delays.")
-@number_option("--cap-ms", 2000.0, Number(1, 100_000), "Their highest ceiling.")
-@number_option("--message-ms", 10.0, Number(0.1, 1000), "How long a message takes.")
+@value_option("--clients", 100, click.IntRange(2, 1000), "How many want to write the row.")
+@value_option("--runs", 30, click.IntRange(1, 1000), "How often to repeat it.")
+@value_option("--base-ms", 5.0, Number(0.1, 1000), "The base of the delays.")
+@value_option("--cap-ms", 2000.0, Number(1, 100_000), "Their highest ceiling.")
+@value_option("--message-ms", 10.0, Number(0.1, 1000), "How long a message takes.")
 @_common
 def jitter(
     *, clients: int, runs: int, seed: int, as_json: bool, svg: Path | None, **waits: float
@@ -82,12 +82,12 @@ def jitter(
 
 
 @simulate.command()
-@number_option("--rate", 20.0, Number(5, 1000), "What the last service can do in a second.")
-@number_option("--load", 0.7, Number(0.05, 1.5), "What is asked of it, as a share of that.")
-@number_option("--outage-s", 10.0, Number(1, 60), "How many seconds the outage lasts.")
-@number_option("--left", 0.1, Number(0, 1), "What it can do in the outage, as a share.")
-@number_option("--lost", 0.01, Number(0, 0.5), "Share of answers that get lost at any time.")
-@number_option("--queue-s", 10.0, Number(1, 60), "Seconds of work that fit into a queue.")
+@value_option("--rate", 20.0, Number(5, 1000), "What the last service can do in a second.")
+@value_option("--load", 0.7, Number(0.05, 1.5), "What is asked of it, as a share of that.")
+@value_option("--outage-s", 10.0, Number(1, 60), "How many seconds the outage lasts.")
+@value_option("--left", 0.1, Number(0, 1), "What it can do in the outage, as a share.")
+@value_option("--lost", 0.01, Number(0, 0.5), "Share of answers that get lost at any time.")
+@value_option("--queue-s", 10.0, Number(1, 60), "Seconds of work that fit into a queue.")
 @_common
 def storm(*, rate: float, seed: int, as_json: bool, svg: Path | None, **outage: float) -> None:
     r"""The outage is over; who comes back?
@@ -110,8 +110,8 @@ def storm(*, rate: float, seed: int, as_json: bool, svg: Path | None, **outage: 
 
 
 @simulate.command()
-@number_option("--calls", 20_000, click.IntRange(100, 1_000_000), "How many calls to make.")
-@number_option("--attempts", 3, click.IntRange(1, 20), "How often a call may be tried.")
+@value_option("--calls", 20_000, click.IntRange(100, 1_000_000), "How many calls to make.")
+@value_option("--attempts", 3, click.IntRange(1, 20), "How often a call may be tried.")
 @_common
 def budget(*, calls: int, attempts: int, seed: int, as_json: bool, svg: Path | None) -> None:
     r"""What a retry budget allows: none, ours and gRPC's.
@@ -144,7 +144,7 @@ def _changes(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> d
 
 
 @simulate.command()
-@number_option(
+@value_option(
     "--turns", 18_000, click.IntRange(1000, 1_000_000), "Turns: fewer make a shorter day."
 )
 @click.option("--full", is_flag=True, help=f"The whole day, {FULL_DAY:,} turns: some seconds.")

@@ -11,7 +11,7 @@ import click
 from effectonce.cli._app import guard_here
 from effectonce.cli._console import console, in_markup, say
 from effectonce.cli._filters import Filters, after, filters
-from effectonce.cli._options import Number, effect_options, number_option
+from effectonce.cli._options import Number, effect_options, value_option
 from effectonce.cli._output import for_machines, print_flat, print_line, shape
 from effectonce.views.times import iso, moment
 
@@ -25,8 +25,8 @@ PAGE, WATCHED = 200, 500  # how many open effects are looked at in each round
 
 @click.command()
 @filters
-@number_option("--lines", 10, click.IntRange(0, 1000), "Begin with the last N.", "N")
-@number_option("--interval", 2.0, Number(0.01), "How often to look.", "SECONDS")
+@value_option("--lines", 10, click.IntRange(0, 1000), "Begin with the last N.", "N")
+@value_option("--interval", 2.0, Number(0.01), "How often to look.", "SECONDS")
 @click.option("--once", is_flag=True, help="Show the last ones and end.")
 @effect_options
 def tail(*, filters: Filters, lines: int, interval: float, once: bool) -> None:

@@ -77,8 +77,9 @@ class LoginLink:
             self._new_token()
             answer = RedirectResponse("/", 303)
             secure = scope["scheme"] == "https"
-            kept = {"max_age": int(LASTS_S), "httponly": True, "secure": secure}
-            answer.set_cookie(self._cookie, session, samesite="lax", **kept)
+            answer.set_cookie(
+                self._cookie, session, int(LASTS_S), secure=secure, httponly=True, samesite="lax"
+            )
             await answer(scope, receive, send)
 
         return opened
