@@ -85,9 +85,7 @@ class DemoActs:
         return _act(ledger, counts, verdict, promises)
 
     def doubt(self) -> DemoAct:
-        """Nobody can know, so no success is reported and nothing is sent again, until the bank
-        can be asked.
-        """
+        """In doubt: no success is reported, nothing is sent again, until the bank can be asked."""
         doubtful = {"protection": "probe", "payment_id": "pay_8", "enquiries": False}
         with self._stage("act-3", honours_keys=False, **doubtful) as (stage, bank, job):
             first, second, third = stage.start(FIRST, SECOND, THIRD)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from effectonce.cli._options import remembering
+from effectonce.cli._options import remembering, with_options
 from effectonce.cli._settings import setting
 from effectonce.views.times import since_when
 
@@ -82,22 +82,13 @@ def filters(command: F) -> F:
         return command(filters=asked, **given)
 
     text = "Only effects of this conversation, workflow or stream."
-    made: F = with_options(
-        with_filters,
+    return with_options(  # type: ignore[return-value]
         click.option("--tool", metavar="NAME", help="Only effects of this tool."),
         click.option("--state", type=StateChoice(STATES), help="Only effects in this state."),
         click.option("--scope", metavar="NAME", help=text),
         since_option("Only what was claimed since"),
         cursor_option("effect"),
-    )
-    return made
-
-
-def with_options(command: Callable[..., Any], *options: Callable[[Any], Any]) -> Any:
-    """A command with these options, in this order."""
-    for option in reversed(options):
-        command = option(command)
-    return command
+    )(with_filters)
 
 
 def since_option(words: str) -> Callable[[F], F]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from effectonce.cli._filters import StateChoice, as_option, with_options
+from effectonce.cli._filters import StateChoice, as_option
+from effectonce.cli._options import with_options
 from effectonce.cli._output import EFFECT, TOOL, WHERE, Column, field, number, since, words
 from effectonce.cli._settings import setting
 from effectonce.views.times import iso, span_s
@@ -26,41 +27,25 @@ def letter_filters(command: F) -> F:
     """Give a command the options that say which letters; it gets them as `wanted`."""
 
     @functools.wraps(command)
-    def with_filters(
-        *,
-        older_than: float | None,
-        tool: str,
-        error: str,
-        bucket: str,
-        state: str,
-        failed: bool,
-        **others: Any,
-    ) -> Any:
-        given = {
-            "tool": tool,
-            "error": error,
-            "bucket": bucket,
-            "state": state,
-            "older_than_s": older_than,
-        }
-        chosen = {name: value for name, value in given.items() if value is not None}
-        return command(wanted=_checked({**chosen, "failed": failed}), **others)
+    def with_filters(*, older_than: float | None, failed: bool, **given: Any) -> Any:
+        asked = {name: given.pop(name) for name in ("tool", "error", "bucket", "state")}
+        asked["older_than_s"] = older_than
+        chosen = {name: value for name, value in asked.items() if value is not None}
+        return command(wanted=_checked({**chosen, "failed": failed}), **given)
 
     errors = "Only this type of the last error, such as TimeoutError."
     buckets = "Only what the last error was taken for, such as transient."
     states = "Only effects that never started, or are in doubt, or failed."
     ages = "Only what was given up that long ago: 30m, 2h, 7d."
     failures = "Definite failures as well: they have an outcome, and are not redriven."
-    made: F = with_options(
-        with_filters,
+    return with_options(  # type: ignore[return-value]
         click.option("--tool", metavar="NAME", help="Only letters of this tool."),
         click.option("--error", metavar="TYPE", help=errors),
         click.option("--bucket", metavar="NAME", help=buckets),
         click.option("--state", type=StateChoice(STATES), help=states),
         click.option("--older-than", type=as_option(span_s), metavar="SPAN", help=ages),
         click.option("--failed", is_flag=True, help=failures),
-    )
-    return made
+    )(with_filters)
 
 
 def _checked(chosen: dict[str, Any]) -> Wanted:

@@ -30,18 +30,23 @@ _WORDS: dict[str, dict[str, Any]] = {
 }
 
 
-def takes(*names: str) -> Callable[[F], F]:
+def with_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
     """Give a command these options, in this order."""
 
     def decorate(command: F) -> F:
-        for name in reversed(names):
-            command = output_option(command) if name == "output" else _option(name)(command)
+        for option in reversed(options):
+            command = option(command)
         return command
 
     return decorate
 
 
-def output_option(command: F) -> F:
+def takes(*names: str) -> Callable[[F], F]:
+    """Give a command the options of these names, in this order."""
+    return with_options(*(_output if name == "output" else _option(name) for name in names))
+
+
+def _output(command: F) -> F:
     """`-o FORMAT`, and `--json` for the one that scripts want."""
 
     # click's
@@ -51,14 +56,19 @@ def output_option(command: F) -> F:
 
     choices = click.Choice(BY_NAME["output"].choices)
     text = "How to print the data: auto is a table on a terminal and tab-separated lines elsewhere."
-    json: dict[str, Any] = {"is_flag": True, "expose_value": False, "callback": as_json}
-    output: dict[str, Any] = {
-        "type": choices,
-        "expose_value": False,
-        "callback": remembering("output"),
-    }
-    command = click.option("--json", help="The same as -o json.", **json)(command)
-    return click.option("-o", "--output", help=text, **output)(command)
+    callback = remembering("output")
+    return with_options(
+        click.option(
+            "-o", "--output", type=choices, expose_value=False, callback=callback, help=text
+        ),
+        click.option(
+            "--json",
+            is_flag=True,
+            expose_value=False,
+            callback=as_json,
+            help="The same as -o json.",
+        ),
+    )(command)
 
 
 def _option(name: str) -> Callable[[F], F]:
@@ -106,9 +116,7 @@ dry_run_option = click.option(
 reason_option = click.option(
     "--reason", metavar="TEXT", help="Why: it stays on the record.  [asked for on a terminal]"
 )
-
-
-def decision_options(command: F) -> F:
-    """What every command takes that writes down what a person decides."""
-    command = takes("by", "no_input")(effect_options(command))
-    return reason_option(yes_option(dry_run_option(command)))
+# of a command that writes down what a person decides
+decision_options = with_options(
+    reason_option, yes_option, dry_run_option, takes("by", "no_input"), effect_options
+)

@@ -44,9 +44,11 @@ class Column(NamedTuple):
 
 def field(title: str, name: str, *, right: bool = False, whole: bool = False) -> Column:
     """A field as it is; nothing where it has no value."""
-    return Column(
-        title, lambda item: "" if item[name] is None else str(item[name]), None, None, right, whole
-    )
+
+    def cell(item: Item) -> str:
+        return "" if item[name] is None else str(item[name])
+
+    return Column(title, cell, right=right, whole=whole)
 
 
 def words(title: str, name: str, style: Callable[[Any], str] | None = None) -> Column:

@@ -12,7 +12,7 @@ import click
 
 from effectonce.cli._app import opening
 from effectonce.cli._console import color_option, echo
-from effectonce.cli._options import value_option
+from effectonce.cli._options import value_option, with_options
 from effectonce.cli._settings import refuse_password
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -28,10 +28,10 @@ def repeated_option(flag: str, name: str, metavar: str, text: str) -> Callable[[
     return click.option(flag, name, multiple=True, metavar=metavar, help=f"{text} May be repeated.")
 
 
-def tls_options(command: F) -> F:
-    text = "Our certificate, with its chain: listen with TLS."
-    command = click.option("--keyfile", type=FILE, help="Its key.")(command)
-    return click.option("--certfile", type=FILE, help=text)(command)
+tls_options = with_options(
+    click.option("--certfile", type=FILE, help="Our certificate, with its chain: listen with TLS."),
+    click.option("--keyfile", type=FILE, help="Its key."),
+)
 
 
 @click.command()

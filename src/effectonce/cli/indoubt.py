@@ -199,11 +199,9 @@ def _reconciled(guard: Guard, record: Record, *, dry_run: bool) -> dict[str, Any
     from effectonce._core.tagged_json import NotReadable
     from effectonce.views.effects import reference
 
-    def answer(
-        words: str, state: str = str(record.state), why: str | None = None
-    ) -> dict[str, Any]:
+    def answer(said: str, state: str = str(record.state), why: str = "") -> dict[str, Any]:
         about = {"reference": reference(record), "tool": record.request.terms.tool}
-        return {**about, "state": state, "why": why, "answer": words}
+        return {**about, "state": state, "why": why or None, "answer": said}
 
     tool = prober_of(guard, record)
     if tool is None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from effectonce.cli._console import echo
-from effectonce.cli._options import takes, value_option
+from effectonce.cli._options import takes, value_option, with_options
 from effectonce.cli._settings import BY_NAME, setting, settings
 from effectonce.cli.gateway import (
     ANY_ADDRESS,
@@ -38,13 +38,11 @@ def _server_options(named_by: str) -> Callable[[F], F]:
     contracts = "What is known about the tools, in TOML or JSON."
     trust = "Believe what the server says: readOnlyHint, idempotentHint."
     name = f"The server's name in records. It is part of every key.  [default: its {named_by}]"
-
-    def decorate(command: F) -> F:
-        command = click.option("--trust-annotations", is_flag=True, help=trust)(command)
-        command = click.option("--name", metavar="NAME", help=name)(command)
-        return click.option("--contracts", type=FILE, metavar="FILE", help=contracts)(command)
-
-    return decorate
+    return with_options(
+        click.option("--contracts", type=FILE, metavar="FILE", help=contracts),
+        click.option("--name", metavar="NAME", help=name),
+        click.option("--trust-annotations", is_flag=True, help=trust),
+    )
 
 
 _call_max = value_option("--call-max", CALL_MAX, click.INT, "How large a call may be.", "BYTES")

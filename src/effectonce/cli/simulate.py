@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from effectonce.cli._console import color_option, console, echo, in_markup
-from effectonce.cli._options import Number, value_option
+from effectonce.cli._options import Number, value_option, with_options
 from effectonce.cli._output import for_machines
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -34,21 +34,18 @@ def simulate() -> None:
     """
 
 
-def _common(command: F) -> F:
-    """What every simulation takes."""
-    file = click.Path(dir_okay=False, writable=True, path_type=Path)
-    for option in (
-        color_option,
-        click.option("--svg", type=file, help="Also draw it into this file."),
-        click.option(
-            "--json", "as_json", is_flag=True, help="Print the figures as JSON and nothing else."
-        ),
-        click.option(
-            "--seed", default=7, show_default=True, help="Decides every throw of the dice."
-        ),
-    ):
-        command = option(command)
-    return command
+_common = with_options(
+    click.option("--seed", default=7, show_default=True, help="Decides every throw of the dice."),
+    click.option(
+        "--json", "as_json", is_flag=True, help="Print the figures as JSON and nothing else."
+    ),
+    click.option(
+        "--svg",
+        type=click.Path(dir_okay=False, writable=True, path_type=Path),
+        help="Also draw it into this file.",
+    ),
+    color_option,
+)
 
 
 @simulate.command()
