@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -243,8 +244,10 @@ def confirm(*, reference: str, result: str | None, result_file: Path | None, **h
       effectonce indoubt confirm eff_3fa94c1f22d0 --result '{"receipt": 17}' --reason 'seen in the bank portal'
       effectonce indoubt confirm 3fa9 --result-file receipt.json --reason 'ticket 812' --by ada --yes
     """
+    from effectonce import Guard
+
     value = _result(result, result_file)
-    _settle("confirm", reference, "It happened", **how, result=value)
+    _settle(partial(Guard.confirm, result=value), reference, "It happened", **how)
 
 
 @indoubt.command()
@@ -260,7 +263,9 @@ def refute(*, reference: str, **how: Any) -> None:
       effectonce indoubt refute eff_3fa94c1f22d0 --reason 'the bank has no such transfer'
       effectonce indoubt refute 3fa9 --reason 'ticket 812' --by ada --yes
     """
-    _settle("refute", reference, "It did not happen", **how)
+    from effectonce import Guard
+
+    _settle(Guard.refute, reference, "It did not happen", **how)
 
 
 @indoubt.command()
@@ -277,7 +282,10 @@ def retry(*, reference: str, **how: Any) -> None:
       effectonce indoubt retry eff_3fa94c1f22d0 --reason 'the bank asked us to'
       effectonce indoubt retry 3fa9 --reason 'ticket 812' --by ada --yes
     """
-    _settle("retry", reference, "Send it again with the next call", **how)
+    from effectonce import Guard
+
+    what = "Send it again with the next call"
+    _settle(Guard.retry, reference, what, again=True, **how)
 
 
 def _result(given: str | None, file: Path | None) -> Any:
@@ -301,9 +309,16 @@ def _result(given: str | None, file: Path | None) -> Any:
 
 
 def _settle(
-    act: str, named: str, what: str, *, reason: str | None, yes: bool, dry_run: bool, **result: Any
+    settle: Callable[..., None],
+    named: str,
+    what: str,
+    *,
+    reason: str | None,
+    yes: bool,
+    dry_run: bool,
+    again: bool = False,
 ) -> None:
-    """Show which effect it is, ask, and write it down: *act* is a method of the guard."""
+    """Show which effect it is, ask, and write it down."""
     from effectonce import ContractViolation
     from effectonce.cli._audit import say_if_left_out
     from effectonce.cli._effects import headline
@@ -318,7 +333,7 @@ def _settle(
         refuse_sealed(record)
         say(f"{headline(record)}\nIn doubt: {shortened(record.reason, SHOWN_MAX)}")
         # before a question is asked, and in a dry run as well
-        if act == "retry" and not may_resend(record, now_of(guard)):
+        if again and not may_resend(record, now_of(guard)):
             raise Stop(f"{NOT_HONOURED}.", NOT_ALLOWED, "Nothing was changed.")
         why = reason_given(reason)
         if dry_run:
@@ -326,7 +341,7 @@ def _settle(
             return
         make_sure(f"{what}: write this down?", yes=yes)
         try:
-            getattr(guard, act)(record.request.key, by=by, reason=why, **result)
+            settle(guard, record.request.key, by=by, reason=why)
         except ContractViolation as error:
             now = guard.find(record.request.key)
             unchanged = now is not None and now.state is record.state

@@ -68,6 +68,8 @@ def jitter(
       effectonce simulate jitter
       effectonce simulate jitter --clients 20 --base-ms 50 --json
     """
+    from effectonce.cli import _charts
+    from effectonce.simulate import _svg
     from effectonce.simulate import jitter as experiment
 
     try:
@@ -75,7 +77,7 @@ def jitter(
     except ValueError as error:
         raise click.UsageError(f"{error}.") from None
     result = experiment.simulate(seed=seed, clients=clients, runs=runs, waits=took)
-    _show("jitter", result, as_json=as_json, svg=svg)
+    _show(result, _charts.jitter, _svg.jitter_figure, as_json=as_json, svg=svg)
 
 
 @simulate.command()
@@ -100,10 +102,12 @@ def storm(*, rate: float, seed: int, as_json: bool, svg: Path | None, **outage: 
       effectonce simulate storm --load 0.5 --outage-s 30
       effectonce simulate storm --json | jq '.policies[] | select(.recovered) | .policy'
     """
+    from effectonce.cli import _charts
+    from effectonce.simulate import _svg
     from effectonce.simulate import storm as experiment
 
     result = experiment.simulate(seed=seed, rate=rate, outage=experiment.Outage(**outage))
-    _show("storm", result, as_json=as_json, svg=svg)
+    _show(result, _charts.storm, _svg.storm_figure, as_json=as_json, svg=svg)
 
 
 @simulate.command()
@@ -122,10 +126,12 @@ def budget(*, calls: int, attempts: int, seed: int, as_json: bool, svg: Path | N
       effectonce simulate budget
       effectonce simulate budget --attempts 5 --json | jq .policies
     """
+    from effectonce.cli import _charts
+    from effectonce.simulate import _svg
     from effectonce.simulate import budget as experiment
 
     result = experiment.simulate(seed=seed, calls=calls, attempts=attempts)
-    _show("budget", result, as_json=as_json, svg=svg)
+    _show(result, _charts.budget, _svg.budget_figure, as_json=as_json, svg=svg)
 
 
 def _changes(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, float]:
@@ -173,7 +179,8 @@ def turns(
       effectonce simulate turns --set incident_share=1 --set openai.share=0.7 --set google.share=0.05
       effectonce simulate turns --full --json
     """
-    from effectonce.simulate import _mix
+    from effectonce.cli import _charts
+    from effectonce.simulate import _mix, _svg
     from effectonce.simulate import turns as experiment
 
     if assumptions:
@@ -186,16 +193,20 @@ def turns(
         result = experiment.simulate(seed=seed, turns=count, changes=changes)
     except ValueError as error:
         raise click.UsageError(f"{error}.") from None
-    _show("turns", result, **shown)
+    _show(result, _charts.turns, _svg.turns_figure, **shown)
 
 
-def _show(name: str, result: Any, *, as_json: bool, svg: Path | None) -> None:
-    from effectonce.cli import _charts
-    from effectonce.simulate import _svg
-
+def _show(
+    result: Any,
+    chart: Callable[..., None],
+    figure: Callable[..., str],
+    *,
+    as_json: bool,
+    svg: Path | None,
+) -> None:
     if svg is not None:
         try:
-            svg.write_text(getattr(_svg, f"{name}_figure")(result), encoding="utf-8")
+            svg.write_text(figure(result), encoding="utf-8")
         except OSError as error:
             raise click.BadParameter(
                 f"{svg} cannot be written: {error.strerror}", param_hint="--svg"
@@ -204,6 +215,6 @@ def _show(name: str, result: Any, *, as_json: bool, svg: Path | None) -> None:
         echo(msgspec.json.encode(result).decode())
         return
     screen = console()
-    getattr(_charts, name)(screen, result)
+    chart(screen, result)
     if svg is not None:
         screen.print(f"\n[dim]Drawn into {in_markup(str(svg))}.[/]")
