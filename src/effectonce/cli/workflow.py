@@ -214,9 +214,14 @@ def _resumed(guard: Guard, record: Record) -> dict[str, Any]:
         why = str(error) if ours else f"{type(error).__name__}: {error}"
     after = guard.find(record.request.key) or record
     state = run_state(after, now_of(guard))
-    about = {"reference": reference(record), "workflow": record.request.terms.tool}
-    now = {"state": state, "runs": after.epoch, "why": why, "_bad": state != "completed"}
-    return {**about, **now}
+    return {
+        "reference": reference(record),
+        "workflow": record.request.terms.tool,
+        "state": state,
+        "runs": after.epoch,
+        "why": why,
+        "_bad": state != "completed",
+    }
 
 
 async def _awaited(value: Any) -> Any:

@@ -82,17 +82,19 @@ class Simulations:
             if asked in self._kept:
                 return self._kept[asked]
             if viewer in self._viewers:
-                text, advice = (
+                raise RefusedVisit(
+                    429,
+                    "One at a time",
                     "A simulation of yours is running.",
                     "Load this page again when it is done.",
                 )
-                raise RefusedVisit(429, "One at a time", text, advice)
             if len(self._viewers) >= AT_ONCE + WAITING:
-                text, advice = (
+                raise RefusedVisit(
+                    503,
+                    "Too many simulations",
                     "Others are waiting for theirs.",
                     "Load this page again in some seconds.",
                 )
-                raise RefusedVisit(503, "Too many simulations", text, advice)
             self._viewers.add(viewer)
             return None
 

@@ -131,11 +131,12 @@ class DashboardRequest:
         if read is not None:
             found = self.guard.store.apply(Refer(read[1], self.tenant, beginning=read[2] or ""))
         if not found:
-            text, advice = (
+            raise RefusedVisit(
+                404,
+                "There is no such effect",
                 f"This store has no {named}.",
                 "Is it in another store, or was it forgotten?",
             )
-            raise RefusedVisit(404, "There is no such effect", text, advice)
         if len(found) > 1:
             text = f"{named} stands for several effects here."
             raise RefusedVisit(409, "Several effects", text, "Use effectonce effect show KEY.")

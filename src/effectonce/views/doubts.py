@@ -46,9 +46,15 @@ class DoubtGroup(NamedTuple):
         return self.command if self.action == ASK else self.command + where
 
     def as_data(self) -> dict[str, Any]:
-        about = {"tool": self.tool, "cause": self.cause, "count": self.effects}
-        oldest = {"since": iso(self.since), "example": self.example}
-        return {**about, **oldest, "action": self.action, "command": self.command}
+        return {
+            "tool": self.tool,
+            "cause": self.cause,
+            "count": self.effects,
+            "since": iso(self.since),
+            "example": self.example,
+            "action": self.action,
+            "command": self.command,
+        }
 
 
 def cause_of(record: Record) -> str:

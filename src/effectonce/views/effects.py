@@ -85,9 +85,11 @@ def verdict(record: Record, now: float) -> str:
                 " gets this report."
             )
         case State.COMPLETED:
-            known = {"": "", "probe": ": the downstream has it"}
-            known["late evidence"] = ": its answer came late"
-            source = known.get(by, f": {by} says so")
+            source = {
+                "": "",
+                "probe": ": the downstream has it",
+                "late evidence": ": its answer came late",
+            }.get(by, f": {by} says so")
             sends = "" if record.sends < 2 else f" It was sent {record.sends} times under one key."
             return f"It happened{source}.{sends} Every later call gets the stored result."
         case State.FAILED:
