@@ -25,13 +25,7 @@ if TYPE_CHECKING:
 
 _EFFECTS = 16  # made-up ones, whose keys are tried
 _DEFAULT_S = 86400.0  # downstream="key"
-_UNITS_S = {
-    "days": 86400.0,
-    "seconds": 1.0,
-    "minutes": 60.0,
-    "hours": 3600.0,
-    "weeks": 604800.0,
-}
+_UNITS_S = {"days": 86400.0, "seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "weeks": 604800.0}
 _SHARED = frozenset({"idempotency-key", "x-idempotency-key"})
 _AWS = re.compile(r"boto3\.([a-z0-9-]+)\(\)\.([a-z0-9_]+)")
 

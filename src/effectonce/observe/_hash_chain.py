@@ -33,7 +33,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from effectonce._core.codec import printable
 from effectonce._core.effect_ref import INSIDE, EffectRef
@@ -76,9 +76,8 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
     fingerprint: str = ""
     arguments: Mapping[str, str] = {}
-    heads: Mapping[
-        str, tuple[int, bytes, float]
-    ] = {}  # of other streams: number and mark of the last entry, when it was written
+    # of other streams: number and mark of the last entry, when it was written
+    heads: Mapping[str, tuple[int, bytes, float]] = {}
 
 
 _SHARED = tuple(
@@ -109,12 +108,8 @@ def _place(effect: EffectRef) -> dict[str, str]:
     """Which effect, and where. A nested call's step is made of a key: named as that effect is."""
     nested = effect.step.startswith(INSIDE) and len(effect.step) == len(INSIDE) + len(effect.key)
     step = INSIDE + EffectRef("", effect.step).reference if nested else effect.step
-    return {
-        "effect": effect.reference,
-        "tenant": effect.tenant,
-        "scope": effect.scope,
-        "step": step,
-    }
+    reference, tenant, scope = effect.reference, effect.tenant, effect.scope
+    return {"effect": reference, "tenant": tenant, "scope": scope, "step": step}
 
 
 # ---------------------------------------------------------------- marks
@@ -178,18 +173,16 @@ class Marks:
 
     def of(self, *parts: bytes) -> bytes:
         data = b"".join(parts)  # every part but the last has a fixed length, or is the beginning
-        return (
-            hmac.digest(self._secret, data, "sha256")
-            if self._secret
-            else hashlib.sha256(data).digest()
-        )
+        if self._secret:
+            return hmac.digest(self._secret, data, "sha256")
+        return hashlib.sha256(data).digest()
 
     def batch(self, unsealed: EntryBatch) -> bytes:
         """A batch as a cell holds it."""
-        return _encode(msgspec.structs.replace(unsealed, seal=self.of(_encode(_bare(unsealed)))))
+        return _encode(replace(unsealed, seal=self.of(_encode(_bare(unsealed)))))
 
     def head(self, unsealed: Head) -> bytes:
-        return _encode(msgspec.structs.replace(unsealed, seal=self.of(_encode(unsealed))))
+        return _encode(replace(unsealed, seal=self.of(_encode(unsealed))))
 
     def lines(self, before: bytes, entries: Iterable[Entry]) -> tuple[tuple[bytes, bytes], ...]:
         made = []
@@ -203,9 +196,7 @@ class Marks:
         return hmac.compare_digest(batch.seal, self.of(_encode(_bare(batch))))
 
     def head_fits(self, head: Head) -> bool:
-        return hmac.compare_digest(
-            head.seal, self.of(_encode(msgspec.structs.replace(head, seal=b"")))
-        )
+        return hmac.compare_digest(head.seal, self.of(_encode(replace(head, seal=b""))))
 
     def changed(self, batch: EntryBatch) -> list[int]:
         """The numbers of entries that do not fit their marks."""
@@ -219,9 +210,7 @@ class Marks:
 
 def _bare(batch: EntryBatch) -> EntryBatch:
     """What the seal is about: the lines have their own marks, and the last one stands for all."""
-    return msgspec.structs.replace(
-        batch, lines=((b"", batch.mark),) if batch.lines else (), seal=b""
-    )
+    return replace(batch, lines=((b"", batch.mark),) if batch.lines else (), seal=b"")
 
 
 def began_at(stream: str) -> float:
@@ -253,6 +242,3 @@ def shown(entry: Entry) -> dict[str, Any]:
         for name, value in asdict(entry).items()
         if value not in (None, "", 0, {}) and name != "heads"
     }
-
-
-# ---------------------------------------------------------------- verifying
