@@ -33,7 +33,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from effectonce._core.codec import printable
 from effectonce._core.effect_ref import INSIDE, EffectRef
@@ -179,10 +179,10 @@ class Marks:
 
     def batch(self, unsealed: EntryBatch) -> bytes:
         """A batch as a cell holds it."""
-        return _encode(replace(unsealed, seal=self.of(_encode(_bare(unsealed)))))
+        return _encode(msgspec.structs.replace(unsealed, seal=self.of(_encode(_bare(unsealed)))))
 
     def head(self, unsealed: Head) -> bytes:
-        return _encode(replace(unsealed, seal=self.of(_encode(unsealed))))
+        return _encode(msgspec.structs.replace(unsealed, seal=self.of(_encode(unsealed))))
 
     def lines(self, before: bytes, entries: Iterable[Entry]) -> tuple[tuple[bytes, bytes], ...]:
         made = []
@@ -196,7 +196,9 @@ class Marks:
         return hmac.compare_digest(batch.seal, self.of(_encode(_bare(batch))))
 
     def head_fits(self, head: Head) -> bool:
-        return hmac.compare_digest(head.seal, self.of(_encode(replace(head, seal=b""))))
+        return hmac.compare_digest(
+            head.seal, self.of(_encode(msgspec.structs.replace(head, seal=b"")))
+        )
 
     def changed(self, batch: EntryBatch) -> list[int]:
         """The numbers of entries that do not fit their marks."""
@@ -210,7 +212,9 @@ class Marks:
 
 def _bare(batch: EntryBatch) -> EntryBatch:
     """What the seal is about: the lines have their own marks, and the last one stands for all."""
-    return replace(batch, lines=((b"", batch.mark),) if batch.lines else (), seal=b"")
+    return msgspec.structs.replace(
+        batch, lines=((b"", batch.mark),) if batch.lines else (), seal=b""
+    )
 
 
 def began_at(stream: str) -> float:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-from msgspec.structs import asdict, replace
+import msgspec
 
 from effectonce._core.guarantees import DAY_S
 from effectonce._core.ops import ListCells, ReadCell, Together, WriteCell
@@ -348,7 +348,7 @@ class Audit:
         }
         for stream, _, batch in self._batches(over=over):
             for entry in [] if batch is None else batch.entries():
-                yield replace(entry, stream=stream)
+                yield msgspec.structs.replace(entry, stream=stream)
 
     def _batches(
         self, prefix: str = BATCHES, after: str = "", over: set[str] | frozenset[str] = frozenset()
@@ -401,7 +401,7 @@ def _in_transaction() -> bool:
 
 def _content_of(entry: Entry) -> dict[str, Any]:
     """All that an entry says, but for where it stands."""
-    said = asdict(entry)
+    said = msgspec.structs.asdict(entry)
     del said["number"], said["stream"]
     return said
 
