@@ -50,13 +50,7 @@ def _by_header() -> dict[str, tuple[Provider, ...]]:
 @cache
 def _of_aws(service: str, method: str) -> tuple[Provider, ...]:
     """The operation of that method of a client, if botocore is installed and knows it."""
-    from effectonce.errors import ContractViolation  # noqa: PLC0415  # with the first question
-    from effectonce.providers import provider  # noqa: PLC0415
-
-    try:
-        return (provider(f"aws.{service}.{''.join(map(str.capitalize, method.split('_')))}"),)
-    except ContractViolation:
-        return ()
+    return _named(f"aws.{service}.{''.join(map(str.capitalize, method.split('_')))}")[0]
 
 
 def _declared(tool: DeclaredTool) -> str | None:

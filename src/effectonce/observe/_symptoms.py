@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from effectonce.observe._hash_chain import Entry
+from effectonce.observe._hash_chain import Entry, began_at
 
 _CALL_ID = re.compile(r"^(call|toolu|tooluse|chatcmpl|run|resp|msg)[_-]", re.IGNORECASE)
 _RANDOM = re.compile(
@@ -37,7 +37,7 @@ def symptoms(reserved: Iterable[Entry], within_s: float, deploy_s: float) -> lis
     known: set[str] = set()  # the first entry of an effect counts; later ones go on with it
     found: list[Symptom] = []
     for entry in reserved:
-        begun.setdefault(entry.stream, _started(entry.stream, entry.at))
+        begun.setdefault(entry.stream, began_at(entry.stream) or entry.at)
         if entry.effect in known:
             continue
         known.add(entry.effect)
@@ -97,14 +97,6 @@ def _all_but_one(entry: Entry) -> Iterator[Alike]:
         for name, _ in arguments:
             others = tuple(each for each in arguments if each[0] != name)
             yield entry.tool, entry.tenant, entry.scope, entry.step, name, others
-
-
-def _started(stream: str, at: float) -> float:
-    """A stream begins with the time when it did."""
-    try:
-        return int(stream.partition("-")[0], 16) / 1000
-    except ValueError:
-        return at
 
 
 def _compared(a: Entry, b: Entry, *, around: bool) -> Symptom | None:

@@ -18,7 +18,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -48,6 +48,7 @@ from effectonce.observe.events import EVENTS, Event
 from effectonce.stores.base import Store
 from effectonce.stores.keyring import Keyring, NotOpened
 
+R = TypeVar("R")
 NOT_AUDITED = frozenset({"calling", "attempting", "store", "call"})
 # these calls are reported by no other event
 REPORTED_BY_CALL = frozenset({"refused", "gave_up", "cancelled"})
@@ -360,16 +361,14 @@ class Audit:
                 if stream in over:
                     after = f"{BATCHES}{stream}/~"  # behind all numbers
                     break
-                data = self._opened(value, name)
-                batch = None if data is None else read_batch(data)
+                batch = self._opened(value, name, read_batch)
                 yield stream, int(number) if number.isdigit() else -1, batch
 
     def _heads(self, limit: int | None) -> dict[str, Head | None]:
         found, after = dict[str, Head | None](), ""
         while page := self._store.apply(ListCells(HEADS, after, limit or 1000, backwards=True)):
             for name, value in page:
-                data = self._opened(value, name)
-                found[name.removeprefix(HEADS)] = None if data is None else read_head(data)
+                found[name.removeprefix(HEADS)] = self._opened(value, name, read_head)
             after = page[-1][0]
             if limit is not None:
                 break
@@ -380,15 +379,14 @@ class Audit:
         cell = self._store.apply(ReadCell(HEADS + stream))
         if not cell.revision:
             return {}
-        data = self._opened(cell.value, HEADS + stream)
-        return {stream: None if data is None else read_head(data)}
+        return {stream: self._opened(cell.value, HEADS + stream, read_head)}
 
     def _sealed(self, data: bytes, name: str) -> bytes:
         return data if self._keyring is None else self._keyring.seal(data, name, "audit")
 
-    def _opened(self, data: bytes, name: str) -> bytes | None:
+    def _opened(self, data: bytes, name: str, read: Callable[[bytes], R | None]) -> R | None:
         try:
-            return data if self._keyring is None else self._keyring.open(data, name, "audit")
+            return read(data if self._keyring is None else self._keyring.open(data, name, "audit"))
         except NotOpened:
             return None
 

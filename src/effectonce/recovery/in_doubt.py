@@ -8,6 +8,7 @@ sends a request: `retry` only lets the next call do so, where the contract allow
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, islice
 from typing import Any
 
 from msgspec import Struct
@@ -98,12 +99,7 @@ class Settlement:
         self.store, self.tools, self._watch = store, tools, watch
 
     def in_doubt(self, doubts: InDoubtFilter, limit: int) -> tuple[Record, ...]:
-        found: list[Record] = []
-        for records in self.pages(doubts):
-            found += records
-            if len(found) >= limit:
-                break
-        return tuple(found[:limit])
+        return tuple(islice(chain.from_iterable(self.pages(doubts)), limit))
 
     def pages(self, doubts: InDoubtFilter) -> Iterator[tuple[Record, ...]]:
         """All of them, page by page."""

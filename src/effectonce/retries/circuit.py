@@ -256,15 +256,15 @@ class Circuit:
             raise ContractViolation(
                 f"for_s={for_s}: how many seconds? Without it, the circuit stays open until close()"
             )
-        self._by_hand(lambda machine, now: machine.open(now, for_s))
+        self._act(lambda machine, now: machine.open(now, for_s))
 
     def close(self) -> None:
         """Let calls pass, and count from zero."""
-        self._by_hand(Machine.close)
+        self._act(Machine.close)
 
     def disable(self) -> None:
         """Let calls pass and count nothing, until `close()` or `open()`."""
-        self._by_hand(Machine.disable)
+        self._act(Machine.disable)
 
     def stats(self) -> CircuitStats:
         """How it is now."""
@@ -273,13 +273,15 @@ class Circuit:
             self._fold()
             return self._stats(now)
 
-    def _by_hand(self, act: Callable[[Machine, float], None]) -> None:
+    def _act(self, act: Callable[[Machine, float], None]) -> bool:
+        """Whether it has changed anything."""
         now = self._clock()
         with self._lock:
             self._fold()
             act(self._machine, now)
-            change = self._change(now)
+            change = None if self._machine.moved is None else self._change(now)
         self._follow_up(now, change)
+        return change is not None
 
     # ------------------------------------------------------------ changes
 
@@ -366,13 +368,8 @@ class Circuit:
         """Open if enough others say so. False: it did not change anything."""
         if not carried(standing, self.policy.quorum):
             return False
-        now = self._clock()
-        with self._lock:
-            self._fold()
-            self._machine.follow(now, standing.first_until - standing.now, standing.why)
-            change = None if self._machine.moved is None else self._change(now)
-        self._follow_up(now, change)
-        return change is not None
+        for_s = standing.first_until - standing.now
+        return self._act(lambda machine, now: machine.follow(now, for_s, standing.why))
 
     def watch(self, on_change: OnChange) -> None:
         """Call *on_change* as well, after each change from now on."""

@@ -79,6 +79,7 @@ class Retrier:
     ) -> None:
         self.how, self.repeatable, self.read = how, repeatable, read
         self.store, self.name, self.env = store, name, env
+        self.block = name or "a block"
 
     # ------------------------------------------------------------ as a decorator
 
@@ -203,7 +204,7 @@ class Retrier:
 
     def __iter__(self) -> Iterator[Attempt]:
         """`for attempt in retry(...): with attempt: ...`"""
-        patience, store = self.patience(self.name or "a block", self.env.now(), attempt=0)
+        patience, store = self.patience(self.block, self.env.now(), attempt=0)
         while True:
             attempt = Attempt(self, patience, store)
             yield attempt
@@ -213,7 +214,7 @@ class Retrier:
 
     async def __aiter__(self) -> AsyncIterator[Attempt]:
         """`async for attempt in retry(...): async with attempt: ...`"""
-        patience, store = self.patience(self.name or "a block", self.env.now(), attempt=0)
+        patience, store = self.patience(self.block, self.env.now(), attempt=0)
         while True:
             attempt = Attempt(self, patience, store)
             yield attempt
@@ -231,10 +232,6 @@ class Attempt:
         self.delay_s: float | None = None  # until the next one; None: this was the last
 
     @property
-    def _name(self) -> str:
-        return self._retrier.name or "a block"
-
-    @property
     def number(self) -> int:
         """Which attempt it is, counted from 1."""
         return self._patience.attempt
@@ -248,7 +245,7 @@ class Attempt:
         circuit = self._retrier.how.circuit
         asked = None if circuit is None else circuit.try_admit()
         if isinstance(asked, Exception):
-            _end(kept_back(self._patience, asked), self._name)
+            _end(kept_back(self._patience, asked), self._retrier.block)
         self._permit = asked
         self._patience.attempt += 1
         return self
@@ -290,7 +287,7 @@ class Attempt:
             return True
         ended = over(self._patience, error, verdict, then)
         if ended.gave_up is not None:
-            _end(ended, self._name)
+            _end(ended, self._retrier.block)
         _mark(ended, read=self._retrier.read)
         return False
 

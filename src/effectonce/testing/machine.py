@@ -53,15 +53,9 @@ TERMS = (
     terms(tombstone_s=WINDOW_S),
 )
 REQUESTS = tuple(
-    request(
-        f"k{n}",
-        on=on,
-        fingerprint=fingerprint,
-        latch="step" if n % 2 else "",
-        after="k0" if n == 7 else "",
-    )
+    request(f"k{n}", on=on, fingerprint=this, latch="step" * (n % 2), after="k0" * (n == 7))
     for n, on in enumerate(TERMS)
-    for fingerprint in ("this", "that")
+    for this in ("this", "that")
 )
 PAUSES_S = (0.0, 1.0, LEASE_S, LEASE_S + 60.5, RESEND_S, WINDOW_S, WINDOW_S + 1)
 
