@@ -6,7 +6,7 @@ The provider is that of `tests/providers/loopback.py`, another process, which do
 what the file of the provider says; each cell is another customer there. A subject is a provider
 in one of three groups:
 
-- it honours keys: the tool declares `provider=` and nothing else;
+- it honours keys: the tool declares `provider=` and, where `RECIPES` has one, its ready probe;
 - it can be asked: a probe looks at what the customer has. That nothing is found proves nothing,
   unless the file says so;
 - the same with the word of the tool's author that nothing lands later than an hour after it was
@@ -36,6 +36,7 @@ from effectonce._core.guarantees import Capability
 from effectonce._tools.provider_terms import terms_of
 from effectonce.http.client import protect
 from effectonce.providers import provider, providers
+from effectonce.providers.probes import mangopay, stripe
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
 
@@ -44,6 +45,14 @@ QUICK = ("bug before", "closed before", "closed after", "500 after", "404", "not
 HOUR_S = 3600.0
 TIMEOUT_S = 1.0  # of one request: only "no answer" waits for it
 ASKED, PROOF = ", asked", ", not found is proof"
+RECIPES = {  # for those whose answer to a repeat does not always say what became of the first
+    "mangopay": lambda client: mangopay.answered(
+        client, "", f"{client.base_url.path}refunds", result=lambda made: made["id"]
+    ),
+    "stripe.v1": lambda client: stripe.listed(
+        lambda _: Page(client.get("/refunds").json()["data"])
+    ),
+}
 THEIRS = {
     "closed before": "reset",
     "closed after": "lose",
@@ -79,6 +88,16 @@ class To:
         return self.client.patch(self.base + path, **rest)
 
 
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A list, as Stripe's SDK hands it out."""
+
+    data: list[dict[str, Any]]
+
+    def auto_paging_iter(self) -> Iterator[dict[str, Any]]:
+        return iter(self.data)
+
+
 class PackCell:
     """One cell: a tool of one provider, its customer there, and the clocks of both."""
 
@@ -91,7 +110,10 @@ class PackCell:
         fault = self.cell.fault
         at_the_provider = fault not in (*BEFORE, "bug after")
         self.there.set(faults=[THEIRS.get(fault, fault)] if at_the_provider else [])
-        with httpx.Client(timeout=TIMEOUT_S, verify=TLS) as client:
+        with (
+            httpx.Client(timeout=TIMEOUT_S, verify=TLS) as client,
+            httpx.Client(base_url=self.there.url) as self.asking,
+        ):
             call = self._tool(protect(client, retry=FAST))
             answers = []
             for _ in range(CALLS):
@@ -106,7 +128,7 @@ class PackCell:
         if self.cell.downstream == "proof":
             self.clock.advance(HOUR_S + 1)
             self.there.set(advance_s=HOUR_S + 1)
-        if self.cell.downstream != "key":
+        if self.cell.downstream != "key" or self.name in RECIPES:
             self.guard.reconcile()
 
     def _tool(self, client: Any) -> Callable[[], Said]:
@@ -117,7 +139,8 @@ class PackCell:
         def refund(order: str) -> str:
             self.runs += 1
             key = None if in_header else current_effect().downstream_key
-            made: str = result(post(To(client, self._base()), self.name, key, {"order": order}))
+            sent = {"order": order, f"metadata[{stripe.MARK}]": stripe.mark()}
+            made: str = result(post(To(client, self._base()), self.name, key, sent))
             if self._fault() == "bug after":
                 raise ValueError("my own parsing")
             return made
@@ -137,6 +160,8 @@ class PackCell:
         )(refund)
         if downstream is not None:
             tool.probe(self._find)
+        elif self.name in RECIPES:
+            tool.probe(RECIPES[self.name](self.asking))
 
         def call() -> Said:
             try:

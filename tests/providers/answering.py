@@ -18,7 +18,7 @@ class Provider(ThreadingHTTPServer):
     def __init__(self, answer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.answer, self.asked, self.status = answer, [], 200
-        self.objects = []
+        self.objects, self.sent_keys = [], []
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     @property
@@ -42,6 +42,7 @@ class Handler(BaseHTTPRequestHandler):
         split = urlsplit(self.path)
         query = {name: values[-1] for name, values in parse_qs(split.query).items()}
         server = self.server
+        server.sent_keys += self.headers.get_all("Idempotency-Key", [])
         server.asked.append((self.command, split.path, query, body))
         if server.status != 200:
             return self._send(server.status, {"message": "down", "error": {"message": "down"}}, {})

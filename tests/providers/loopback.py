@@ -6,6 +6,7 @@ file does not say is the worst that a tool has to expect: an unknown repeat runs
 window is short, and a request that meets a running one gets a plain 409.
 
     POST /<account>/...          what a tool asks for; GET lists what was done
+    GET  /<account>/responses/K  what was answered to a key, as Mangopay says it
     POST /control/<account>      {"faults": [...], "advance_s": ...}
     GET  /control/<account>      {"effects": [...], "requests": [...]}
 
@@ -199,6 +200,14 @@ class Account:
                 status, _, said = entry.answer
                 return status, REPLAYED, said
 
+    def answered(self, key):
+        with self.lock:
+            entry = self.remembered(key)
+        if entry is None or not entry.over.is_set():
+            return self.error(404, "not found")
+        status, _, said = entry.answer
+        return 200, {}, {"StatusCode": str(status), "Resource": said}
+
     def in_flight(self, entry):
         """It met a running request, which ends before the answer about it is read."""
         entry.met.set()
@@ -287,6 +296,9 @@ class Providers(BaseHTTPRequestHandler):
     def do_GET(self):
         _, first, *rest = self.path.split("/")
         account = account_of(rest[0] if first == "control" else first)
+        if rest[0] == "responses":
+            self.say(*account.answered(rest[1]))
+            return
         with account.lock:
             done = {"effects": account.effects, "requests": account.requests}
         listed = {"object": "list", "data": account.effects, "has_more": False, "url": self.path}

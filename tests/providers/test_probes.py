@@ -15,7 +15,8 @@ import pytest
 import stripe as stripe_sdk
 from botocore.config import Config
 
-from effectonce import CannotTell, Found, Guard, Retry
+from effectonce import CannotTell, Found, GaveUp, Guard, InDoubt, Retry, current_effect
+from effectonce.http.client import protect
 from effectonce.providers.probes import (
     dynamodb,
     google_calendar,
@@ -23,11 +24,14 @@ from effectonce.providers.probes import (
     in_thread,
     increase,
     jira,
+    mangopay,
     paypal,
     s3,
     stripe,
     twilio,
 )
+from effectonce.stores.memory import MemoryStore
+from effectonce.testing.clock import FakeClock
 from tests.providers.answering import Provider, asked, facts, page
 from tests.providers.post_office import Mailbox
 
@@ -190,6 +194,94 @@ def test_increase():
         assert asked(leave(2), probe)[0] == "cannot_tell"
         late = increase.listed(client, "/ach_transfers", proof_after_s=0)
         assert asked(leave(0), late)[0] == "not_found"
+
+
+POSTED = "/v2.01/us/payouts/bankwire"
+
+
+def test_mangopay_is_asked_for_what_it_answered_to_the_key():
+    def answer(server, method, path, query, body):
+        kept = dict(server.objects).get(path.removeprefix("/v2.01/us/responses/"))
+        return (200, kept, {}) if kept else (404, {"Message": "not found"}, {})
+
+    def leave(status, resource):
+        def put(to):
+            kept = {"StatusCode": status, "Resource": resource}
+            server.objects = [(mangopay.key(), kept)]
+
+        return put
+
+    with Provider(answer) as server, httpx.Client(base_url=server.url) as client:
+        probe = mangopay.answered(client, "/v2.01/us", POSTED)
+        assert asked(leave("200", {"Id": "pay_1"}), probe) == ("found", "pay_1")
+        said, why = asked(leave("400", {"Message": "no money"}), probe)
+        assert (said, "it answered 400: {'Message': 'no money'}" in why) == ("cannot_tell", True)
+        server.objects = []
+        assert asked(lambda to: None, probe)[0] == "cannot_tell"
+        late = mangopay.answered(client, "/v2.01/us", POSTED, proof_after_s=0)
+        assert asked(lambda to: None, late)[0] == "not_found"
+        server.status = 503
+        assert asked(leave("200", {"Id": "pay_1"}), late)[0] == "cannot_tell"
+
+
+def test_mangopay_forgets_after_a_day_and_does_not_deny_what_it_forgot():
+    clock = FakeClock()
+    guard = Guard(MemoryStore(clock=clock), reconcile=False)
+    sent = []
+
+    @guard.tool(kind="write", provider="mangopay", downstream="probe", retry=Retry(attempts=1))
+    def pay(order: str):
+        sent.append(mangopay.key())
+        assert mangopay.key() == current_effect().downstream_key
+        raise TimeoutError
+
+    with (
+        Provider(lambda *_: (404, {"Message": "not found"}, {})) as server,
+        httpx.Client(base_url=server.url) as client,
+    ):
+        pay.probe(mangopay.answered(client, "/v2.01/us", POSTED, proof_after_s=60))
+        with guard.step("chat", 1), pytest.raises((InDoubt, GaveUp)):
+            pay("ord_1")
+        clock.advance(86_401)
+        forgotten = guard.reconcile()
+    guard.close()
+
+    assert (forgotten.settled, forgotten.in_doubt) == (0, 1)
+    assert len(set(sent)) == 1
+
+
+@pytest.mark.parametrize("name", ["mangopay", "increase"])
+def test_what_a_protected_client_sent_is_found_by_the_key_that_it_sent(name):
+    """It makes a key for each request of a tool, of the effect's own."""
+
+    def answer(server, method, path, query, body):
+        if method == "POST":
+            return 503, {}, {}
+        wanted = query.get("idempotency_key") or path.rpartition("/")[2]
+        found = wanted in server.sent_keys
+        if name == "increase":
+            return 200, {"data": [{"id": "tr_1"}] if found else []}, {}
+        return (
+            (200, {"StatusCode": "201", "Resource": {"Id": "tr_1"}}, {}) if found else (404, {}, {})
+        )
+
+    guard = Guard("memory://", reconcile=False)
+    with Provider(answer) as server, httpx.Client(base_url=server.url) as plain:
+        protected = protect(httpx.Client(base_url=server.url), retry=Retry(attempts=1))
+
+        @guard.tool(kind="write", provider=name, downstream="probe", retry=Retry(attempts=1))
+        def pay(order: str):
+            protected.post(POSTED, json={"order": order}).raise_for_status()
+
+        asked_for = {
+            "mangopay": lambda: mangopay.answered(plain, "/v2.01/us", POSTED),
+            "increase": lambda: increase.listed(plain, POSTED),
+        }
+        pay.probe(asked_for[name]())
+        with guard.step("chat", 1):
+            assert pay("ord_1") == "tr_1"
+        protected.close()
+    guard.close()
 
 
 def aws(name, server):

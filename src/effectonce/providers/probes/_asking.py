@@ -84,6 +84,11 @@ def mark() -> str:
     return current_effect().downstream_key
 
 
+def keys_sent(own: str, path: str) -> tuple[str, str]:
+    """The key that the tool sends itself, and that of a protected client's POST to *path*."""
+    return own, current_effect().request_key("POST", path)
+
+
 def since_s() -> float:
     """The time of the first send, and a little before. Raises if it is not known."""
     sent_at = current_effect().sent_at

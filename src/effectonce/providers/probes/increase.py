@@ -10,11 +10,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from effectonce.effect import current_effect
-from effectonce.providers.probes._asking import Probe, asking, bounded, get_json
+from effectonce.providers.probes._asking import (
+    Probe,
+    asking,
+    bounded,
+    get_json,
+    keys_sent,
+)
 
 
 def key() -> str:
-    """The key of this effect: at most 200 characters."""
+    """The key of this effect: at most 200 characters. A protected client sends it by itself."""
     return current_effect().key_as(max=200)
 
 
@@ -25,10 +31,13 @@ def listed(
     result: Callable[[Any], Any] = lambda found: found["id"],
     proof_after_s: float | None = None,
 ) -> Probe:
-    """Found by its key. *client* is an `httpx.Client` or the like, with its base URL."""
+    """Found by its key. *client* is an `httpx.Client` or the like, with its base URL; *path* is
+    listed, and posted to.
+    """
 
     def search(*_: Any, **__: Any) -> Iterator[Any]:
-        return bounded(_pages(client, path, key()))
+        for each in keys_sent(key(), path):
+            yield from bounded(_pages(client, path, each))
 
     return asking("increase", search, result, proof_after_s)
 
