@@ -415,6 +415,7 @@ class Contract(Struct, frozen=True, kw_only=True):
             rerun=self.dedup is not None,
             approval=self.approval is not None,
             four_eyes=self.approval is not None and self.approval.four_eyes,
+            valid_s=0.0 if self.approval is None else self.approval.valid_s,
             provider=self.provider,
             key_shape="" if self.sent_key is None else str(self.sent_key.shape),
         )

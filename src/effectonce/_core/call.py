@@ -79,6 +79,7 @@ from effectonce._core.ops import (
     Rerun,
     Sleep,
     Transact,
+    Unapproved,
     Unavailable,
     Unconfirmed,
     WriteReply,
@@ -139,7 +140,9 @@ class GuardedCall(RecordOwner):
 
     def _as_maybe_sent(self, ending: Ending, unanswered: BaseException) -> Flow[Ending]:
         """A call that may have sent something never ends as if it had not, whatever came later."""
-        if isinstance(ending, Unavailable | Busy | Latched | NothingSent | OutOfPatience):
+        if isinstance(
+            ending, Unavailable | Busy | Latched | Unapproved | NothingSent | OutOfPatience
+        ):
             yield from self._leave(ending, 0, unanswered, UNKNOWN, "it could not go on")
             return Exhausted(unanswered, self.patience.attempt)
         return ending
@@ -297,6 +300,8 @@ class GuardedCall(RecordOwner):
                 )
                 if isinstance(reply, Applied):
                     return Unavailable(error) if last else None
+                self.unanswered = error
+            case Unapproved():  # its approval ended meanwhile; our COMMIT may still land
                 self.unanswered = error
             case _:
                 pass

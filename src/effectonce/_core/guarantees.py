@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import StrEnum
 from math import inf
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 
 class Kind(StrEnum):
@@ -113,9 +113,17 @@ class Terms(Struct, frozen=True, kw_only=True, cache_hash=True):
     steps: bool = False
     approval: bool = False  # nothing is sent before a person has approved these very arguments
     four_eyes: bool = False  # and not the one who asked for it
+    valid_s: float = 0.0  # for how long an approval is good
     provider: str = ""  # whose API it is, if the tool says so
     # key only: in which shape the key is sent; a repeat with another one is not recognised
     key_shape: str = ""
+
+
+def unasked(terms: Terms) -> Terms:
+    """The same where no person is asked: of calls that need it not, and of what was sent."""
+    if not terms.approval:
+        return terms
+    return structs.replace(terms, approval=False, four_eyes=False, valid_s=0.0)
 
 
 def resend_window_s(kind: Kind, downstream: Capability, key_window_s: float) -> float:

@@ -6,8 +6,8 @@ from math import inf
 from typing import Any
 
 from effectonce._core.guarantees import LEASE_MAX_S, Capability, Kind, Terms
-from effectonce._core.ops import Approve, Claim, Complete, Dispatch, Rerun, Unsend
-from effectonce._core.record import ASKED_BY, TERMINAL, Record, Scene
+from effectonce._core.ops import Approve, Claim, Complete, Dispatch, Refute, Rerun, Unsend
+from effectonce._core.record import ASKED_BY, TERMINAL, Record, Scene, State
 
 SET_BACK_S = 30.0  # clocks are put back by so little every day; `resend_s` has a margin for it
 
@@ -18,7 +18,7 @@ def owns(r: Record, op: Any, _: Scene) -> bool:
 
 def leased(r: Record, now: float) -> bool:
     """Is the owner believed alive? An end later than any lease's is from a clock put back since."""
-    return now < r.lease_until <= now + 2 * LEASE_MAX_S
+    return r.token != "" and now < r.lease_until <= now + 2 * LEASE_MAX_S
 
 
 def lease_over(r: Record, _op: Any, scene: Scene) -> bool:
@@ -53,18 +53,26 @@ def approved(r: Record, op: Claim, scene: Scene) -> bool:
 
 
 def unapproved(r: Record, _op: Any, scene: Scene) -> bool:
-    return scene.now >= _approved_until(r)
+    # Only an approval gives a record without an outcome an end. One from the future: the clock
+    # was put back, and how long ago it was given is not known.
+    given, now = r.dedup_until != inf, scene.now
+    return not (given and r.decided_at - SET_BACK_S <= now < r.dedup_until)
 
 
-def _approved_until(r: Record) -> float:
-    """Only an approval gives a record without an outcome an end; 0: there is none."""
-    return 0.0 if r.dedup_until == inf else r.dedup_until
+def waits(r: Record, scene: Scene) -> bool:
+    """Does it wait for a person?"""
+    wish = r.state is State.CLAIMED and r.request.terms.approval and r.sends == 0
+    return wish and unapproved(r, None, scene)
 
 
 def another_wish(r: Record, op: Claim, scene: Scene) -> bool:
-    """Are its arguments other than those that wait for a person, or were approved and not used?"""
-    waits = r.request.terms.approval and op.request.terms.approval and r.sends == 0
-    return waits and not same_request(r, op, scene)
+    """Are its arguments other than those that wait for a person, or were approved and not used?
+    Or does it need an approval by now, and did not when it was asked for?
+    """
+    needed = r.request.terms.approval
+    if same_request(r, op, scene):
+        return r.sends == 0 and op.request.terms.approval and not needed
+    return r.sends == 0 and needed
 
 
 def wished(r: Record, op: Approve, _: Scene) -> bool:
@@ -75,7 +83,11 @@ def wished(r: Record, op: Approve, _: Scene) -> bool:
 
 def by_another(r: Record, op: Approve, _: Scene) -> bool:
     """Who asked does not approve it, where four eyes are declared. Who is unknown did not ask."""
-    return not r.request.terms.four_eyes or op.by != asker_of(r)
+    return not r.request.terms.four_eyes or _spelt(op.by) != _spelt(asker_of(r))
+
+
+def _spelt(name: str) -> str:
+    return name.strip().casefold()
 
 
 def asker_of(r: Record) -> str:
@@ -124,6 +136,14 @@ def not_resendable(r: Record, op: Any, scene: Scene) -> bool:
 
 def sent_before(r: Record, _op: Any, _: Scene) -> bool:
     return r.sends > 0
+
+
+def of_a_send(_r: Record, op: Refute, _: Scene) -> bool:
+    return op.wish == ""
+
+
+def as_seen(r: Record, op: Refute, _: Scene) -> bool:
+    return op.wish in ("", r.request.fingerprint)
 
 
 def never_sent(r: Record, _op: Any, _: Scene) -> bool:

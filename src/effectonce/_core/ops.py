@@ -219,12 +219,13 @@ class Confirm(Op[WriteReply], frozen=True):
 
 
 class Refute(Op[WriteReply], frozen=True):
-    """A person says that it did not happen."""
+    """A person says that it did not happen; with *wish*, that it will not: its fingerprint."""
 
     key: str
     outcome: bytes
     by: str
     reason: str
+    wish: str = ""  # only what was never sent, with the arguments that this person has seen
 
 
 class Rearm(Op[WriteReply], frozen=True):

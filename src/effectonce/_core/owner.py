@@ -14,7 +14,7 @@ from effectonce._core.attempt_log import failed_attempt, left
 from effectonce._core.budget import TurnState
 from effectonce._core.classification.verdicts import Verdict
 from effectonce._core.endings import Ending, Fenced, Fresh, Replay
-from effectonce._core.guarantees import Capability
+from effectonce._core.guarantees import Capability, unasked
 from effectonce._core.ops import (
     Answer,
     Applied,
@@ -87,6 +87,11 @@ class RecordOwner:
         """May the last attempt be sent again, although it may have happened?"""
         return self.request.terms.resend_s > 0 and not self.unaided
 
+    @property
+    def _sent_request(self) -> Request:
+        """To write it anew: what was sent was approved, and no person is asked again."""
+        return structs.replace(self.request, terms=unasked(self.request.terms))
+
     def _let_go(self, *, dispatched: bool) -> Flow[None]:
         """Nothing leaves after all: the next caller need not wait for our lease."""
         if dispatched:
@@ -103,7 +108,8 @@ class RecordOwner:
 
     def _sent_before(self, lease_s: float) -> Flow[bool]:
         """The record is gone, and it was sent: write that anew. False: another caller has it."""
-        reply = yield from insist(Claim(self.request, self.token, lease_s, dispatch=True), self.env)
+        claim = Claim(self._sent_request, self.token, lease_s, dispatch=True)
+        reply = yield from insist(claim, self.env)
         if isinstance(reply, Held):
             self.epoch, self.sends = reply.epoch, reply.sends
         return isinstance(reply, Held)
@@ -151,7 +157,8 @@ class RecordOwner:
         ):
             # a refusal does not speak for a send before it, which the record that is gone knew of
             return reply
-        claim = Claim(self.request, token := self.env.new_token(), self.plan.lease_s, dispatch=True)
+        token = self.env.new_token()
+        claim = Claim(self._sent_request, token, self.plan.lease_s, dispatch=True)
         anew = Together((claim, structs.replace(op, token=token, epoch=1)))
         replies = yield from self._persist(anew, (yield anew))
         if isinstance(replies, Unavailable):

@@ -41,6 +41,7 @@ from effectonce._core.guarantees import Capability
 from effectonce._core.guards import (
     another_wish,
     approved,
+    as_seen,
     asked_when_quiet,
     by_another,
     ends_unsent,
@@ -51,6 +52,7 @@ from effectonce._core.guards import (
     never_sent,
     next_send,
     not_resendable,
+    of_a_send,
     owns,
     quiet,
     recognisable,
@@ -310,8 +312,9 @@ def _rearmed(r: Record, op: Rearm, scene: Scene) -> Record:
 
 
 def _wished_anew(r: Record, op: Claim, scene: Scene) -> Record:
-    """Other arguments: what was approved for the old ones is void, and so is a claim of them."""
-    return _born(None, op, scene, r.epoch)
+    """What was approved before is void, and so is a claim of it: it has no owner any more."""
+    now = scene.now
+    return Record(op.request, State.CLAIMED, r.epoch, "", now, now, reason=op.asked_by)
 
 
 def _approved(r: Record, op: Approve, scene: Scene) -> Record:
@@ -434,30 +437,28 @@ RULES: tuple[TransitionRule, ...] = (
     TransitionRule(
         "T11b", Confirm, State.CLAIMED, State.COMPLETED, (lease_over, sent_before), _confirmed
     ),
-    TransitionRule("T11b", Refute, State.IN_DOUBT, State.FAILED, (), _refuted),
-    TransitionRule(
-        "T11b", Refute, State.DISPATCHED, State.FAILED, (lease_over, not_resendable), _refuted
+    TransitionRule("T11b", Refute, State.IN_DOUBT, State.FAILED, (of_a_send,), _refuted),
+    *(
+        TransitionRule(
+            "T11b", Refute, s, State.FAILED, (of_a_send, lease_over, not_resendable), _refuted
+        )
+        for s in (State.DISPATCHED, State.CLAIMED)
     ),
     TransitionRule(
-        "T11b", Refute, State.CLAIMED, State.FAILED, (lease_over, not_resendable), _refuted
+        "T11c", Refute, State.CLAIMED, State.FAILED, (as_seen, lease_over, never_sent), _refuted
     ),
-    TransitionRule("T11c", Refute, State.CLAIMED, State.FAILED, (lease_over, never_sent), _refuted),
     TransitionRule("T11b", Rearm, State.IN_DOUBT, State.CLAIMED, (resendable,), _rearmed),
-    TransitionRule(
-        "T7", Sweep, State.DISPATCHED, State.IN_DOUBT, (lease_over, not_resendable), _abandoned
-    ),
-    TransitionRule(
-        "T7", Sweep, State.CLAIMED, State.IN_DOUBT, (lease_over, not_resendable), _abandoned
+    *(
+        TransitionRule("T7", Sweep, s, State.IN_DOUBT, (lease_over, not_resendable), _abandoned)
+        for s in (State.DISPATCHED, State.CLAIMED)
     ),
     TransitionRule(
         "T12", Sweep, State.COMPLETED, State.TOMBSTONE, (window_over, remembered), _buried
     ),
     TransitionRule("T12", Sweep, State.FAILED, State.TOMBSTONE, (window_over, remembered), _buried),
-    TransitionRule(
-        "T12", Sweep, State.COMPLETED, State.ABSENT, (window_over, unremembered), _forgotten
-    ),
-    TransitionRule(
-        "T12", Sweep, State.FAILED, State.ABSENT, (window_over, unremembered), _forgotten
+    *(
+        TransitionRule("T12", Sweep, s, State.ABSENT, (window_over, unremembered), _forgotten)
+        for s in (State.COMPLETED, State.FAILED)
     ),
     TransitionRule("T12", Sweep, State.TOMBSTONE, State.ABSENT, (unremembered,), _forgotten),
     *(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import inf
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct
 
@@ -102,11 +102,9 @@ def _reply(before: Record | None, after: Record | None, op: RecordOp | Sweep, sc
         return Doubtful(0.0, after.reason)
     if asked in _HOLDS:
         if not after.token:
-            return (
-                Unapproved(0.0)
-                if before is None or before.state in TERMINAL
-                else Mismatch(after.request.terms.tool)
-            )
+            anew = before is None or before.state in TERMINAL
+            same = anew or same_request(cast(Record, before), cast(Claim, op), scene)
+            return Unapproved(0.0) if same else Mismatch(after.request.terms.tool)
         taken_over = before is not None and asked is Claim and _vanished(before, scene)
         return Held(after.epoch, after.sends, after.state is State.DISPATCHED, taken_over)
     return after if asked is Attest else Applied(after.epoch)
@@ -220,7 +218,8 @@ def _already(r: Record, op: RecordOp | Sweep) -> bool:
             return r.state is State.FAILED and r.settled_by == op.by and r.outcome == op.outcome
         case Approve():
             return (
-                r.request.fingerprint == op.fingerprint
+                r.state in (State.CLAIMED, State.DISPATCHED)
+                and r.request.fingerprint == op.fingerprint
                 and r.settled_by == op.by
                 and r.reason == op.reason
             )

@@ -7,7 +7,6 @@ defaults filled in, before anything is hashed.
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta
@@ -71,8 +70,10 @@ class ToolSignature:
         *,
         nfc: bool = False,
         recall: Recall | None = None,
+        approved: bool = False,
     ) -> None:
         self.tool, self._canonical = tool, composed if nfc else canonical
+        self._approved = approved
         self._signature = signature_of(function, tool)
         parameters = self._signature.parameters
         self.names = tuple(parameters)
@@ -183,14 +184,6 @@ class ToolSignature:
         """Those of *names* that count, so that equal calls are equal bytes."""
         return self._canonical(self.counted(names, arguments))
 
-    def data_of(self, names: tuple[str, ...], arguments: Mapping[str, Any]) -> bytes:
-        """Those of *names* that are data, as equal bytes if they are equal."""
-        found: dict[str, str] = {}
-        for name in names:
-            with contextlib.suppress(NotCanonical):
-                found[name] = self._canonical(arguments[name]).hex()
-        return canonical(found)
-
     def suspects(self) -> dict[str, str]:
         """Fields of models in the key that look new on every attempt, and what they look like."""
         found: dict[str, str] = {}
@@ -245,20 +238,31 @@ class ToolSignature:
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The call with its own arguments; of volatile ones (clients) only plain data is copied."""
-        volatile, given = self.volatile, self._in_order[: len(args)]
+        given = self._in_order[: len(args)]
         parameters = (*given, *[self._more] * (len(args) - len(given)))  # of each argument in order
         ordered = [
-            own(value, models=name not in volatile)
+            own(value, models=self._is_copied(name, value))
             for name, value in zip(parameters, args, strict=True)
         ]
         named = {
-            name: own(value, models=(name if name in self.names else self._others) not in volatile)
+            name: own(
+                value, models=self._is_copied(name if name in self.names else self._others, value)
+            )
             for name, value in kwargs.items()
         }
         for name, default in self.changing.items():
             if name not in named and name not in given:
                 named[name] = own(default)
         return tuple(ordered), named
+
+    def _is_copied(self, name: str, value: Any) -> bool:
+        """Is a model copied here? What a person approves, whatever is declared, if it is data."""
+        if name not in self.volatile:
+            return True
+        try:
+            return self._approved and canonical(value) != b""
+        except NotCanonical:
+            return False
 
     def is_intent(self, arguments: Mapping[str, Any], intent: bytes) -> bool:
         """Do these arguments of before identify this call? An older tool may have taken others."""

@@ -8,33 +8,56 @@ from typing import Any
 
 from msgspec import structs
 
+from effectonce._core.canonical import NotCanonical, canonical, fields_of
 from effectonce._core.codec import printable
-from effectonce._core.guarantees import Terms
+from effectonce._core.guarantees import Terms, unasked
+from effectonce._core.record import Request
+from effectonce._runtime.isolation import own
 from effectonce._runtime.signature import ToolSignature
 from effectonce.errors import ContractViolation
-from effectonce.policy import Approval
+from effectonce.policy import Approval, Contract
 
 
 class ApprovalRule:
     """The rule of one tool, compiled once when it is declared."""
 
     def __init__(self, tool: str, approval: Approval, signature: ToolSignature) -> None:
-        self._tool, self._signature, self._when = tool, signature, approval.when
+        self._tool, self._volatile, self._when = tool, signature.volatile, approval.when
         self._names = () if approval.when is None else _arguments(tool, approval.when, signature)
         self._free: tuple[Terms, Terms] | None = None  # of calls that need none
 
-    def terms(self, declared: Terms, arguments: Mapping[str, Any]) -> Terms:
-        """What holds for this call."""
-        if self._when is None or self._asked(self._when, arguments):
-            return declared
-        if self._free is None or self._free[0] is not declared:
-            free = structs.replace(declared, approval=False, four_eyes=False)
-            self._free = (declared, free)
-        return self._free[1]
+    @classmethod
+    def of(cls, contract: Contract, signature: ToolSignature) -> ApprovalRule | None:
+        """The rule of this contract. None: no person is asked."""
+        approval = contract.approval
+        return None if approval is None else cls(contract.name, approval, signature)
 
-    def _asked(self, when: Callable[..., bool], arguments: Mapping[str, Any]) -> bool:
+    def asked(
+        self, declared: Terms, matched: bytes, arguments: Mapping[str, Any]
+    ) -> tuple[Terms, bytes]:
+        """What holds for this call, and what has to match in it: volatile arguments are sent,
+        too, so a person approves them.
+        """
+        if self._needed(arguments):
+            return declared, matched + self._beside(arguments)
+        if self._free is None or self._free[0] is not declared:
+            self._free = (declared, unasked(declared))
+        return self._free[1], matched
+
+    def of_today(self, request: Request, declared: Terms, arguments: Mapping[str, Any]) -> Request:
+        """A request of before: what was never sent needs an approval if such a call does now."""
+        if request.terms.approval or not self._needed(arguments):
+            return request
+        terms = structs.replace(
+            request.terms, approval=True, four_eyes=declared.four_eyes, valid_s=declared.valid_s
+        )
+        return structs.replace(request, terms=terms)
+
+    def _needed(self, arguments: Mapping[str, Any]) -> bool:
+        if self._when is None:
+            return True
         try:
-            needed = when(**{name: arguments[name] for name in self._names})
+            needed = self._when(**{name: own(arguments[name]) for name in self._names})
         except Exception as error:
             # the rule is the user's code
             raise ContractViolation(
@@ -48,11 +71,41 @@ class ApprovalRule:
             )
         return needed
 
-    def beside(self, arguments: Mapping[str, Any]) -> bytes:
-        """What a person approves beside what has to match anyway: volatile arguments are sent,
-        too. A client or a session is no data, and is left out.
-        """
-        return self._signature.data_of(self._signature.volatile, arguments)
+    def _beside(self, arguments: Mapping[str, Any]) -> bytes:
+        """Volatile arguments, as equal bytes if they are equal."""
+        if not self._volatile:
+            return b""
+        try:
+            return canonical({name: _data(arguments[name]) for name in self._volatile})
+        except RecursionError:
+            raise ContractViolation(
+                f"{self._tool}: what a person approves contains itself, or is nested too deeply."
+                " Nothing was sent."
+            ) from None
+
+
+def _data(value: Any) -> Any:
+    """What of it is data. A client or a session is none, wherever it is, and is left out."""
+    try:
+        return canonical(value).hex()
+    except NotCanonical:
+        pass
+    match value:
+        case str():
+            return ["text", value.encode("utf-8", "surrogatepass").hex()]
+        case float():
+            return ["number", repr(value)]
+        case Mapping():
+            return ["pairs", sorted(([_data(k), _data(v)] for k, v in value.items()), key=repr)]
+        case list() | tuple():
+            return ["items", [_data(item) for item in value]]
+        case set() | frozenset():
+            return ["set", sorted((_data(item) for item in value), key=repr)]
+        case _:
+            try:
+                return ["fields", _data(fields_of(value))]
+            except NotCanonical:
+                return None
 
 
 def _arguments(tool: str, when: Callable[..., bool], signature: ToolSignature) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 from msgspec import Struct
 
 from effectonce._core.call import GuardedCall
+from effectonce._core.codec import encode_partial
 from effectonce._core.effect_ref import EffectRef
 from effectonce._core.keys import Explanation
 from effectonce._core.ops import Complete, Fail, Op
@@ -18,7 +19,7 @@ from effectonce._runtime.performers import AsyncPerforming, Prepared, Setup
 from effectonce._runtime.replay_cache import ReplayCache
 from effectonce._runtime.signature import Recall
 from effectonce._tools.observers import Observers
-from effectonce.errors import InDoubt
+from effectonce.errors import InDoubt, PartialSuccess
 from effectonce.outcome import Outcome, encoder
 from effectonce.policy import Contract
 from effectonce.stores.base import Store
@@ -98,3 +99,10 @@ class Hosting(Struct, frozen=True, kw_only=True):
 
 
 PLAIN = Hosting()  # a tool of a user
+
+
+def partial_success(error: BaseException) -> bytes | None:
+    """What a tool did that reports a partial success, as it is stored. None: it reports none."""
+    if not isinstance(error, PartialSuccess):
+        return None
+    return encode_partial(str(error), error.done, error.corrective_action)

@@ -17,7 +17,7 @@ import msgspec
 from effectonce._core.call import GuardedCall
 from effectonce._core.canonical import canonical, fingerprint
 from effectonce._core.classification.classify import classifier
-from effectonce._core.codec import REDACTED, encode_partial
+from effectonce._core.codec import REDACTED
 from effectonce._core.effect_ref import EffectRef
 from effectonce._core.endings import Ending, Fresh, Replay
 from effectonce._core.guarantees import Capability, Kind, Terms
@@ -44,7 +44,7 @@ from effectonce._runtime.signature import ToolSignature, is_async
 from effectonce._runtime.step import StepContext, here, stable
 from effectonce._tools.approval_rule import ApprovalRule
 from effectonce._tools.check_declaration import DeclarationCheck
-from effectonce._tools.context import PLAIN, F, GuardContext, Hosting
+from effectonce._tools.context import PLAIN, F, GuardContext, Hosting, partial_success
 from effectonce._tools.identity import ASKED_MAX, Identity, same_call
 from effectonce._tools.separate_dispatch import AnnouncedPerformer, AsyncAnnouncedPerformer
 from effectonce.effect import Effect, running
@@ -55,7 +55,6 @@ from effectonce.errors import (
     InDoubt,
     InFlight,
     LeaseLost,
-    PartialSuccess,
     StoreUnavailable,
 )
 from effectonce.outcome import Outcome, conclude
@@ -106,7 +105,13 @@ class GuardedTool:
         declared = None if identity is None else tuple(identity)
         fields = contract.volatile, contract.redact, contract.added
         self.signature = ToolSignature(
-            function, contract.name, declared, *fields, nfc=contract.nfc, recall=hosting.recall
+            function,
+            contract.name,
+            declared,
+            *fields,
+            nfc=contract.nfc,
+            recall=hosting.recall,
+            approved=contract.approval is not None,
         )
         if contract.kind is not Kind.READ and declared_lazy(self.signature.returns):
             raise TypeError(
@@ -117,17 +122,13 @@ class GuardedTool:
         self.terms = (
             msgspec.structs.replace(contract.terms, steps=True) if hosting.steps else contract.terms
         )
-        self._approval = (
-            None
-            if contract.approval is None
-            else ApprovalRule(contract.name, contract.approval, self.signature)
-        )
+        self.approval = ApprovalRule.of(contract, self.signature)
         self._warned_of_loop = False
         self.probe_function: Callable[..., Any] | None = None
         self.fallback_function: Callable[..., Any] | None = None
         self._events: CallEvents | None = None  # while the guard has no observer
         # what a call means does not change with the time
-        self._lasting = not self.signature.changing and self._approval is None
+        self._lasting = not self.signature.changing and self.approval is None
         self._plan_calls()
         self._prefix = canonical(contract.name)
         self._look = house.store.look if isinstance(house.store, LocalStore) else None
@@ -152,7 +153,7 @@ class GuardedTool:
             separate_dispatch=contract.separate_dispatch,
             has_probe=self.probe_function is not None,
             encode=self.hosting.encoder(contract.name, self.signature.returns),
-            encode_partial=_partial,
+            encode_partial=partial_success,
         )
         announced = (
             contract.separate_dispatch
@@ -247,6 +248,8 @@ class GuardedTool:
                     if outer is not None:
                         self._refuse_inside_a_transaction(outer)
                     return Prepared(known[0], known[1], args, kwargs, True)
+            if self.approval is not None:  # what is sent is the very copy that is approved
+                args, kwargs = signature.copied(args, kwargs)
             arguments = signature.bind(args, kwargs)
             signature.validate(arguments)
             if boundary is None or outer is not None or self.contract.permission is not None:
@@ -279,10 +282,14 @@ class GuardedTool:
         self, place: EffectRef, terms: Terms, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Prepared:
         """The same for a step at a known place: arguments change its fingerprint, not its key."""
+        if self.approval is not None:
+            args, kwargs = self.signature.copied(args, kwargs)
         arguments = self.signature.bind(args, kwargs)
         self.signature.validate(arguments)
         self._refuse_inside_a_transaction(running.get())
         _, matched, stored = self.signature.forms(arguments)
+        if self.approval is not None:
+            terms, matched = self.approval.asked(terms, matched, arguments)
         asked = fingerprint(self._prefix + matched, self.house.secret)
         request = Request(place.key, asked, terms, place.tenant, place.scope, place.step, stored)
         return self._prepared(request, place, args, kwargs)
@@ -324,9 +331,8 @@ class GuardedTool:
         intent, matched, stored = self.signature.forms(arguments)
         identity = Identity(boundary.tenant, boundary.scope, self.contract.name, intent, secret)
         place, terms = self._place(boundary, intent, key), self.check.terms(self.terms)
-        if self._approval is not None:
-            terms = self._approval.terms(terms, arguments)
-            matched += self._approval.beside(arguments)
+        if self.approval is not None:
+            terms, matched = self.approval.asked(terms, matched, arguments)
         asked = fingerprint(self._prefix + matched, secret)
         return identity.at(place, asked, terms, stored, latched=boundary.latch)
 
@@ -488,9 +494,3 @@ class GuardedTool:
                     State.COMPLETED, outcome, 0.0, self.terms.window_s, ending.settled_by
                 )
                 cache.put(request.key, request.fingerprint, remembered)
-
-
-def _partial(error: BaseException) -> bytes | None:
-    if not isinstance(error, PartialSuccess):
-        return None
-    return encode_partial(str(error), error.done, error.corrective_action)

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from effectonce._core.codec import decode, encode_error
 from effectonce._core.effect_ref import EffectRef
-from effectonce._core.guards import asker_of, by_another, unapproved, wished
+from effectonce._core.guards import asker_of, by_another, waits, wished
 from effectonce._core.ops import (
     Applied,
     Approve,
@@ -33,7 +33,6 @@ from effectonce._core.record import Record, Scene, State
 from effectonce._core.tagged_json import NotReadable
 from effectonce._runtime.performers import CLOCK
 from effectonce._tools.observers import Observers, notify_of
-from effectonce._tools.tool import GuardedTool
 from effectonce._validate import numbers, require, who
 from effectonce.errors import ContractViolation
 from effectonce.outcome import DidNotApprove
@@ -42,6 +41,7 @@ from effectonce.stores.base import Store
 
 __all__ = ["Approvals", "Wish"]
 BATCH = 100
+OTHERS = "its arguments are others by now. Look at it again"
 
 
 class Wish(Struct, frozen=True, kw_only=True):
@@ -62,8 +62,8 @@ class Wish(Struct, frozen=True, kw_only=True):
 class Approvals:
     """Where calls wait, and where they are decided. Nothing here sends anything."""
 
-    def __init__(self, store: Store, tools: Mapping[str, GuardedTool], watch: Observers) -> None:
-        self._store, self._tools, self._watch = store, tools, watch
+    def __init__(self, store: Store, watch: Observers) -> None:
+        self._store, self._watch = store, watch
 
     def waiting(
         self, *, tool: str | None = None, tenant: str | None = None, limit: int = 100
@@ -80,7 +80,8 @@ class Approvals:
     def find(self, key: str) -> Wish | None:
         """One of them. None: it does not wait."""
         record = self._store.apply(Find(key))
-        return _wish(record) if record is not None and _waits(record, self._now()) else None
+        now = self._now()
+        return _wish(record) if record is not None and waits(record, Scene(now)) else None
 
     def approve(
         self,
@@ -103,20 +104,25 @@ class Approvals:
         if record is None:
             raise ContractViolation("there is nothing to approve: no such call is known here")
         seen = record.request.fingerprint if fingerprint is None else fingerprint
-        op = Approve(key, seen, valid_s or self._valid_s(record), by, reason)
+        declared_s = record.request.terms.valid_s or Approval().valid_s
+        op = Approve(key, seen, declared_s if valid_s is None else valid_s, by, reason)
         if not self._decided(op, record):
             raise ContractViolation(f"it was not approved: {self._why_not(record, op)}")
 
-    def reject(self, key: str, *, by: str, reason: str) -> None:
+    def reject(self, key: str, *, by: str, reason: str, fingerprint: str | None = None) -> None:
         """Never send it: every later call gets a failure with this reason. An approval that was
-        not used yet is taken back by it.
+        not used yet is taken back by it. *fingerprint*: as for `approve`.
         """
         by, reason = who(by, reason)
         record = self._store.apply(Find(key))
         if record is None or not record.request.terms.approval:
             raise ContractViolation("there is nothing to reject: no such call waits here")
-        if not self._decided(Refute(key, encode_error(DidNotApprove(reason)), by, reason), record):
-            raise ContractViolation(f"it was not rejected: the effect is {_state(record)}")
+        seen = record.request.fingerprint if fingerprint is None else fingerprint
+        op = Refute(key, encode_error(DidNotApprove(reason)), by, reason, seen)
+        if not self._decided(op, record):
+            others = record.request.fingerprint != seen
+            why = OTHERS if others else f"the effect is {_state(record)}"
+            raise ContractViolation(f"it was not rejected: {why}")
 
     def _decided(self, op: Approve | Refute, before: Record) -> bool:
         """Every decision of a person passes here."""
@@ -131,21 +137,16 @@ class Approvals:
             return f"it does not wait; the effect is {_state(record)}"
         scene = Scene(self._now())
         if not wished(record, op, scene):
-            return "its arguments are others by now. Look at it again"
+            return OTHERS
         if not by_another(record, op, scene):
             return f"{op.by} asked for it, and another person has to approve it"
         return "it is approved already, or a caller is at work on it"
-
-    def _valid_s(self, record: Record) -> float:
-        tool = self._tools.get(record.request.terms.tool)
-        declared = None if tool is None else tool.contract.approval
-        return (Approval() if declared is None else declared).valid_s
 
     def _claimed(self, tenant: str | None) -> Iterator[Record]:
         after, now = (0.0, ""), self._now()
         while True:
             records = self._store.apply(Browse(State.CLAIMED, tenant, after, BATCH))
-            yield from (record for record in records if _waits(record, now))
+            yield from (record for record in records if waits(record, Scene(now)))
             if len(records) < BATCH:
                 return
             after = (records[-1].created_at, records[-1].request.key)
@@ -153,15 +154,6 @@ class Approvals:
     def _now(self) -> float:
         cell: Cell = self._store.apply(ReadCell(CLOCK))
         return cell.now
-
-
-def _waits(record: Record, now: float) -> bool:
-    return (
-        record.state is State.CLAIMED
-        and record.request.terms.approval
-        and record.sends == 0
-        and unapproved(record, None, Scene(now))
-    )
 
 
 def _state(record: Record) -> str:

@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
-from effectonce._core.guarantees import Capability
-from effectonce._core.ops import Attest, Busy, Claim, Doubt, Early, Find, Flow, Held, Latched
+from msgspec import structs
+
+from effectonce._core.guarantees import Capability, unasked
+from effectonce._core.ops import (
+    Attest,
+    Busy,
+    Claim,
+    Doubt,
+    Early,
+    Find,
+    Flow,
+    Held,
+    Latched,
+    Unapproved,
+)
 from effectonce._core.record import Record, State
 from effectonce.dead_letters._file import BadLine, Carried
 from effectonce.dead_letters._letter import OPEN, looked_up
@@ -40,8 +53,10 @@ def _born(carried: Carried, token: str, now: float) -> Flow[Record]:
     request = carried.request(now)
     sent = carried.sends > 0 and request.terms.downstream is not Capability.TRANSACTION
     lease_s = IMPORT_LEASE_S if carried.state is State.IN_DOUBT else 0.0
+    if sent:  # then it was approved
+        request = structs.replace(request, terms=unasked(request.terms))
     reply = yield from Claim(request, token, lease_s, dispatch=sent)
-    if not isinstance(reply, Held):
+    if not isinstance(reply, Held | Unapproved):  # approved elsewhere: it is asked for here
         why = "another process has made it meanwhile"
         if isinstance(reply, Busy | Latched | Early):
             why = in_the_way(reply)

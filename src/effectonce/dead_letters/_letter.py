@@ -15,9 +15,9 @@ from effectonce._core.attempt_log import FailedAttempt, RedriveRequest, read_ent
 from effectonce._core.classification.verdicts import Bucket
 from effectonce._core.codec import decode
 from effectonce._core.effect_ref import EffectRef
-from effectonce._core.guards import leased
+from effectonce._core.guards import leased, waits
 from effectonce._core.ops import Browse, Find, Flow, ReadCell
-from effectonce._core.record import Evidence, Record, State
+from effectonce._core.record import Evidence, Record, Scene, State
 from effectonce._core.tagged_json import AS_DATA, NotReadable
 from effectonce._core.workflow import CANCEL
 from effectonce._runtime.performers import CLOCK
@@ -191,7 +191,7 @@ def is_dead(record: Record, now: float, grace_s: float) -> bool:
     """Was it given up on? In doubt: no call goes on. Else: a call gave up, or its owner is gone."""
     if record.state in (State.IN_DOUBT, State.FAILED):
         return True
-    if leased(record, now):
+    if leased(record, now) or waits(record, Scene(now)):
         return False
     return abs(now - record.lease_until) >= grace_s or any(map(_gave_up, _entries(record)))
 

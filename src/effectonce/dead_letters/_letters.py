@@ -52,6 +52,7 @@ from effectonce.dead_letters._redriving import (
     Pace,
     Redriven,
     came_to,
+    resent,
     settled,
     skipped,
     unsendable,
@@ -232,7 +233,7 @@ class DeadLetters:
             return ready
         tool, record = ready
         self._store.apply(asked_again(record.request.key, by, reason))
-        return self._redriven(record, tool.run(tool.recalled(record)), by, reason)
+        return self._redriven(record, tool.run(resent(tool, record)), by, reason)
 
     async def aredrive(self, key: str, *, by: str, reason: str, early: bool = False) -> Redriven:
         """The same for an async tool."""
@@ -242,7 +243,7 @@ class DeadLetters:
             return ready
         tool, record = ready
         await self._store.aapply(asked_again(record.request.key, by, reason))
-        return self._redriven(record, await tool.arun(tool.recalled(record)), by, reason)
+        return self._redriven(record, await tool.arun(resent(tool, record)), by, reason)
 
     def foresee(self, key: str, *, early: bool = False) -> Redriven:
         """What redriving one would do, sync or async: `would_run`, or why not. Nothing is sent."""

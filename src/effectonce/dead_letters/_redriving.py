@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, Literal, assert_never
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from effectonce._core.effect_ref import EffectRef
 from effectonce._core.endings import (
@@ -32,6 +32,7 @@ from effectonce._core.ops import (
 )
 from effectonce._core.record import Record, State
 from effectonce._core.tagged_json import NotReadable
+from effectonce._runtime.performers import Prepared
 from effectonce._tools.tool import GuardedTool
 from effectonce.dead_letters._letter import Letter, effect_of
 from effectonce.errors import ContractViolation
@@ -104,9 +105,20 @@ def unsendable(tool: GuardedTool, record: Record) -> str:
                 f"{tool.contract.name} takes other arguments now, or makes its requests elsewhere"
             )
         signature.validate(arguments)
+        resent(tool, record)  # whether it needs an approval can be decided
     except (NotReadable, ContractViolation) as error:
         return f"it cannot be sent again from here: {error}"
     return ""
+
+
+def resent(tool: GuardedTool, record: Record) -> Prepared:
+    """The call of a letter: if such a call needs an approval by now, so does this one."""
+    prepared = tool.recalled(record)
+    if tool.approval is None:
+        return prepared
+    arguments = tool.signature.bind(prepared.args, prepared.kwargs)
+    request = tool.approval.of_today(record.request, tool.terms, arguments)
+    return structs.replace(prepared, request=request)
 
 
 def came_to(ending: Ending) -> tuple[What, str, Any]:

@@ -3,8 +3,8 @@ way in and opened on its way out.
 
 Sealed are arguments, results and failures, evidence, and reasons, which quote error messages. In
 the clear are what a store decides by, and what a person looks for: keys, fingerprints, states,
-times, tenant, tool, scope, step, and who settled a doubt. Cells too: they count, and hold no
-content of a call.
+times, tenant, tool, scope, step, and the names of people: who settled a doubt, who asked for an
+approval and who gave it. Cells too: they count, and hold no content of a call.
 
 What does not open is replaced by the reason why, in the codec's own words for a result that is
 lost. The record still says what happened, so the effect is not run again.
@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from effectonce._core.codec import SEALED, closed
 from effectonce._core.ops import (
     Applied,
+    Approve,
     Attest,
     Claim,
     Complete,
@@ -40,7 +41,7 @@ from effectonce._core.ops import (
     Together,
 )
 from effectonce._core.pages import Recently
-from effectonce._core.record import Record, Request
+from effectonce._core.record import APPROVED, ASKED_BY, Evidence, Record, Request
 from effectonce._validate import of_type
 from effectonce.errors import ContractViolation
 from effectonce.stores.base import (
@@ -104,7 +105,7 @@ def _sealed(op: Op[R], ring: Keyring) -> Op[R]:
             changed = replace(
                 op, outcome=ring.seal(outcome, key, "outcome"), reason=_seal_text(reason, key, ring)
             )
-        case Doubt(key, reason=reason) | Rearm(key, reason=reason):
+        case Doubt(key, reason=reason) | Rearm(key, reason=reason) | Approve(key, reason=reason):
             changed = replace(op, reason=_seal_text(reason, key, ring))
         case Attest(key, outcome=outcome):
             changed = replace(op, outcome=ring.seal(outcome, key, "evidence"))
@@ -166,10 +167,19 @@ def _open_record(record: Record, ring: Keyring) -> Record:
         ),
         outcome=_open(record.outcome, key, "outcome", ring),
         reason=_open_text(record.reason, key, ring),
-        evidence=tuple(
-            replace(e, outcome=_open(e.outcome, key, "evidence", ring)) for e in record.evidence
-        ),
+        evidence=tuple(_open_evidence(each, key, ring) for each in record.evidence),
     )
+
+
+def _open_evidence(entry: Evidence, key: str, ring: Keyring) -> Evidence:
+    """Who asked for an approval, and who gave it, are names; the reason for it was sealed."""
+    if entry.note == ASKED_BY:
+        return entry
+    if entry.note == APPROVED:
+        by, sealed, reason = entry.outcome.decode().rpartition(f": {_TEXT}")
+        if sealed:
+            return replace(entry, outcome=f"{by}: {_open_text(_TEXT + reason, key, ring)}".encode())
+    return replace(entry, outcome=_open(entry.outcome, key, "evidence", ring))
 
 
 def _open(data: bytes, key: str, field: str, ring: Keyring) -> bytes:

@@ -287,7 +287,8 @@ class Workflow:
             pinned = msgspec.structs.replace(
                 terms, window_s=max(terms.window_s, self.keep_s), tombstone_s=inf, rerun=False
             )
-            at_once = not (tool.plan.separate_dispatch or in_transaction or terms.steps)
+            asked_first = terms.steps or terms.approval
+            at_once = not (tool.plan.separate_dispatch or in_transaction or asked_first)
             known = self._of_step[tool] = OfStep(pinned, at_once and terms.resend_s == inf)
         return known
 
