@@ -19,16 +19,19 @@ from effectonce import (
     NotSent,
     Retry,
     State,
+    StoreUnavailable,
     TimeWindow,
     current_effect,
 )
-from effectonce._core.ops import Find
+from effectonce._core.ops import Approve, Claim, Complete, Dispatch, Find, Refute
+from effectonce._core.record import APPROVED
 from effectonce.stores.encrypted import Sealed
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.sqlite import SqliteStore
 from effectonce.workflows import Run
 from tests.core.helpers import QUICK
 from tests.core.test_approvals import Bank
+from tests.flaky import FlakyStore
 
 ONCE = Retry(attempts=1)
 
@@ -469,6 +472,56 @@ def test_a_call_that_needs_an_approval_since_yesterday_waits_for_one(guard):
 
     assert call() == 700
     assert attempts == [700, 700]
+
+
+# ---------------------------------------------------------------- lost acknowledgements
+
+
+@pytest.mark.parametrize("how", ["lost", "unacknowledged"])
+def test_an_approval_whose_answer_was_lost_is_given_again_and_used_once(how):
+    store = FlakyStore()
+    bank = Bank(Guard(store, cache=0))
+    wish = bank.wish()
+    decide = {"by": "ada", "reason": "yes", "fingerprint": wish.fingerprint}
+    store.fail(Approve, how)
+
+    with pytest.raises(StoreUnavailable):
+        bank.guard.approvals.approve(wish.key, **decide)
+    bank.guard.approvals.approve(wish.key, **decide)
+
+    assert [bank.ask(), bank.ask()] == [{"refunded": 700}] * 2
+    assert len(bank.done) == 1
+    approvals = [each for each in bank.guard.find(wish.key).evidence if each.note == APPROVED]
+    assert len(approvals) == 1
+
+
+@pytest.mark.parametrize("how", ["lost", "unacknowledged"])
+def test_a_rejection_whose_answer_was_lost_is_given_again(how):
+    store = FlakyStore()
+    bank = Bank(Guard(store, cache=0))
+    wish = bank.wish()
+    store.fail(Refute, how)
+
+    with pytest.raises(StoreUnavailable):
+        bank.guard.approvals.reject(wish.key, by="ada", reason="no")
+    bank.guard.approvals.reject(wish.key, by="ada", reason="no")
+
+    with pytest.raises(NotApproved):
+        bank.ask()
+    assert bank.done == []
+
+
+@pytest.mark.parametrize("how", ["lost", "unacknowledged"])
+@pytest.mark.parametrize("op", [Claim, Dispatch, Complete])
+def test_a_lost_answer_to_who_uses_an_approval_uses_it_once(op, how):
+    store = FlakyStore()
+    bank = Bank(Guard(store, cache=0))
+    wish = bank.wish()
+    bank.guard.approvals.approve(wish.key, by="ada", reason="yes")
+    store.fail(op, how)
+
+    assert [bank.ask(), bank.ask()] == [{"refunded": 700}] * 2
+    assert len(bank.done) == 1
 
 
 # ---------------------------------------------------------------- dead letters

@@ -117,6 +117,28 @@ def _resendable_by_the_shorter_window(r: Record, op: Any, scene: Scene) -> bool:
     return r.sends == 0 or scene.now < r.first_dispatch_at + resend_s
 
 
+def _approved_for_ever(r: Record, op: Claim, _scene: Scene) -> bool:
+    return not op.request.terms.approval or r.sends > 0 or r.dedup_until != inf
+
+
+def _approved_by_the_clock_alone(r: Record, op: Claim, scene: Scene) -> bool:
+    given = r.dedup_until != inf and scene.now < r.dedup_until
+    return not op.request.terms.approval or r.sends > 0 or given
+
+
+def _wished_as_before(r: Record, op: Claim, _scene: Scene) -> Record:
+    """It takes the new arguments, and keeps what was approved for the old ones."""
+    return replace(r, request=op.request)
+
+
+def _keeping_approvals() -> tuple[TransitionRule, ...]:
+    def changed(r: TransitionRule) -> TransitionRule:
+        wishes = r.name == "T14" and r.op is Claim
+        return replace(r, change=_wished_as_before) if wishes else r
+
+    return tuple(map(changed, RULES))
+
+
 _OVERWRITING = tuple(
     TransitionRule("!", r.op, State.COMPLETED, r.end, (), r.change)
     for r in RULES
@@ -185,6 +207,19 @@ MUTANTS: tuple[Mutant, ...] = (
         4,
         _asking(guards.resendable, _resendable_by_the_shorter_window),
     ),
+    Mutant("what needs an approval is sent without one", 0, _asking(guards.approved, _yes)),
+    Mutant("an approval never ends", 0, _asking(guards.approved, _approved_for_ever)),
+    Mutant(
+        "an approval lasts longer when the clock is put back",
+        0,
+        _asking(guards.approved, _approved_by_the_clock_alone),
+    ),
+    Mutant("an approval stays when arguments change", 0, _ruled(_keeping_approvals())),
+    Mutant("who asked approves it", 0, _asking(guards.by_another, _yes)),
+    Mutant("arguments are approved unseen", 0, _asking(guards.wished, _yes)),
+    Mutant("arguments are rejected unseen", 0, _asking(guards.as_seen, _yes)),
+    Mutant("a rejection ends what was sent", 0, _asking(guards.of_a_send, _yes)),
+    Mutant("a new wish has no one to approve it", 0, _asking(guards.another_wish, _no)),
     Mutant("a person overwrites an outcome", 0, _ruled((*RULES, *_OVERWRITING))),
     Mutant("a reference is the beginning of a key", 0, faulty.FindsByTheBeginning),
     Mutant("a search begins with the oldest", 0, faulty.FindsTheOldestFirst),

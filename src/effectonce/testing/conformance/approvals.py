@@ -14,6 +14,7 @@ from effectonce._core.ops import (
     Recorded,
     Refused,
     Refute,
+    Renew,
     Unapproved,
 )
 from effectonce._core.record import APPROVED, ASKED_BY, Record, Request, State
@@ -100,6 +101,7 @@ def who_asked_does_not_approve_where_four_eyes_are_wanted(bench: Bench) -> None:
     wish = _wish(four_eyes=True)
     bench.apply(_claim(bench, wish, "ada"))
     assert _approve(bench, wish, "ada") == Refused(State.CLAIMED)
+    assert _approve(bench, wish, " ADA ") == Refused(State.CLAIMED)  # however it is spelt
     assert isinstance(_approve(bench, wish, "grace"), Applied)
     assert isinstance(bench.apply(_claim(bench, wish)), Held)
 
@@ -136,3 +138,60 @@ def an_approval_stays_with_a_claim_whose_owner_died(bench: Bench) -> None:
     assert isinstance(held, Held)
     bench.apply(Dispatch("k", claim.token, held.epoch, 1, LEASE_S))
     assert _approve(bench, wish, "grace") == Refused(State.DISPATCHED)
+
+
+def what_needs_no_approval_takes_the_place_of_what_was_not_sent(bench: Bench) -> None:
+    wish, other = _wish(), request(fingerprint="other")
+    bench.apply(_claim(bench, wish))
+    _approve(bench, wish)
+    claim = Claim(other, bench.token(), LEASE_S, dispatch=True)
+    assert bench.apply(claim) == Mismatch("pay")  # nothing is sent by the call that finds it
+    assert _found(bench).sends == 0
+    assert isinstance(bench.apply(claim), Held)
+    assert bench.apply(_claim(bench, wish)) == Mismatch("pay")
+    assert _found(bench).request.fingerprint == "other"
+
+
+def what_needs_an_approval_by_now_waits_for_one(bench: Bench) -> None:
+    asked = request(fingerprint="same")
+    claim = Claim(asked, bench.token(), LEASE_S, dispatch=False)
+    assert isinstance(bench.apply(claim), Held)
+    bench.apply(Renew("k", claim.token, 1, 0))
+    assert bench.apply(_claim(bench, _wish(), "agent")) == Unapproved(0.0)
+    assert bench.apply(Dispatch("k", claim.token, 1, 1, LEASE_S)) == Refused(State.CLAIMED)
+    assert isinstance(_approve(bench, _wish()), Applied)
+    assert isinstance(bench.apply(_claim(bench, _wish())), Held)
+
+
+def a_rejection_is_of_what_was_seen_and_never_sent(bench: Bench) -> None:
+    wish = _wish()
+    bench.apply(_claim(bench, wish))
+    assert bench.apply(Refute("k", b"no", "ada", "no", "other")) == Refused(State.CLAIMED)
+    _approve(bench, wish)
+    claim = _claim(bench, wish)
+    held = bench.apply(claim)
+    assert isinstance(held, Held)
+    bench.apply(Dispatch("k", claim.token, held.epoch, 1, LEASE_S))
+    bench.clock.advance(LEASE_S + 1)
+    reject = Refute("k", b"no", "ada", "no", wish.fingerprint)
+    assert bench.apply(reject) == Refused(State.DISPATCHED)
+    bench.apply(_claim(bench, wish))  # its owner vanished
+    assert bench.apply(reject) == Refused(State.IN_DOUBT)
+
+
+def what_was_rejected_is_not_approved_with_the_same_words(bench: Bench) -> None:
+    wish = _wish()
+    bench.apply(_claim(bench, wish))
+    _approve(bench, wish)
+    bench.apply(Refute("k", b"no", "ada", "yes", wish.fingerprint))
+    assert _approve(bench, wish) == Refused(State.FAILED)
+
+
+def an_approval_from_the_future_is_none(bench: Bench) -> None:
+    wish = _wish()
+    bench.apply(_claim(bench, wish))
+    _approve(bench, wish)
+    bench.clock.advance(-3600)  # put back: how long ago it was given is not known
+    assert isinstance(bench.apply(_claim(bench, wish)), Unapproved)
+    assert isinstance(_approve(bench, wish, "grace"), Applied)
+    assert isinstance(bench.apply(_claim(bench, wish)), Held)
