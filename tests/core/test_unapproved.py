@@ -7,6 +7,7 @@ import io
 import pytest
 
 from effectonce import (
+    Allowance,
     Approval,
     ApprovalNeeded,
     Conflict,
@@ -369,6 +370,50 @@ def test_a_tool_inside_an_approved_tool_needs_its_own_approval(guard):
     approve(guard)
     call()
     assert sent == ["hello"]
+
+
+# ---------------------------------------------------------------- above a limit
+
+OVER = Allowance("refunds", limit=500, over="approval")
+
+
+@pytest.mark.parametrize("kind", ["idempotent_write", "write"])
+def test_a_step_above_a_limit_is_not_sent_before_it_is_approved(guard, kind):
+    sent = []
+
+    @guard.tool(kind=kind, allowance=OVER, spends="amount", retry=QUICK)
+    def refund(amount: int) -> int:
+        sent.append(amount)
+        return amount
+
+    @guard.workflow
+    def order(run: Run, n: int) -> int:
+        return run.step("refund", refund, 700)
+
+    for _ in range(2):
+        with pytest.raises(ApprovalNeeded):
+            order(1)
+    assert sent == []
+    approve(guard)
+    assert [order(1), order(1)] == [700, 700]
+    assert sent == [700]
+
+
+def test_what_is_approved_above_a_limit_has_the_volatile_arguments_that_were_seen(guard):
+    sent = []
+
+    @guard.tool(kind="write", allowance=OVER, spends="amount", volatile=["to"], retry=QUICK)
+    def refund(amount: int, to: str) -> int:
+        sent.append(to)
+        return amount
+
+    with guard.step("chat", 1):
+        with pytest.raises(ApprovalNeeded):
+            refund(700, "ada")
+        approve(guard)
+        with pytest.raises(Conflict):
+            refund(700, "mallory")
+    assert sent == []
 
 
 # ---------------------------------------------------------------- decisions

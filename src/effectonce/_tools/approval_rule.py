@@ -16,23 +16,24 @@ from effectonce._runtime.isolation import own
 from effectonce._runtime.signature import ToolSignature
 from effectonce.errors import ContractViolation
 from effectonce.policy import Contract
-from effectonce.policy.permissions import Approval
 
 
 class ApprovalRule:
     """The rule of one tool, compiled once when it is declared."""
 
-    def __init__(self, tool: str, approval: Approval, signature: ToolSignature) -> None:
-        self._tool, self._volatile, self._when = tool, signature.volatile, approval.when
-        when = approval.when
-        self._names = () if when is None else arguments_of(when, tool, signature, "its approval")
+    def __init__(self, contract: Contract, signature: ToolSignature) -> None:
+        self._tool, self._volatile = contract.name, signature.volatile
+        self._approval, self._over = contract.approval, _over_limits(contract)
+        self._when = when = None if contract.approval is None else contract.approval.when
+        self._names = (
+            () if when is None else arguments_of(when, self._tool, signature, "its approval")
+        )
         self._free: tuple[Terms, Terms] | None = None  # of calls that need none
 
     @classmethod
     def of(cls, contract: Contract, signature: ToolSignature) -> ApprovalRule | None:
-        """The rule of this contract. None: no person is asked."""
-        approval = contract.approval
-        return None if approval is None else cls(contract.name, approval, signature)
+        """That of a contract, if a person may have to approve its calls."""
+        return cls(contract, signature) if is_approved(contract) else None
 
     def asked(
         self, declared: Terms, matched: bytes, arguments: Mapping[str, Any]
@@ -40,8 +41,11 @@ class ApprovalRule:
         """What holds for this call, and what has to match in it: volatile arguments are sent,
         too, so a person approves them.
         """
-        if self._needed(arguments):
-            return declared, matched + self._beside(arguments)
+        needed = self._needed(arguments)
+        if needed or self._over:  # whether it is above a limit is not known yet
+            matched += self._beside(arguments)
+        if needed:
+            return declared, matched
         if self._free is None or self._free[0] is not declared:
             self._free = (declared, unasked(declared))
         return self._free[1], matched
@@ -57,7 +61,7 @@ class ApprovalRule:
 
     def _needed(self, arguments: Mapping[str, Any]) -> bool:
         if self._when is None:
-            return True
+            return self._approval is not None
         try:
             needed = self._when(**{name: own(arguments[name]) for name in self._names})
         except Exception as error:
@@ -84,6 +88,15 @@ class ApprovalRule:
                 f"{self._tool}: what a person approves contains itself, or is nested too deeply."
                 " Nothing was sent."
             ) from None
+
+
+def is_approved(contract: Contract) -> bool:
+    """May a person have to approve a call of this tool?"""
+    return contract.approval is not None or _over_limits(contract)
+
+
+def _over_limits(contract: Contract) -> bool:
+    return any(allowance.over == "approval" for allowance in contract.allowances)
 
 
 def _data(value: Any) -> Any:

@@ -42,7 +42,7 @@ from effectonce._runtime.isolation import declared_lazy
 from effectonce._runtime.performers import AsyncPerformer, Performer, Prepared, Setup, adrive_call
 from effectonce._runtime.signature import ToolSignature, is_async
 from effectonce._runtime.step import StepContext, here, stable
-from effectonce._tools.approval_rule import ApprovalRule
+from effectonce._tools.approval_rule import ApprovalRule, is_approved
 from effectonce._tools.check_declaration import DeclarationCheck
 from effectonce._tools.context import PLAIN, F, GuardContext, Hosting, partial_success
 from effectonce._tools.identity import ASKED_MAX, Identity, same_call
@@ -112,7 +112,7 @@ class GuardedTool:
             *fields,
             nfc=contract.nfc,
             recall=hosting.recall,
-            approved=contract.approval is not None,
+            approved=is_approved(contract),
         )
         if contract.kind is not Kind.READ and declared_lazy(self.signature.returns):
             raise TypeError(
