@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from effectonce._core.codec import decode, encode_error
 from effectonce._core.effect_ref import EffectRef
-from effectonce._core.guards import asker_of, by_another, unapproved, wished
+from effectonce._core.guards import by_another, wished
 from effectonce._core.ops import (
     Applied,
     Approve,
@@ -35,6 +35,7 @@ from effectonce._runtime.performers import CLOCK
 from effectonce._tools.observers import Observers, notify_of
 from effectonce._tools.tool import GuardedTool
 from effectonce._validate import numbers, require, who
+from effectonce.approvals._standing import asker, waits
 from effectonce.errors import ContractViolation
 from effectonce.outcome import DidNotApprove
 from effectonce.policy import Approval
@@ -80,7 +81,7 @@ class Approvals:
     def find(self, key: str) -> Wish | None:
         """One of them. None: it does not wait."""
         record = self._store.apply(Find(key))
-        return _wish(record) if record is not None and _waits(record, self._now()) else None
+        return _wish(record) if record is not None and waits(record, self._now()) else None
 
     def approve(
         self,
@@ -145,7 +146,7 @@ class Approvals:
         after, now = (0.0, ""), self._now()
         while True:
             records = self._store.apply(Browse(State.CLAIMED, tenant, after, BATCH))
-            yield from (record for record in records if _waits(record, now))
+            yield from (record for record in records if waits(record, now))
             if len(records) < BATCH:
                 return
             after = (records[-1].created_at, records[-1].request.key)
@@ -153,15 +154,6 @@ class Approvals:
     def _now(self) -> float:
         cell: Cell = self._store.apply(ReadCell(CLOCK))
         return cell.now
-
-
-def _waits(record: Record, now: float) -> bool:
-    return (
-        record.state is State.CLAIMED
-        and record.request.terms.approval
-        and record.sends == 0
-        and unapproved(record, None, Scene(now))
-    )
 
 
 def _state(record: Record) -> str:
@@ -179,7 +171,7 @@ def _wish(record: Record) -> Wish:
         effect=EffectRef(
             request.terms.tool, request.key, request.tenant, request.scope, request.step
         ),
-        asked_by=asker_of(record),
+        asked_by=asker(record),
         asked_at=record.created_at,
         fingerprint=request.fingerprint,
         arguments=shown,

@@ -14,6 +14,7 @@ from effectonce.dashboard._request import DashboardRequest, RefusedVisit, link_o
 from effectonce.dead_letters._letter import is_dead
 from effectonce.dead_letters._letters import GRACE_S, undiscardable
 from effectonce.recovery.in_doubt import place
+from effectonce.views.approvals import shown_state
 from effectonce.views.audit import describe as describe_entry
 from effectonce.views.audit import entries_about, is_there
 from effectonce.views.breakers import circuits_of, standing
@@ -87,7 +88,7 @@ def effects(visit: DashboardRequest) -> Response:
         "effects.html",
         422 if problem else 200,
         section="effects",
-        rows=[_row(record) for record in page.records],
+        rows=[_row(record, now) for record in page.records],
         more=_further(visit, page),
         asked=asked,
         states=STATES,
@@ -135,11 +136,11 @@ def _state(visit: DashboardRequest) -> str:
     return visit.asked("state").replace("-", "_").replace(" ", "_")
 
 
-def _row(record: Record) -> dict[str, Any]:
+def _row(record: Record, now: float) -> dict[str, Any]:
     return {
         "reference": reference(record),
         "tool": record.request.terms.tool,
-        "state": "part" if partial_of(record) is not None else str(record.state),
+        "state": "part" if partial_of(record) is not None else shown_state(record, now),
         "place": place_of(record),
         "sends": record.sends,
         "at": record.created_at,
@@ -175,8 +176,8 @@ def effect_page(
         "effect.html",
         status,
         section="effects",
-        row=_row(record),
-        mark=MARK.get(record.state, "…"),
+        row=_row(record, now),
+        mark=MARK.get(shown_state(record, now), "…"),
         verdict=verdict(record, now),
         facts=[fact for fact in facts_of(record, now, screen) if fact[0] not in revealed],
         timeline=timeline(record, now, screen),
@@ -249,7 +250,11 @@ def in_doubt(visit: DashboardRequest) -> Response:
     visit.shows(record.request.key for record in shown)
     more = visit.with_params(after=link_of(shown[-1].request.key)) if len(records) > PAGE else None
     rows = [
-        {**_row(r), "probe": prober_of(visit.guard, r) is not None, "again": may_resend(r, now)}
+        {
+            **_row(r, now),
+            "probe": prober_of(visit.guard, r) is not None,
+            "again": may_resend(r, now),
+        }
         for r in shown
     ]
     some = visit.guard.store.apply(Browse(State.IN_DOUBT, visit.tenant, after, GROUPED_MAX))
