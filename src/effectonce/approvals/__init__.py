@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from effectonce._core.codec import decode, encode_error
+from effectonce._core.codec import Stored, decode, encode_error
 from effectonce._core.effect_ref import EffectRef
 from effectonce._core.guards import by_another, wished
 from effectonce._core.ops import (
@@ -30,7 +30,7 @@ from effectonce._core.ops import (
     WriteReply,
 )
 from effectonce._core.record import Record, Scene, State
-from effectonce._core.tagged_json import NotReadable
+from effectonce._core.tagged_json import AS_DATA, NotReadable
 from effectonce._runtime.performers import CLOCK
 from effectonce._tools.observers import Observers, notify_of
 from effectonce._tools.tool import GuardedTool
@@ -163,10 +163,10 @@ def _state(record: Record) -> str:
 def _wish(record: Record) -> Wish:
     request = record.request
     try:
-        stored = decode(request.arguments)
-        shown = stored.content if isinstance(stored.content, Mapping) else None
+        stored = decode(request.arguments, AS_DATA)
     except NotReadable:
-        shown = None
+        stored = Stored("unavailable", None)
+    there = stored.status in ("ok", "redacted") and isinstance(stored.content, Mapping)
     return Wish(
         effect=EffectRef(
             request.terms.tool, request.key, request.tenant, request.scope, request.step
@@ -174,6 +174,6 @@ def _wish(record: Record) -> Wish:
         asked_by=asker(record),
         asked_at=record.created_at,
         fingerprint=request.fingerprint,
-        arguments=shown,
+        arguments=stored.content if there else None,
         expired=record.settled_by != "",
     )
