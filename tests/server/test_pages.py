@@ -23,6 +23,7 @@ from tests.server.shop import NASTY, ONCE, Shop
 PAGES = (
     "/",
     "/effects",
+    "/approvals",
     "/in-doubt",
     "/letters",
     "/breakers",

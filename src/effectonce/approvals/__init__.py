@@ -73,7 +73,7 @@ class Approvals:
         found: list[Wish] = []
         for record in self._claimed(tenant):
             if tool in (None, record.request.terms.tool):
-                found.append(_wish(record))
+                found.append(wish_of(record))
             if len(found) == limit:
                 break
         return tuple(found)
@@ -81,7 +81,7 @@ class Approvals:
     def find(self, key: str) -> Wish | None:
         """One of them. None: it does not wait."""
         record = self._store.apply(Find(key))
-        return _wish(record) if record is not None and waits(record, self._now()) else None
+        return wish_of(record) if record is not None and waits(record, self._now()) else None
 
     def approve(
         self,
@@ -160,7 +160,8 @@ def _state(record: Record) -> str:
     return "never sent" if record.state is State.CLAIMED and not record.sends else record.state
 
 
-def _wish(record: Record) -> Wish:
+def wish_of(record: Record) -> Wish:
+    """A record that waits, as a wish."""
     request = record.request
     try:
         stored = decode(request.arguments, AS_DATA)

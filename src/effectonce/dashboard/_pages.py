@@ -10,6 +10,8 @@ from starlette.responses import Response
 from effectonce._core.ops import Browse
 from effectonce._core.pages import Recent, Recently, Refer
 from effectonce._core.record import Record, State
+from effectonce.approvals._standing import standing_of, waits
+from effectonce.dashboard._approvals import approvals, asked_for
 from effectonce.dashboard._request import DashboardRequest, RefusedVisit, link_of
 from effectonce.dead_letters._letter import is_dead
 from effectonce.dead_letters._letters import GRACE_S, undiscardable
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
 PAGE, NEEDS, AUDIT = 50, 20, 100  # rows of a list, of what needs a person, of an audit
 LOOKED_AT = 1000  # records that are read for one page, however many there are
 RUN_STATES = {"open": State.CLAIMED, "completed": State.COMPLETED, "failed": State.FAILED}
-DONE = {
+DONE: dict[str, tuple[str, tuple[str, ...]]] = {
     "confirm": ("Written down: it happened.", (State.COMPLETED,)),
     "refute": ("Written down: it did not happen.", (State.FAILED,)),
     "retry": (
@@ -53,6 +55,11 @@ DONE = {
         (State.CLAIMED,),
     ),
     "discard": ("Written down: it will not be done.", (State.FAILED,)),
+    "approve": (
+        "Written down: it may be sent. The next call with these arguments does that, once.",
+        ("approved",),
+    ),
+    "reject": ("Written down: it will never be sent.", (State.FAILED,)),
     "reconcile": ("The downstream was asked, and it is settled.", (State.COMPLETED, State.FAILED)),
     "cancel": (
         (
@@ -187,7 +194,8 @@ def effect_page(
         partial=partial_of(record),
         run=run,
         may=_may(visit, record, now),
-        seen=version_of(record),
+        wish=asked_for(visit, record) if waits(record, now) else None,
+        seen=version_of(record, now),
         reveal=reveal,
         revealed=revealed,
         done=_done(visit, record),
@@ -208,12 +216,14 @@ def _revealed(record: Record) -> dict[str, str]:
 def _done(visit: DashboardRequest, record: Record) -> str:
     """A link must not say that something was decided which was not."""
     words, states = DONE.get(visit.asked("done"), ("", ()))
-    return words if record.state in states else ""
+    return words if shown_state(record, visit.now()) in states else ""
 
 
-def version_of(record: Record) -> str:
+def version_of(record: Record, now: float) -> str:
     """What a person saw when they decided. It changes when a decision would mean something else."""
-    return f"{record.state}-{record.sends}"
+    stands = f"{shown_state(record, now)}-{record.sends}"
+    unsent = record.request.terms.approval and record.state is State.CLAIMED and record.sends == 0
+    return f"{stands}-{record.request.fingerprint[:16]}" if unsent else stands
 
 
 def _may(visit: DashboardRequest, record: Record, now: float) -> dict[str, bool]:
@@ -222,6 +232,7 @@ def _may(visit: DashboardRequest, record: Record, now: float) -> dict[str, bool]
         record.state is State.IN_DOUBT,
         record.request.terms.tool in tools_of(visit.guard),
     )
+    standing = standing_of(record, now)
     is_open = record.state in (State.CLAIMED, State.DISPATCHED) and not is_run(record)
     dead = is_open and is_dead(record, now, GRACE_S)
     return {
@@ -229,6 +240,8 @@ def _may(visit: DashboardRequest, record: Record, now: float) -> dict[str, bool]
         "settle": doubt,
         "retry": doubt and may_resend(record, now),
         "reconcile": doubt and prober_of(visit.guard, record) is not None,
+        "approve": waits(record, now),
+        "take_back": standing is not None and standing.state == "approved",
         "redrive": dead and known,
         "unknown": dead and not known,
         "discard": dead and not undiscardable(record, now),
@@ -379,7 +392,7 @@ def workflow(visit: DashboardRequest) -> Response:
         verdict=run_verdict(record, now),
         sealed=is_sealed(record),
         begun=record.created_at,
-        seen=version_of(record),
+        seen=version_of(record, now),
         done=_done(visit, record),
         now=now,
     )
@@ -389,6 +402,7 @@ PAGES = (
     ("/", "overview", overview),
     ("/effects", "effects", effects),
     ("/effects/{reference}", "effect", effect),
+    ("/approvals", "approvals", approvals),
     ("/in-doubt", "in_doubt", in_doubt),
     ("/letters", "letters", letters),
     ("/breakers", "breakers", breakers),
