@@ -128,6 +128,14 @@ def test_how_long_it_is_good_can_be_given(desk, wish):
     assert desk.run("approve", "yes", wish, *SIGNED, "--for", "soon").returncode == 2
 
 
+def test_a_store_alone_does_not_know_how_long_a_tool_lets_approvals_be_good(desk, wish):
+    unknown = "is not known here, so an approval is good for a day"
+
+    assert unknown in desk.run("approve", "yes", wish, *SIGNED, "--dry-run").stderr
+    for known in (APP, ("--for", "2h")):
+        assert unknown not in desk.run("approve", "yes", wish, *SIGNED, "--dry-run", *known).stderr
+
+
 def test_a_call_that_was_rejected_is_never_sent(desk, guard, wish):
     done = desk.run("approve", "no", wish, "--reason", "not before Friday", "--by", "ada", "--yes")
 

@@ -89,6 +89,8 @@ def apart(record: Record) -> Record:
             return replace(record, settled_by="", reason="")
         case State.IN_DOUBT:
             return replace(record, settled_by="")
+        case State.COMPLETED if record.settled_by == "":
+            return replace(record, reason="")
         case State.FAILED if record.token:  # a person who ends it leaves it without an owner
             return replace(record, settled_by="", reason="")
         case _:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,6 +27,7 @@ from effectonce.cli._output import (
     print_one,
     print_pairs,
     print_rows,
+    shape,
     since,
 )
 from effectonce.cli._settings import setting
@@ -37,6 +39,11 @@ if TYPE_CHECKING:
     from effectonce._tools.tool import GuardedTool
     from effectonce.approvals import Wish
     from effectonce.views.wishes import Comparison
+
+_A_DAY = (
+    "Its tool is not known here, so an approval is good for a day: --for says otherwise, --app knows"
+    " what the tool declares."
+)
 
 
 @click.group()
@@ -80,7 +87,7 @@ def list_wishes(*, tool: str | None) -> None:
     ]
     empty = "Nothing waits for approval."
     print_rows(items, _WISHES, schema="wish", plural="wishes", empty=empty)
-    if items and not for_machines():
+    if items and shape() == "table":
         say("The first one:")
         # in two lines it could not be copied
         echo(f"  {runnable('effectonce approve show ' + items[0]['reference'])}", err=True)
@@ -218,7 +225,13 @@ def yes(*, reference: str, valid_s: float | None, fingerprint: str | None, **how
         key = record.request.key
         guard.approvals.approve(key, fingerprint=seen, valid_s=valid_s, **signed)
 
-    decide(Decision("Let it be sent", _asked, write), reference, **how)
+    def about(guard: Guard, record: Record) -> str:
+        from effectonce.views.tools import tools_of
+
+        unknown = valid_s is None and record.request.terms.tool not in tools_of(guard)
+        return _asked(guard, record) + (f"\n{_A_DAY}" if unknown else "")
+
+    decide(Decision("Let it be sent", about, write), reference, **how)
 
 
 @approve.command()
@@ -370,9 +383,11 @@ def _source(rule: Callable[..., bool]) -> str:
     """Where the rule is, and its first line."""
     try:
         lines, number = inspect.getsourcelines(rule)
-        file = inspect.getsourcefile(rule)
+        file = Path(inspect.getfile(rule))
     except (OSError, TypeError):  # made at runtime, or a builtin
         return getattr(rule, "__qualname__", repr(rule))
+    if file.is_relative_to(Path.cwd()):
+        file = file.relative_to(Path.cwd())
     return f"{file}:{number}: {lines[0].strip()}"
 
 
