@@ -12,6 +12,7 @@ every call. So there is nothing beside the record that could be used twice, or b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import inf
 from typing import Any
 
 from msgspec import Struct
@@ -35,6 +36,7 @@ from effectonce._runtime.performers import CLOCK
 from effectonce._tools.observers import Observers, notify_of
 from effectonce._tools.tool import GuardedTool
 from effectonce._validate import numbers, require, who
+from effectonce.approvals._links import ApprovalLink, url_of
 from effectonce.approvals._standing import asker, waits
 from effectonce.errors import ContractViolation
 from effectonce.outcome import DidNotApprove
@@ -63,8 +65,14 @@ class Wish(Struct, frozen=True, kw_only=True):
 class Approvals:
     """Where calls wait, and where they are decided. Nothing here sends anything."""
 
-    def __init__(self, store: Store, tools: Mapping[str, GuardedTool], watch: Observers) -> None:
-        self._store, self._tools, self._watch = store, tools, watch
+    def __init__(
+        self,
+        store: Store,
+        tools: Mapping[str, GuardedTool],
+        watch: Observers,
+        secret: bytes = b"",
+    ) -> None:
+        self._store, self._tools, self._watch, self._secret = store, tools, watch, secret
 
     def waiting(
         self, *, tool: str | None = None, tenant: str | None = None, limit: int = 100
@@ -118,6 +126,31 @@ class Approvals:
             raise ContractViolation("there is nothing to reject: no such call waits here")
         if not self._decided(Refute(key, encode_error(DidNotApprove(reason)), by, reason), record):
             raise ContractViolation(f"it was not rejected: the effect is {_state(record)}")
+
+    def link(self, key: str, base_url: str, *, approver: str, valid_s: float = 3600) -> str:
+        """An address for a chat message, by which *approver* decides about these very arguments
+        in your dashboard at *base_url*, for *valid_s*. Opening it decides nothing.
+
+        It needs no login: who has it decides under that name. Send it to that person alone.
+        """
+        approver, _ = who(approver, "link")
+        numbers(valid_s=valid_s)
+        require(0 < valid_s < inf, f"valid_s={valid_s}: a link is used some day, or ends")
+        if not self._secret:
+            raise ContractViolation(
+                "a link is signed by the guard's secret, and there is none. Give the guard one,"
+                " Guard(..., secret=...)"
+            )
+        wish = self.find(key)
+        if wish is None:
+            raise ContractViolation("there is nothing to decide: no such call waits here")
+        until = int(self._now() + valid_s)
+        link = ApprovalLink(approver=approver, fingerprint=wish.fingerprint, until=until)
+        return url_of(link, key, base_url, self._secret)
+
+    def is_valid(self, link: ApprovalLink, key: str) -> bool:
+        """Did this guard make this link for this key?"""
+        return link.is_of(self._secret, key)
 
     def _decided(self, op: Approve | Refute, before: Record) -> bool:
         """Every decision of a person passes here."""

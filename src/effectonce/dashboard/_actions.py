@@ -13,8 +13,9 @@ from effectonce._core.record import Record, State
 from effectonce._core.strict_json import read_exactly
 from effectonce._core.tagged_json import NotReadable
 from effectonce._validate import who
+from effectonce.approvals._links import link_of
 from effectonce.dashboard._pages import PAGE, effect_page, group_of, version_of, wanted_of
-from effectonce.dashboard._request import DashboardRequest, RefusedVisit, link_of
+from effectonce.dashboard._request import DashboardRequest, RefusedVisit
 from effectonce.dead_letters import Letter, Redriven
 from effectonce.dead_letters._redriving import Pace
 from effectonce.errors import ContractViolation

@@ -9,8 +9,9 @@ from starlette.responses import Response
 from effectonce._core.ops import Browse
 from effectonce._core.record import Record, State
 from effectonce.approvals import Wish, wish_of
+from effectonce.approvals._links import link_of
 from effectonce.approvals._standing import waits
-from effectonce.dashboard._request import DashboardRequest, link_of
+from effectonce.dashboard._request import DashboardRequest
 from effectonce.recovery.in_doubt import place
 from effectonce.views.effects import place_of, reference
 from effectonce.views.wishes import arguments_shown, asks_for, compared

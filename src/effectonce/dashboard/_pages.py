@@ -10,9 +10,10 @@ from starlette.responses import Response
 from effectonce._core.ops import Browse
 from effectonce._core.pages import Recent, Recently, Refer
 from effectonce._core.record import Record, State
+from effectonce.approvals._links import link_of
 from effectonce.approvals._standing import standing_of, waits
 from effectonce.dashboard._approvals import approvals, asked_for
-from effectonce.dashboard._request import DashboardRequest, RefusedVisit, link_of
+from effectonce.dashboard._request import DashboardRequest, RefusedVisit
 from effectonce.dead_letters._letter import is_dead
 from effectonce.dead_letters._letters import GRACE_S, undiscardable
 from effectonce.recovery.in_doubt import place
