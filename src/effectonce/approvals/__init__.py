@@ -40,7 +40,7 @@ from effectonce.approvals._links import ApprovalLink, url_of
 from effectonce.approvals._standing import asker, waits
 from effectonce.errors import ContractViolation
 from effectonce.outcome import DidNotApprove
-from effectonce.policy import Approval
+from effectonce.policy.permissions import Approval
 from effectonce.stores.base import Store
 
 __all__ = ["Approvals", "Wish"]

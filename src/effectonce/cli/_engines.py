@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from effectonce import Finding, Guard, Kind
-from effectonce.policy import span
+from effectonce._text import span
 from effectonce.views.tools import tools_of
 
 # what Celery's transports do by default

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from effectonce._text import span
 from effectonce.cli._app import app_here, tool_named
 from effectonce.cli._options import app_options
 from effectonce.cli._output import Column, field, print_one, print_pairs, print_rows
-from effectonce.policy import span
 from effectonce.views.tools import tools_of
 
 if TYPE_CHECKING:

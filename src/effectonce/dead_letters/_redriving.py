@@ -17,6 +17,7 @@ from effectonce._core.endings import (
     Lost,
     NothingSent,
     OutOfPatience,
+    OverLimit,
     Rejection,
     Replay,
 )
@@ -132,6 +133,8 @@ def came_to(ending: Ending) -> tuple[What, str, Any]:
             return "gave_up", last_of(attempts, error), None
         case OutOfPatience(why):
             return "gave_up", why, None
+        case OverLimit(allowance):
+            return "skipped", f"{allowance} has less left than it would spend", None
         case _:
             return "skipped", in_the_way(ending), None
 

@@ -23,7 +23,7 @@ from effectonce.lint import (
     _statuses,
 )
 from effectonce.lint import _known as known
-from effectonce.lint._allow import Allowance, allowances
+from effectonce.lint._allow import AllowComment, allowances
 from effectonce.lint._finding import Hit, LintFinding, LintRules
 from effectonce.lint._reading import Reading
 from effectonce.lint._source import Module
@@ -44,7 +44,7 @@ class Report:
     """What one file has, before it is known what others have."""
 
     findings: tuple[LintFinding, ...] = ()
-    allowances: tuple[Allowance, ...] = ()
+    allowances: tuple[AllowComment, ...] = ()
     # of effectonce.integrations, and the middleware, that it has
     adapters: frozenset[str] = frozenset()
 
@@ -211,10 +211,10 @@ def judged(reports: Sequence[tuple[str, Report]], codes: frozenset[str]) -> list
 
 
 def _excused(
-    found: list[LintFinding], allowed: Sequence[Allowance]
-) -> tuple[list[LintFinding], set[tuple[Allowance, str]]]:
+    found: list[LintFinding], allowed: Sequence[AllowComment]
+) -> tuple[list[LintFinding], set[tuple[AllowComment, str]]]:
     """Findings that nothing allows, and the allowances that were of use. Both looked up by line."""
-    by_code: dict[str, list[Allowance]] = {}
+    by_code: dict[str, list[AllowComment]] = {}
     for allowance in sorted(allowed, key=lambda each: each.covers):
         for code in dict.fromkeys(allowance.codes):
             by_code.setdefault(code, []).append(allowance)
@@ -244,7 +244,7 @@ def _holds(finding: LintFinding, adapters: frozenset[str]) -> bool:
 
 
 def _about(
-    path: str, allowance: Allowance, used: set[tuple[Allowance, str]], codes: frozenset[str]
+    path: str, allowance: AllowComment, used: set[tuple[AllowComment, str]], codes: frozenset[str]
 ) -> Iterator[LintFinding]:
     def finding(code: str, message: str) -> LintFinding:
         return _in_line(path, allowance.line, allowance.column, code, message)

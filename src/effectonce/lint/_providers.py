@@ -267,7 +267,7 @@ def _sum(module: Module, given: list[ast.keyword]) -> float | None:
 
 
 def _span(length_s: float) -> str:
-    from effectonce.policy import span  # noqa: PLC0415  # with the first finding
+    from effectonce._text import span  # noqa: PLC0415  # with the first finding
 
     return span(length_s)
 

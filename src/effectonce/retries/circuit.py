@@ -31,9 +31,9 @@ from effectonce._core.classification.classify import (
 from effectonce._forks import anew_in_a_fork
 from effectonce._log import LOG
 from effectonce._random import rng
+from effectonce._text import span
 from effectonce._validate import of_type, texts
 from effectonce.errors import CircuitOpen, ContractViolation
-from effectonce.policy import span
 from effectonce.retries.breaker_policy import Breaker
 from effectonce.retries.guarded_function import guarded
 from effectonce.retries.permit import (

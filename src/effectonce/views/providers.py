@@ -59,7 +59,7 @@ def key_shape(provider: Provider) -> str:
 
 def window(provider: Provider) -> str:
     """How long a key counts."""
-    from effectonce.policy import span  # noqa: PLC0415  # with the first provider
+    from effectonce._text import span  # noqa: PLC0415  # with the first provider
 
     match provider.window_s:
         case None:
@@ -143,7 +143,7 @@ def _answer(value: int | str | None) -> str:
 
 
 def _not_found(*, proof: bool, delay_s: int | None) -> str:
-    from effectonce.policy import span  # noqa: PLC0415  # with the first provider
+    from effectonce._text import span  # noqa: PLC0415  # with the first provider
 
     said = "is proof that it did not happen" if proof else "is no proof that it did not happen"
     return said if delay_s is None else f"{said}; the answer may lag {span(delay_s)} behind"
