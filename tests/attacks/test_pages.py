@@ -15,8 +15,8 @@ from effectonce._core.effect_ref import reference_of
 from effectonce._core.ops import ReadCell
 from effectonce._core.pages import Count, Recent, Refer
 from effectonce._core.record import State
+from effectonce.approvals._links import link_of
 from effectonce.dashboard import Access
-from effectonce.dashboard._request import link_of
 from effectonce.stores._roundtrip import answer
 from effectonce.stores.postgres import PostgresStore
 from effectonce.stores.postgres.batch import queries_of

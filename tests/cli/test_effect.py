@@ -20,6 +20,7 @@ from effectonce.views.text import Screen
 
 NEWEST_FIRST = ["book", "mail", "refund", "refund", "refund", "refund"]
 FIELDS = {
+    "approval",
     "provider",
     "schema",
     "reference",

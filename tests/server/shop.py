@@ -44,6 +44,7 @@ class Shop:
         self.post = guard.tool(kind="write", downstream="probe", retry=ONCE)(self._post)
         self.post.probe(self._was_it_posted)
         self.nasty = guard.tool(kind="write", name=NASTY, retry=ONCE)(self._nasty)
+        self.pay_out = guard.tool(kind="write", approval=True, wait_s=0)(self._pay_out)
         self.order = guard.workflow(identity=["order"])(self._order)
 
     def _refund(self, payment_id: str, amount_minor: int, reason: str = "") -> dict:
@@ -86,6 +87,10 @@ class Shop:
 
     def _nasty(self, text: str) -> str:
         raise TimeoutError(NASTY)
+
+    def _pay_out(self, to: str, amount_minor: int, note: str = "") -> str:
+        self.ledger.append(to)
+        return f"paid {to}"
 
     def _order(self, run: Run, order: str) -> str:
         run.step("reserve", lambda: "reserved")

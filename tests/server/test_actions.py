@@ -11,7 +11,17 @@ from effectonce.dashboard import Access
 from tests.server.conftest import browser
 from tests.server.shop import Shop
 
-ACTS = ("confirm", "refute", "retry", "discard", "cancel", "reconcile", "redrive")
+ACTS = (
+    "confirm",
+    "refute",
+    "retry",
+    "discard",
+    "cancel",
+    "reconcile",
+    "redrive",
+    "approve",
+    "reject",
+)
 
 
 def seen(pages, path):

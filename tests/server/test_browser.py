@@ -41,6 +41,11 @@ def more(shop):
     )
     shop.call("chat-9", "_refund", payment_id="pay_1", amount_minor=1)
     shop.call("newsletter", "_mail", to="ada")
+    shop.call("till", "_pay_out", to="acct_1", amount_minor=1, note="ok")
+    with shop.guard.step("till", "step"):
+        shop.guard.approvals.approve(shop.record(shop.newest()).request.key, by="eve", reason="y")
+        shop.guard.call("_pay_out", {"to": "acct_1", "amount_minor": 1, "note": "ok"})
+    shop.call("till", "_pay_out", to="acct_2", amount_minor=70_000, note=NASTY * 8)
     with pytest.raises(InDoubt):
         shop.order("ord_1")
 
@@ -103,6 +108,33 @@ def test_a_doubt_is_settled_end_to_end(chromium, desk, scripts):
     assert (found["sends"], found["result"]) == (1, {"receipt": 17})
 
 
+@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
+def test_a_call_is_approved_end_to_end(chromium, desk, scripts):
+    with (
+        serving(desk, *ACTING) as (_, link),
+        chromium.new_context(java_script_enabled=scripts) as context,
+    ):
+        reader = Reader(context, link)
+        page = reader.page
+        page.get_by_role("link", name="Approvals", exact=True).click()
+        page.locator("table a.ref").first.click()
+        expect(page.locator("#wish")).to_contain_text("70000", timeout=PATIENT_MS)
+        form = page.locator("form", has_text="Nothing is sent by this")
+        form.get_by_label("Good for").fill("2h")
+        form.get_by_label("Reason").fill("the contract says so")
+        form.get_by_role("button", name="Approve").click()
+        expect(page.get_by_role("status")).to_contain_text("it may be sent", timeout=PATIENT_MS)
+        reference = page.locator("h1 .ref").inner_text()
+        assert reader.said == []
+
+    approval = desk.json("effect", "show", reference)["approval"]
+    assert (approval["state"], approval["by"], approval["reason"]) == (
+        "approved",
+        "ada",
+        "the contract says so",
+    )
+
+
 def test_a_doubt_is_settled_over_plain_http_under_a_name(chromium, desk):
     """There a browser does not say where a request comes from, other than by its Origin."""
     with (
@@ -131,9 +163,11 @@ def paths(reader):
     run = reader.go("/workflows").locator("table a.ref").first.get_attribute("href")
     done = reader.go("/effects?state=completed").locator("table a.ref").first.get_attribute("href")
     letter = reader.go("/letters?tool=_ship").locator("table a.ref").first.get_attribute("href")
+    wish = reader.go("/approvals").locator("table a.ref").first.get_attribute("href")
     lists = [
         "/",
         "/effects",
+        "/approvals",
         "/in-doubt",
         "/letters",
         "/letters?tool=_ship",
@@ -142,7 +176,7 @@ def paths(reader):
         "/storm",
         "/workflows",
     ]
-    return [*lists, *doubts[1:4], run, letter, f"{done}?reveal=on"]
+    return [*lists, wish, *doubts[1:4], run, letter, f"{done}?reveal=on"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -14,8 +14,9 @@ from starlette.testclient import TestClient
 
 from effectonce import ContractViolation, Guard, InDoubt, Keyring, PartialSuccess
 from effectonce._core.ops import Search
+from effectonce.approvals._links import link_of
 from effectonce.dashboard import Access, app
-from effectonce.dashboard._request import DashboardRequest, link_of
+from effectonce.dashboard._request import DashboardRequest
 from effectonce.stores.sqlite import SqliteStore
 from tests.server.conftest import browser
 from tests.server.shop import NASTY, ONCE, Shop
@@ -23,6 +24,7 @@ from tests.server.shop import NASTY, ONCE, Shop
 PAGES = (
     "/",
     "/effects",
+    "/approvals",
     "/in-doubt",
     "/letters",
     "/breakers",

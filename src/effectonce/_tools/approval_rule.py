@@ -41,7 +41,7 @@ class ApprovalRule:
         """What holds for this call, and what has to match in it: volatile arguments are sent,
         too, so a person approves them.
         """
-        needed = self._needed(arguments)
+        needed = self.needed(arguments)
         if needed or self._over:  # whether it is above a limit is not known yet
             matched += self._beside(arguments)
         if needed:
@@ -52,14 +52,15 @@ class ApprovalRule:
 
     def of_today(self, request: Request, declared: Terms, arguments: Mapping[str, Any]) -> Request:
         """A request of before: what was never sent needs an approval if such a call does now."""
-        if request.terms.approval or not self._needed(arguments):
+        if request.terms.approval or not self.needed(arguments):
             return request
         terms = structs.replace(
             request.terms, approval=True, four_eyes=declared.four_eyes, valid_s=declared.valid_s
         )
         return structs.replace(request, terms=terms)
 
-    def _needed(self, arguments: Mapping[str, Any]) -> bool:
+    def needed(self, arguments: Mapping[str, Any]) -> bool:
+        """Does such a call need an approval, whatever it spends?"""
         if self._when is None:
             return self._approval is not None
         try:

@@ -12,13 +12,14 @@ every call. So there is nothing beside the record that could be used twice, or b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import inf
 from typing import Any
 
 from msgspec import Struct
 
-from effectonce._core.codec import decode, encode_error
+from effectonce._core.codec import Stored, decode, encode_error
 from effectonce._core.effect_ref import EffectRef
-from effectonce._core.guards import asker_of, by_another, waits, wished
+from effectonce._core.guards import by_another, wished
 from effectonce._core.ops import (
     Applied,
     Approve,
@@ -30,10 +31,12 @@ from effectonce._core.ops import (
     WriteReply,
 )
 from effectonce._core.record import Record, Scene, State
-from effectonce._core.tagged_json import NotReadable
+from effectonce._core.tagged_json import AS_DATA, NotReadable
 from effectonce._runtime.performers import CLOCK
 from effectonce._tools.observers import Observers, notify_of
 from effectonce._validate import numbers, require, who
+from effectonce.approvals._links import ApprovalLink, url_of
+from effectonce.approvals._standing import asker, waits
 from effectonce.errors import ContractViolation
 from effectonce.outcome import DidNotApprove
 from effectonce.policy.permissions import Approval
@@ -62,8 +65,8 @@ class Wish(Struct, frozen=True, kw_only=True):
 class Approvals:
     """Where calls wait, and where they are decided. Nothing here sends anything."""
 
-    def __init__(self, store: Store, watch: Observers) -> None:
-        self._store, self._watch = store, watch
+    def __init__(self, store: Store, watch: Observers, secret: bytes = b"") -> None:
+        self._store, self._watch, self._secret = store, watch, secret
 
     def waiting(
         self, *, tool: str | None = None, tenant: str | None = None, limit: int = 100
@@ -72,7 +75,7 @@ class Approvals:
         found: list[Wish] = []
         for record in self._claimed(tenant):
             if tool in (None, record.request.terms.tool):
-                found.append(_wish(record))
+                found.append(wish_of(record))
             if len(found) == limit:
                 break
         return tuple(found)
@@ -80,8 +83,7 @@ class Approvals:
     def find(self, key: str) -> Wish | None:
         """One of them. None: it does not wait."""
         record = self._store.apply(Find(key))
-        now = self._now()
-        return _wish(record) if record is not None and waits(record, Scene(now)) else None
+        return wish_of(record) if record is not None and waits(record, self._now()) else None
 
     def approve(
         self,
@@ -124,6 +126,31 @@ class Approvals:
             why = OTHERS if others else f"the effect is {_state(record)}"
             raise ContractViolation(f"it was not rejected: {why}")
 
+    def link(self, key: str, base_url: str, *, approver: str, valid_s: float = 3600) -> str:
+        """An address for a chat message, by which *approver* decides about these very arguments
+        in your dashboard at *base_url*, for *valid_s*. Opening it decides nothing.
+
+        It needs no login: who has it decides under that name. Send it to that person alone.
+        """
+        approver, _ = who(approver, "link")
+        numbers(valid_s=valid_s)
+        require(0 < valid_s < inf, f"valid_s={valid_s}: a link is used some day, or ends")
+        if not self._secret:
+            raise ContractViolation(
+                "a link is signed by the guard's secret, and there is none. Give the guard one,"
+                " Guard(..., secret=...)"
+            )
+        wish = self.find(key)
+        if wish is None:
+            raise ContractViolation("there is nothing to decide: no such call waits here")
+        until = int(self._now() + valid_s)
+        link = ApprovalLink(approver=approver, fingerprint=wish.fingerprint, until=until)
+        return url_of(link, key, base_url, self._secret)
+
+    def is_valid(self, link: ApprovalLink, key: str) -> bool:
+        """Did this guard make this link for this key?"""
+        return link.is_of(self._secret, key)
+
     def _decided(self, op: Approve | Refute, before: Record) -> bool:
         """Every decision of a person passes here."""
         reply: WriteReply = self._store.apply(op)
@@ -146,7 +173,7 @@ class Approvals:
         after, now = (0.0, ""), self._now()
         while True:
             records = self._store.apply(Browse(State.CLAIMED, tenant, after, BATCH))
-            yield from (record for record in records if waits(record, Scene(now)))
+            yield from (record for record in records if waits(record, now))
             if len(records) < BATCH:
                 return
             after = (records[-1].created_at, records[-1].request.key)
@@ -160,20 +187,21 @@ def _state(record: Record) -> str:
     return "never sent" if record.state is State.CLAIMED and not record.sends else record.state
 
 
-def _wish(record: Record) -> Wish:
+def wish_of(record: Record) -> Wish:
+    """A record that waits, as a wish."""
     request = record.request
     try:
-        stored = decode(request.arguments)
-        shown = stored.content if isinstance(stored.content, Mapping) else None
+        stored = decode(request.arguments, AS_DATA)
     except NotReadable:
-        shown = None
+        stored = Stored("unavailable", None)
+    there = stored.status in ("ok", "redacted") and isinstance(stored.content, Mapping)
     return Wish(
         effect=EffectRef(
             request.terms.tool, request.key, request.tenant, request.scope, request.step
         ),
-        asked_by=asker_of(record),
+        asked_by=asker(record),
         asked_at=record.created_at,
         fingerprint=request.fingerprint,
-        arguments=shown,
+        arguments=stored.content if there else None,
         expired=record.settled_by != "",
     )

@@ -23,6 +23,7 @@ COMMANDS = {
     "status": "One screen: what is in doubt, what needs you.",
     "effect": "Look at effects: lists, and the whole story of one.",
     "indoubt": "Settle effects whose outcome is unknown.",
+    "approve": "Let calls that wait for a person be sent, or not.",
     "dlq": "Work off dead letters: what gave up, or cannot go on.",
     "workflow": "See the runs of workflows, go on with them, or end them.",
     "tail": "Follow effects as they are claimed, sent and decided.",

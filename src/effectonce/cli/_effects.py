@@ -6,14 +6,18 @@ from typing import Any
 
 from effectonce._core.guarantees import Capability
 from effectonce._core.record import Record, State
-from effectonce.cli._output import EFFECT, TOOL, WHERE, field, since, words
+from effectonce.approvals._standing import standing_of
+from effectonce.cli._output import EFFECT, TOOL, WHERE, Column, field, since
 from effectonce.dead_letters._letter import effect_of, is_dead
 from effectonce.dead_letters._letters import GRACE_S
+from effectonce.views.approvals import shown_state
 from effectonce.views.effects import abandoned, as_data, may_resend, reference
 from effectonce.views.history import is_run, run_of, run_steps
 from effectonce.views.times import moment
 
-STYLES = {
+STYLES: dict[str, str] = {
+    "needs_approval": "bold yellow",
+    "approved": "cyan",
     State.COMPLETED: "green",
     State.FAILED: "red",
     State.IN_DOUBT: "bold yellow",
@@ -34,6 +38,15 @@ def next_steps(record: Record, now: float) -> list[tuple[str, str]]:
 
 
 def _own_steps(record: Record, ref: str, now: float) -> list[tuple[str, str]]:
+    standing = standing_of(record, now)
+    reject = f"effectonce approve no {ref} --reason TEXT"
+    if standing is not None and standing.waits:
+        approve = f"effectonce approve yes {ref} --reason TEXT"
+        look = f"effectonce approve show {ref}"
+        return [("what it asks for", look), ("let it be sent", approve), ("never send it", reject)]
+    if standing is not None and standing.state == "approved":
+        now_ = f"effectonce dlq redrive {ref} --app MODULE:GUARD --reason TEXT"
+        return [("take it back", reject), ("send it now", now_)]
     if record.state is State.IN_DOUBT:
         steps = [
             ("it happened", f"effectonce indoubt confirm {ref} --result JSON --reason TEXT"),
@@ -56,13 +69,20 @@ def _own_steps(record: Record, ref: str, now: float) -> list[tuple[str, str]]:
 
 
 SENDS = field("SENDS", "sends", right=True, whole=True)
-STATE = words("STATE", "state", lambda item: STYLES[item["state"]])
+STATE = Column(
+    "STATE",
+    lambda item: item["_shown_state"].replace("_", " "),
+    lambda item: item["state"],
+    lambda item: STYLES[item["_shown_state"]],
+    whole=True,
+)
 COLUMNS = [EFFECT, TOOL, STATE, WHERE, SENDS, since("AGE", "_age_s", "claimed_at")]
 
 
 def listed(record: Record, now: float) -> dict[str, Any]:
     """A row of a list. What begins with an underscore is for the table alone."""
-    return {**as_data(record, now), "_age_s": now - record.created_at}
+    beside = {"_age_s": now - record.created_at, "_shown_state": shown_state(record, now)}
+    return {**as_data(record, now), **beside}
 
 
 def headline(record: Record) -> str:

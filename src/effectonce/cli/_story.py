@@ -10,6 +10,7 @@ from effectonce.cli._commands import runnable
 from effectonce.cli._console import console, in_markup
 from effectonce.cli._effects import KEYS, STYLES, next_steps
 from effectonce.cli._output import MORE, REVEAL, print_next, print_pairs
+from effectonce.views.approvals import shown_state
 from effectonce.views.effects import reference, verdict
 from effectonce.views.history import partial_of
 from effectonce.views.text import Screen
@@ -26,8 +27,8 @@ AUDIT_SHOWN = 12  # of the last entries: it should stay one screen
 
 def tell(record: Record, now: float, audit: Sequence[Entry] = (), *, reveal: bool) -> None:
     """Print it, with what the audit has about it."""
-    screen, style = console(), STYLES[record.state]
-    mark, state = MARK.get(record.state, "…"), str(record.state).replace("_", " ")
+    screen, stands = console(), shown_state(record, now)
+    mark, state, style = MARK.get(stands, "…"), stands.replace("_", " "), STYLES[stands]
     if partial_of(record) is not None:
         mark, style, state = "!", STYLES[State.IN_DOUBT], "completed in part"
     screen.print(

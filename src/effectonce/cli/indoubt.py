@@ -5,16 +5,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from effectonce.cli._app import app_here, guard_here
-from effectonce.cli._ask import make_sure, reason_given, refuse_sealed, who
 from effectonce.cli._commands import runnable, see
 from effectonce.cli._console import busy, echo, say
+from effectonce.cli._decide import Decision, decide
 from effectonce.cli._exits import CHANGED, NOT_ALLOWED, Stop
 from effectonce.cli._filters import limit_option
 from effectonce.cli._options import (
@@ -33,7 +32,6 @@ from effectonce.cli._output import (
     field,
     for_machines,
     on_a_line,
-    print_one,
     print_rows,
     shortened,
     since,
@@ -247,7 +245,7 @@ def confirm(*, reference: str, result: str | None, result_file: Path | None, **h
     from effectonce import Guard
 
     value = _result(result, result_file)
-    _settle(partial(Guard.confirm, result=value), reference, "It happened", **how)
+    decide(_settlement("It happened", Guard.confirm, result=value), reference, **how)
 
 
 @indoubt.command()
@@ -265,7 +263,7 @@ def refute(*, reference: str, **how: Any) -> None:
     """
     from effectonce import Guard
 
-    _settle(Guard.refute, reference, "It did not happen", **how)
+    decide(_settlement("It did not happen", Guard.refute), reference, **how)
 
 
 @indoubt.command()
@@ -285,7 +283,7 @@ def retry(*, reference: str, **how: Any) -> None:
     from effectonce import Guard
 
     what = "Send it again with the next call"
-    _settle(Guard.retry, reference, what, again=True, **how)
+    decide(_settlement(what, Guard.retry, again=True), reference, **how)
 
 
 def _result(given: str | None, file: Path | None) -> Any:
@@ -308,54 +306,25 @@ def _result(given: str | None, file: Path | None) -> Any:
     return value
 
 
-def _settle(
-    settle: Callable[..., None],
-    named: str,
-    what: str,
-    *,
-    reason: str | None,
-    yes: bool,
-    dry_run: bool,
-    again: bool = False,
-) -> None:
-    """Show which effect it is, ask, and write it down."""
-    from effectonce import ContractViolation
-    from effectonce.cli._audit import say_if_left_out
-    from effectonce.cli._effects import headline
-    from effectonce.cli._find import find_one
-    from effectonce.recovery.in_doubt import NOT_HONOURED
-    from effectonce.views.effects import as_data, may_resend, now_of
+def _settlement(
+    what: str, settle: Callable[..., None], *, again: bool = False, **more: Any
+) -> Decision:
+    """A decision about an effect in doubt."""
 
-    by = who()
-    with guard_here() as guard:
-        record = find_one(guard, named)
+    def about(guard: Guard, record: Record) -> str:
+        from effectonce.recovery.in_doubt import NOT_HONOURED
+        from effectonce.views.effects import may_resend, now_of
+
         _refuse_unless_in_doubt(record)
-        refuse_sealed(record)
-        say(f"{headline(record)}\nIn doubt: {shortened(record.reason, SHOWN_MAX)}")
         # before a question is asked, and in a dry run as well
         if again and not may_resend(record, now_of(guard)):
             raise Stop(f"{NOT_HONOURED}.", NOT_ALLOWED, "Nothing was changed.")
-        why = reason_given(reason)
-        if dry_run:
-            say(f"{what}: this would be written, by {by}: {why}. Nothing was changed.")
-            return
-        make_sure(f"{what}: write this down?", yes=yes)
-        try:
-            settle(guard, record.request.key, by=by, reason=why)
-        except ContractViolation as error:
-            now = guard.find(record.request.key)
-            unchanged = now is not None and now.state is record.state
-            raise Stop(
-                f"{error}.", NOT_ALLOWED if unchanged else CHANGED, "Nothing was changed."
-            ) from None
-        after = guard.find(record.request.key) or record
-        at = now_of(guard)
-        say_if_left_out(guard)
-    print_one(
-        as_data(after, at),
-        lambda: say(f"Written down: {what[0].lower()}{what[1:]}, says {by}."),
-        schema="effect",
-    )
+        return f"In doubt: {shortened(record.reason, SHOWN_MAX)}"
+
+    def write(guard: Guard, record: Record, **signed: str) -> None:
+        settle(guard, record.request.key, **more, **signed)
+
+    return Decision(what, about, write)
 
 
 def _refuse_unless_in_doubt(record: Record) -> None:

@@ -18,6 +18,7 @@ from effectonce.views.times import span
 SHOWN, PLACE_MAX = 5, 60
 FURTHER = {
     "in doubt": "indoubt list",
+    "waiting for approval": "approve list",
     "abandoned": "effect list",
     "given up": "dlq list",
     "a waiting run": "workflow list",
@@ -32,8 +33,8 @@ FURTHER = {
 def status(*, check: bool) -> None:
     r"""One screen: how many effects there are, what is in doubt, what needs you.
 
-    In doubt, sent and abandoned, given up (a dead letter), and runs of workflows that wait: each
-    needs a person, or a command.
+    In doubt, waiting for approval, sent and abandoned, given up (a dead letter), and runs of
+    workflows that wait: each needs a person, or a command.
 
     \b
     Examples:
@@ -64,6 +65,12 @@ def _tell(data: dict[str, Any]) -> None:
     if data["in_doubt"]:
         oldest = span(data["in_doubt_oldest_s"])
         what.append(f"{data['in_doubt']:,}{many} in doubt, the oldest for {oldest}")
+    if data["waiting_approval"]:
+        wait = "wait" if data["waiting_approval"] > 1 else "waits"
+        what.append(
+            f"{data['waiting_approval']:,} {wait} for approval:"
+            f" `{runnable('effectonce approve list')}`"
+        )
     if data["abandoned"]:
         sweep = f"`{runnable('effectonce store gc')}` puts them in doubt"
         what.append(f"{data['abandoned']:,} sent and abandoned: {sweep}")

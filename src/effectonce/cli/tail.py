@@ -137,18 +137,20 @@ def _mark(record: Record) -> tuple[Any, ...]:
 
 def _show(record: Record, now: float) -> None:
     from effectonce.cli._effects import STYLES
+    from effectonce.views.approvals import shown_state
     from effectonce.views.effects import as_data, place_of, reference
 
     if for_machines():
         print_line(as_data(record, now), "effect")
         return
     at = max(record.created_at, record.first_dispatch_at, record.decided_at)
-    request, state = record.request, str(record.state).replace("_", " ")
+    request, stands = record.request, shown_state(record, now)
     if shape() == "plain":
         about = (reference(record), request.terms.tool, record.state)
         print_flat((iso(at), *about, request.scope, request.step))
         return
-    shown = f"{reference(record)}  [{STYLES[record.state]}]{state:<10}[/]"
+    state = stands.replace("_", " ")
+    shown = f"{reference(record)}  [{STYLES[stands]}]{state:<10}[/]"
     where, tool = in_markup(place_of(record)), in_markup(request.terms.tool)
     line = f"[dim]{moment(at)}[/]  {shown}  {tool}  [dim]{where}[/]"
     console(width_max=sys.maxsize).print(line, no_wrap=True, overflow="ellipsis", crop=True)

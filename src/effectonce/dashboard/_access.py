@@ -16,7 +16,8 @@ class Access(Struct, frozen=True):
     """What a person may do here. *who* is written on every record that they settle.
 
     Without more they may look: lists, and the story of each effect. *acts*: they may settle,
-    redrive, discard and cancel as well. *reveals*: they may see arguments, results and keys.
+    approve, redrive, discard and cancel as well, and see the arguments of what waits for approval,
+    except those that its tool redacts. *reveals*: they may see arguments, results and keys.
     *tenant*: all of this for the effects of one tenant only.
     """
 

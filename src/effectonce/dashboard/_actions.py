@@ -13,13 +13,15 @@ from effectonce._core.record import Record, State
 from effectonce._core.strict_json import read_exactly
 from effectonce._core.tagged_json import NotReadable
 from effectonce._validate import who
+from effectonce.approvals._links import link_of
 from effectonce.dashboard._pages import PAGE, effect_page, group_of, version_of, wanted_of
-from effectonce.dashboard._request import DashboardRequest, RefusedVisit, link_of
+from effectonce.dashboard._request import DashboardRequest, RefusedVisit
 from effectonce.dead_letters import Letter, Redriven
 from effectonce.dead_letters._redriving import Pace
 from effectonce.errors import ContractViolation
 from effectonce.views.effects import is_sealed, reference, verdict
 from effectonce.views.letters import WHAT
+from effectonce.views.times import span_s
 from effectonce.views.tools import prober_of, tools_of
 
 UNCHANGED = "Nothing was changed."
@@ -28,7 +30,7 @@ AT_ONCE, PER_S, LOOKED_AT = 25, 10.0, 500
 
 
 async def decide(visit: DashboardRequest) -> Response:
-    """Settle, discard or cancel one effect."""
+    """Settle, approve, reject, discard or cancel one effect."""
     form = await visit.form()
     return await run_in_threadpool(_decide, visit, visit.request.path_params["act"], form)
 
@@ -45,6 +47,7 @@ def _decide(visit: DashboardRequest, act: str, form: dict[str, str]) -> Response
     try:
         who(by, reason)
         result = _result(form) if act == "confirm" else None
+        valid_s = span_s(form["for"].strip()) if form.get("for", "").strip() else None
     except (ContractViolation, ValueError, ArithmeticError, RecursionError) as error:
         why = str(error) if reason else "Say why: it stays on the record"
         return effect_page(visit, record, 422, f"{why}. {UNCHANGED}", {**form, "act": act})
@@ -59,6 +62,11 @@ def _decide(visit: DashboardRequest, act: str, form: dict[str, str]) -> Response
                 guard.retry(key, **decision)
             case "discard":
                 guard.dead_letters.discard(key, **decision)
+            case "approve":
+                seen = form.get("fingerprint", "")
+                guard.approvals.approve(key, fingerprint=seen, valid_s=valid_s, **decision)
+            case "reject":
+                guard.approvals.reject(key, **decision)
             case "cancel":
                 guard.workflows.cancel(key, **decision)
             case _:
@@ -85,19 +93,29 @@ def _result(form: dict[str, str]) -> Any:
 
 def _refuse_stale(visit: DashboardRequest, record: Record, form: dict[str, str]) -> None:
     """A decision is about what a person saw. If that has changed, they should look again."""
-    if form.get("seen") == version_of(record):
+    at = visit.now()
+    if form.get("seen") == version_of(record, at):
         return
     ref = reference(record)
-    before = form.get("seen", "").rpartition("-")[0].replace("_", " ")
-    now, text = str(record.state).replace("_", " "), "The form does not say what you saw"
+    before, now = _stood(form.get("seen", "")), _stood(version_of(record, at))
+    text = "The form does not say what you saw"
     if before:
         text = f"When you opened the page it was {before}"
-    if before == now:
+    if before == now and record.sends == 0:
+        text += ", and its arguments are others since."
+    elif before == now:
         text += ", and it was sent once more since."
     else:
-        text += f"; now it is {now}. {verdict(record, visit.now())}"
+        text += f"; now it is {now}. {verdict(record, at)}"
     link = (visit.href("effect", reference=ref), f"See {ref} as it is now")
     raise RefusedVisit(409, "It changed meanwhile", text, UNCHANGED, link)
+
+
+def _stood(version: str) -> str:
+    """The state that a version begins with, in words."""
+    words = {"needs_approval": "waiting for approval", "approved": "approved and not used"}
+    state = version.partition("-")[0]
+    return words.get(state, state.replace("_", " "))
 
 
 # ---------------------------------------------------------------- by the tools themselves

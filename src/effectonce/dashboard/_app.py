@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from effectonce.dashboard import _actions, _pages, _playground
+from effectonce.dashboard import _actions, _links, _pages, _playground
 from effectonce.dashboard._access import AccessOf, access_of
 from effectonce.dashboard._request import DashboardRequest, RefusedVisit
 from effectonce.dashboard._security import SecurityMiddleware
@@ -50,6 +50,15 @@ def app(guard: Guard, *, access: AccessOf) -> Starlette:
 
         return Route(path, endpoint, name=name, methods=["POST"] if acting else None)
 
+    def by_link(path: str, name: str, act: Act, methods: tuple[str, ...]) -> Route:
+        """A page that its own signature lets in."""
+
+        async def endpoint(request: Request) -> Response:
+            visit = DashboardRequest(request, guard, made.router)
+            return await _refusals_of(visit, act(visit))
+
+        return Route(path, endpoint, name=name, methods=list(methods))
+
     async def lost(request: Request, error: Exception) -> Response:
         wrong_way = isinstance(error, HTTPException) and error.status_code == WRONG_WAY.status
         refusal = WRONG_WAY if wrong_way else NOT_HERE
@@ -60,6 +69,7 @@ def app(guard: Guard, *, access: AccessOf) -> Starlette:
         routes=[
             *(route(path, name, _in_a_thread(page)) for path, name, page in pages),
             *(route(path, name, play) for path, name, play in _playground.PLAYGROUND),
+            *(by_link(*link) for link in _links.LINKS),
             *(route(path, name, act, acting=True) for path, name, act in _actions.ACTS),
             Mount("/static", _Static(packages=[("effectonce.dashboard", "static")]), name="static"),
         ],
@@ -84,9 +94,17 @@ class _Static(StaticFiles):
 
 
 async def _answer(visit: DashboardRequest, access: AccessOf, act: Act, *, acting: bool) -> Response:
-    try:
+    async def answer() -> Response:
         visit.let_in(await access_of(access, visit.request), acting=acting)
         return await act(visit)
+
+    return await _refusals_of(visit, answer())
+
+
+async def _refusals_of(visit: DashboardRequest, answer: Awaitable[Response]) -> Response:
+    """The answer, or the page that says why not."""
+    try:
+        return await answer
     except RefusedVisit as refusal:
         return visit.refused(refusal)
     except StoreUnavailable as error:

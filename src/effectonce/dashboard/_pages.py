@@ -10,10 +10,14 @@ from starlette.responses import Response
 from effectonce._core.ops import Browse
 from effectonce._core.pages import Recent, Recently, Refer
 from effectonce._core.record import Record, State
-from effectonce.dashboard._request import DashboardRequest, RefusedVisit, link_of
+from effectonce.approvals._links import link_of
+from effectonce.approvals._standing import standing_of, waits
+from effectonce.dashboard._approvals import approvals, asked_for
+from effectonce.dashboard._request import DashboardRequest, RefusedVisit
 from effectonce.dead_letters._letter import is_dead
 from effectonce.dead_letters._letters import GRACE_S, undiscardable
 from effectonce.recovery.in_doubt import place
+from effectonce.views.approvals import shown_state
 from effectonce.views.audit import describe as describe_entry
 from effectonce.views.audit import entries_about, is_there
 from effectonce.views.breakers import circuits_of, standing
@@ -44,7 +48,7 @@ if TYPE_CHECKING:
 PAGE, NEEDS, AUDIT = 50, 20, 100  # rows of a list, of what needs a person, of an audit
 LOOKED_AT = 1000  # records that are read for one page, however many there are
 RUN_STATES = {"open": State.CLAIMED, "completed": State.COMPLETED, "failed": State.FAILED}
-DONE = {
+DONE: dict[str, tuple[str, tuple[str, ...]]] = {
     "confirm": ("Written down: it happened.", (State.COMPLETED,)),
     "refute": ("Written down: it did not happen.", (State.FAILED,)),
     "retry": (
@@ -52,6 +56,11 @@ DONE = {
         (State.CLAIMED,),
     ),
     "discard": ("Written down: it will not be done.", (State.FAILED,)),
+    "approve": (
+        "Written down: it may be sent. The next call with these arguments does that, once.",
+        ("approved",),
+    ),
+    "reject": ("Written down: it will never be sent.", (State.FAILED,)),
     "reconcile": ("The downstream was asked, and it is settled.", (State.COMPLETED, State.FAILED)),
     "cancel": (
         (
@@ -87,7 +96,7 @@ def effects(visit: DashboardRequest) -> Response:
         "effects.html",
         422 if problem else 200,
         section="effects",
-        rows=[_row(record) for record in page.records],
+        rows=[_row(record, now) for record in page.records],
         more=_further(visit, page),
         asked=asked,
         states=STATES,
@@ -135,11 +144,11 @@ def _state(visit: DashboardRequest) -> str:
     return visit.asked("state").replace("-", "_").replace(" ", "_")
 
 
-def _row(record: Record) -> dict[str, Any]:
+def _row(record: Record, now: float) -> dict[str, Any]:
     return {
         "reference": reference(record),
         "tool": record.request.terms.tool,
-        "state": "part" if partial_of(record) is not None else str(record.state),
+        "state": "part" if partial_of(record) is not None else shown_state(record, now),
         "place": place_of(record),
         "sends": record.sends,
         "at": record.created_at,
@@ -175,8 +184,8 @@ def effect_page(
         "effect.html",
         status,
         section="effects",
-        row=_row(record),
-        mark=MARK.get(record.state, "…"),
+        row=_row(record, now),
+        mark=MARK.get(shown_state(record, now), "…"),
         verdict=verdict(record, now),
         facts=[fact for fact in facts_of(record, now, screen) if fact[0] not in revealed],
         timeline=timeline(record, now, screen),
@@ -186,7 +195,8 @@ def effect_page(
         partial=partial_of(record),
         run=run,
         may=_may(visit, record, now),
-        seen=version_of(record),
+        wish=asked_for(visit, record) if waits(record, now) else None,
+        seen=version_of(record, now),
         reveal=reveal,
         revealed=revealed,
         done=_done(visit, record),
@@ -207,12 +217,14 @@ def _revealed(record: Record) -> dict[str, str]:
 def _done(visit: DashboardRequest, record: Record) -> str:
     """A link must not say that something was decided which was not."""
     words, states = DONE.get(visit.asked("done"), ("", ()))
-    return words if record.state in states else ""
+    return words if shown_state(record, visit.now()) in states else ""
 
 
-def version_of(record: Record) -> str:
+def version_of(record: Record, now: float) -> str:
     """What a person saw when they decided. It changes when a decision would mean something else."""
-    return f"{record.state}-{record.sends}"
+    stands = f"{shown_state(record, now)}-{record.sends}"
+    unsent = record.request.terms.approval and record.state is State.CLAIMED and record.sends == 0
+    return f"{stands}-{record.request.fingerprint[:16]}" if unsent else stands
 
 
 def _may(visit: DashboardRequest, record: Record, now: float) -> dict[str, bool]:
@@ -221,6 +233,7 @@ def _may(visit: DashboardRequest, record: Record, now: float) -> dict[str, bool]
         record.state is State.IN_DOUBT,
         record.request.terms.tool in tools_of(visit.guard),
     )
+    standing = standing_of(record, now)
     is_open = record.state in (State.CLAIMED, State.DISPATCHED) and not is_run(record)
     dead = is_open and is_dead(record, now, GRACE_S)
     return {
@@ -228,6 +241,8 @@ def _may(visit: DashboardRequest, record: Record, now: float) -> dict[str, bool]
         "settle": doubt,
         "retry": doubt and may_resend(record, now),
         "reconcile": doubt and prober_of(visit.guard, record) is not None,
+        "approve": waits(record, now),
+        "take_back": standing is not None and standing.state == "approved",
         "redrive": dead and known,
         "unknown": dead and not known,
         "discard": dead and not undiscardable(record, now),
@@ -249,7 +264,11 @@ def in_doubt(visit: DashboardRequest) -> Response:
     visit.shows(record.request.key for record in shown)
     more = visit.with_params(after=link_of(shown[-1].request.key)) if len(records) > PAGE else None
     rows = [
-        {**_row(r), "probe": prober_of(visit.guard, r) is not None, "again": may_resend(r, now)}
+        {
+            **_row(r, now),
+            "probe": prober_of(visit.guard, r) is not None,
+            "again": may_resend(r, now),
+        }
         for r in shown
     ]
     some = visit.guard.store.apply(Browse(State.IN_DOUBT, visit.tenant, after, GROUPED_MAX))
@@ -374,7 +393,7 @@ def workflow(visit: DashboardRequest) -> Response:
         verdict=run_verdict(record, now),
         sealed=is_sealed(record),
         begun=record.created_at,
-        seen=version_of(record),
+        seen=version_of(record, now),
         done=_done(visit, record),
         now=now,
     )
@@ -384,6 +403,7 @@ PAGES = (
     ("/", "overview", overview),
     ("/effects", "effects", effects),
     ("/effects/{reference}", "effect", effect),
+    ("/approvals", "approvals", approvals),
     ("/in-doubt", "in_doubt", in_doubt),
     ("/letters", "letters", letters),
     ("/breakers", "breakers", breakers),

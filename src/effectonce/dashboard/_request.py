@@ -18,6 +18,7 @@ from effectonce._core.keys import HOME_LENGTH
 from effectonce._core.pages import Refer
 from effectonce._core.record import Record
 from effectonce._text import harmless
+from effectonce.approvals._links import link_of
 from effectonce.dashboard._access import Access
 from effectonce.views.effects import now_of, reference
 from effectonce.views.times import iso, moment, span
@@ -25,8 +26,6 @@ from effectonce.views.times import iso, moment, span
 if TYPE_CHECKING:
     from effectonce import Guard
 
-# digits of a key that a link has beside its last 12: it is found at once, 64 bits stay unknown
-BEGINNING_LENGTH = 12
 _NAMED = re.compile(r"eff_([0-9a-f]{12})(?:_([0-9a-f]{8,12}))?")
 
 
@@ -142,11 +141,6 @@ class DashboardRequest:
             raise RefusedVisit(409, "Several effects", text, "Use effectonce effect show KEY.")
         self._links[reference(found[0])] = named
         return found[0]
-
-
-def link_of(key: str) -> str:
-    """How a link names an effect."""
-    return f"{reference_of(key)}_{key[:BEGINNING_LENGTH]}"
 
 
 def _query(params: Mapping[str, str]) -> str:

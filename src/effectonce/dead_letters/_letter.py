@@ -15,13 +15,14 @@ from effectonce._core.attempt_log import FailedAttempt, RedriveRequest, read_ent
 from effectonce._core.classification.verdicts import Bucket
 from effectonce._core.codec import decode
 from effectonce._core.effect_ref import EffectRef
-from effectonce._core.guards import leased, waits
+from effectonce._core.guards import leased
 from effectonce._core.ops import Browse, Find, Flow, ReadCell
-from effectonce._core.record import Evidence, Record, Scene, State
+from effectonce._core.record import Evidence, Record, State
 from effectonce._core.tagged_json import AS_DATA, NotReadable
 from effectonce._core.workflow import CANCEL
 from effectonce._runtime.performers import CLOCK
 from effectonce._tools.tool import GuardedTool
+from effectonce.approvals._standing import apart, rests
 from effectonce.errors import ContractViolation
 from effectonce.recovery.in_doubt import BATCH, place
 
@@ -188,10 +189,12 @@ def page(
 
 
 def is_dead(record: Record, now: float, grace_s: float) -> bool:
-    """Was it given up on? In doubt: no call goes on. Else: a call gave up, or its owner is gone."""
+    """Was it given up on? In doubt: no call goes on. Else: a call gave up, or its owner is gone.
+    What a person has to approve has no owner meanwhile, and none until a call uses that.
+    """
     if record.state in (State.IN_DOUBT, State.FAILED):
         return True
-    if leased(record, now) or waits(record, Scene(now)):
+    if leased(record, now) or rests(record, now):
         return False
     return abs(now - record.lease_until) >= grace_s or any(map(_gave_up, _entries(record)))
 
@@ -227,7 +230,7 @@ def letter_of(record: Record, tool: GuardedTool | None, now: float) -> Letter:
         late_results=tuple(
             entry for entry in record.evidence if entry.is_result and entry.note != CANCEL
         ),
-        reason=record.reason,
+        reason=apart(record).reason,
         gave_up=gave_up_at is not None,
         given_up_at=given_up_at,
         not_before=_not_before(attempts),
@@ -237,7 +240,7 @@ def letter_of(record: Record, tool: GuardedTool | None, now: float) -> Letter:
 
 
 def _entries(record: Record) -> tuple[FailedAttempt | RedriveRequest, ...]:
-    read = (read_entry(e.at, e.note, e.outcome) for e in record.evidence)
+    read = (read_entry(e.at, e.note, e.outcome) for e in apart(record).evidence)
     return tuple(entry for entry in read if entry is not None)
 
 

@@ -25,6 +25,7 @@ from effectonce._drivers import adrive, drive
 from effectonce._tools.observers import Observers, notify_of
 from effectonce._tools.tool import GuardedTool
 from effectonce._validate import who
+from effectonce.approvals._standing import waits
 from effectonce.dead_letters._file import (
     BadLine,
     Imported,
@@ -338,6 +339,8 @@ class DeadLetters:
             return known
         if leased(record, now):
             return skipped(letter, "it is in flight: a worker is working on it")
+        if waits(record, now):
+            return skipped(letter, "it waits for an approval")
         if tool is None:
             return skipped(letter, f"no tool of this guard is called {letter.tool!r}")
         if record.state is State.IN_DOUBT and tool.probe_function is None:

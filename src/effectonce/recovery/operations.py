@@ -78,7 +78,7 @@ class GuardOperations:
         """Calls that wait for a person: look at them, approve them, reject them."""
         from effectonce.approvals import Approvals
 
-        return Approvals(self.store, self._house.watch)
+        return Approvals(self.store, self._house.watch, self._house.secret)
 
     def reconcile(
         self,

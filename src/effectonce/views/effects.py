@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from effectonce._core.codec import SEALED, Stored, decode, describe_error
 from effectonce._core.effect_ref import INSIDE, EffectRef
-from effectonce._core.failed_attempts import attempts_of
 from effectonce._core.guards import leased, resendable
 from effectonce._core.ops import ReadCell
 from effectonce._core.record import Record, Scene, State
 from effectonce._core.tagged_json import AS_DATA, NotReadable
+from effectonce.approvals._standing import apart, standing_of
 from effectonce.dead_letters._letter import effect_of
+from effectonce.views.approvals import approval_data, approval_verdict
 from effectonce.views.history import (
     asked_data,
     asked_of,
     attempt_data,
+    attempts_of,
     entry_of,
     gave_up,
     is_run,
@@ -77,6 +79,10 @@ def verdict(record: Record, now: float) -> str:
     """What is known about it, in a sentence or two."""
     if is_run(record):
         return run_verdict(record, now)
+    standing = standing_of(record, now)
+    if standing is not None and standing.state != "used":
+        return approval_verdict(standing, now)
+    record = apart(record)
     by = record.settled_by
     match record.state:
         case State.COMPLETED if partial_of(record) is not None:
@@ -200,6 +206,7 @@ def _why(stored: Stored) -> str:
 def as_data(record: Record, now: float, *, reveal: bool = False) -> dict[str, Any]:
     """The effect as `effectonce.effect/1`."""
     request, terms = record.request, record.request.terms
+    standing, settled = standing_of(record, now), apart(record)
     data: dict[str, Any] = {
         "reference": reference(record),
         "tool": terms.tool,
@@ -217,17 +224,18 @@ def as_data(record: Record, now: float, *, reveal: bool = False) -> dict[str, An
         "decided_at": iso(record.decided_at),
         "lease_until": iso(record.lease_until),
         "lease_over": not leased(record, now),
-        "window_until": iso(record.dedup_until),
+        "window_until": iso(settled.dedup_until),
         "sends": record.sends,
         "epoch": record.epoch,
-        "settled_by": record.settled_by or None,
-        "reason": record.reason or None,
+        "settled_by": settled.settled_by or None,
+        "reason": settled.reason or None,
+        "approval": approval_data(standing),
         "outcome": _described(record.outcome),
         "attempts": [attempt_data(attempt) for attempt in attempts_of(record)],
         "asked": [asked_data(asked) for asked in asked_of(record)],
         "evidence": [
             {"at": iso(e.at), "note": e.note, "outcome": _described(e.outcome)}
-            for e in record.evidence
+            for e in settled.evidence
             if entry_of(e) is None
         ],
         "is_run": is_run(record),

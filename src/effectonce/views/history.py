@@ -10,11 +10,12 @@ import msgspec
 
 from effectonce._core.attempt_log import UNREADABLE, FailedAttempt, RedriveRequest, read_entry
 from effectonce._core.codec import decode
-from effectonce._core.failed_attempts import attempts_of
+from effectonce._core.failed_attempts import attempts_of as _attempts_of
 from effectonce._core.guards import leased
 from effectonce._core.record import Evidence, Record, State
 from effectonce._core.tagged_json import NotReadable
 from effectonce._core.workflow import CANCEL, Cancellation
+from effectonce.approvals._standing import apart
 from effectonce.views.text import Screen
 from effectonce.views.times import iso
 
@@ -56,6 +57,11 @@ def partial_of(record: Record) -> Mapping[str, Any] | None:
     return stored.content if stored.status == "partial" else None
 
 
+def attempts_of(record: Record) -> list[FailedAttempt]:
+    """Every known failed attempt, oldest first."""
+    return _attempts_of(apart(record))
+
+
 def gave_up(record: Record) -> bool:
     """Did its owner say that it gave up?"""
     return any(attempt.gave_up is not None for attempt in attempts_of(record))
@@ -63,7 +69,8 @@ def gave_up(record: Record) -> bool:
 
 def asked_of(record: Record) -> list[RedriveRequest]:
     """Who asked for it again."""
-    return [entry for entry in map(entry_of, record.evidence) if isinstance(entry, RedriveRequest)]
+    entries = map(entry_of, apart(record).evidence)
+    return [entry for entry in entries if isinstance(entry, RedriveRequest)]
 
 
 def cancelled_of(record: Record) -> Cancellation | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from effectonce._core.failed_attempts import attempts_of
 from effectonce._core.pages import Beside
 from effectonce._core.record import Record, State
+from effectonce.approvals._standing import apart
 from effectonce.views.effects import arguments_of, reference
-from effectonce.views.history import attempt_data, cancelled_of, run_state
+from effectonce.views.history import attempt_data, attempts_of, cancelled_of, run_state
 from effectonce.views.times import iso
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def error_of(record: Record) -> str:
     if record.state is State.COMPLETED:
         return ""
     error = _last_error(record)
-    return record.reason if error is None else error
+    return apart(record).reason if error is None else error
 
 
 def _last_error(record: Record) -> str | None:

@@ -9,6 +9,7 @@ from effectonce._core.guards import leased
 from effectonce._core.ops import Browse
 from effectonce._core.pages import COUNTED, Count, Counts
 from effectonce._core.record import Record, State
+from effectonce.approvals._standing import standing_of, waits
 from effectonce.dead_letters._letter import is_dead, letter_of
 from effectonce.dead_letters._letters import GRACE_S
 from effectonce.views.effects import STATES, abandoned, may_resend, now_of, place_of, reference
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from effectonce import Guard
 
 LOOKED_AT = 1000  # of each state
+APPROVAL = "waiting for approval"
 
 
 def look(
@@ -34,6 +36,7 @@ def look(
     open_ones = [record for page in pages for record in page]
     shows(record.request.key for record in (*doubts, *open_ones))
     left = [r for r in open_ones if abandoned(r, now) and not may_resend(r, now)]
+    wishes = [r for r in open_ones if waits(r, now)]
     dead = [r for r in open_ones if is_dead(r, now, GRACE_S)]
     runs = [r for r in open_ones if is_run(r) and not leased(r, now)]
     others = [r for r in dead if not is_run(r) and r not in left]
@@ -43,6 +46,7 @@ def look(
         "counts_more": [str(state) for state in STATES if state in counts.more],
         "in_doubt": len(doubts),
         "in_doubt_oldest_s": round(now - oldest_first[0].decided_at, 3) if doubts else None,
+        "waiting_approval": len(wishes),
         "abandoned": len(left),
         "dead_letters": len(doubts) + len(dead),
         "given_up": len(others),
@@ -50,11 +54,19 @@ def look(
         "more": LOOKED_AT in (len(doubts), *map(len, pages)),
         "needs_you": [
             *(_needs(r, "in doubt", now - r.decided_at) for r in oldest_first),
+            *(_needs(r, APPROVAL, now - _waits_since(r, now)) for r in wishes),
             *(_needs(r, "abandoned", now - r.lease_until) for r in left),
             *(_needs(r, "given up", letter_of(r, None, now).age_s) for r in others),
             *(_needs(r, "a waiting run", now - r.lease_until) for r in runs),
         ],
     }
+
+
+def _waits_since(record: Record, now: float) -> float:
+    """Since it was asked for, or since an approval that was not used ended."""
+    standing = standing_of(record, now)
+    ended = None if standing is None else standing.until
+    return record.created_at if ended is None else ended
 
 
 def _needs(record: Record, why: str, for_s: float) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from effectonce._core.failed_attempts import failure_of
 from effectonce._core.guarantees import GUARANTEES
 from effectonce._core.guards import leased
 from effectonce._core.record import TERMINAL, Record, State
+from effectonce.approvals._standing import apart, standing_of
+from effectonce.views.approvals import WAITING, approval_facts, approval_moments
 from effectonce.views.effects import (
     abandoned,
     arguments_of,
@@ -29,11 +31,19 @@ from effectonce.views.text import Screen, dumps
 from effectonce.views.times import moment, span
 
 OURSELVES = ("probe", "late evidence")  # they settle a doubt, and leave the reason of it as it was
-MARK = {State.COMPLETED: "✓", State.FAILED: "✗", State.IN_DOUBT: "?", State.TOMBSTONE: "·"}
+MARK: dict[str, str] = {
+    WAITING: "?",
+    State.COMPLETED: "✓",
+    State.FAILED: "✗",
+    State.IN_DOUBT: "?",
+    State.TOMBSTONE: "·",
+}
 
 
 def facts_of(record: Record, now: float, screen: Screen) -> list[tuple[str, str]]:
     """What it is, and how it stands."""
+    standing, record = standing_of(record, now), apart(record)
+    rejected = standing is not None and standing.state == "rejected"
     request, terms = record.request, record.request.terms
     promise = GUARANTEES[terms.kind, terms.downstream].promise
     help_ = f"{terms.downstream}{f' ({terms.provider})' if terms.provider else ''}"
@@ -41,6 +51,7 @@ def facts_of(record: Record, now: float, screen: Screen) -> list[tuple[str, str]
     if is_run(record):
         contract = f"workflow, version {terms.version}: each step by its own"
     reason = "was in doubt" if record.settled_by in OURSELVES else "reason"
+    why = screen.shorten(record.reason)
     arguments = arguments_of(record, reveal=screen.reveal).words(screen)
     rows = [
         ("where", _where(record, screen)),
@@ -50,8 +61,9 @@ def facts_of(record: Record, now: float, screen: Screen) -> list[tuple[str, str]
         ("begun", f"{record.epoch} time{'s' * (record.epoch != 1)}" if is_run(record) else ""),
         ("sends", "" if is_run(record) else _sends(record, now)),
         ("owner", _owner(record, now)),
-        ("settled by", record.settled_by),
-        (reason, "" if record.state is State.IN_DOUBT else screen.shorten(record.reason)),
+        *approval_facts(standing, screen),
+        ("settled by", "" if rejected else record.settled_by),
+        (reason, "" if record.state is State.IN_DOUBT or rejected else why),
         ("arguments", "" if record.state is State.TOMBSTONE else arguments),
         ("outcome", _outcome(record.outcome, screen)),
         ("done", _done(record, screen)),
@@ -119,12 +131,16 @@ def timeline(record: Record, now: float, screen: Screen) -> list[tuple[str, str,
 
 def _moments(record: Record, now: float, screen: Screen) -> list[tuple[float, str]]:
     sent = "first sent" if record.sends != 1 else "sent"
-    if record.first_dispatch_at == record.created_at:
+    standing = standing_of(record, now)
+    if standing is None and record.first_dispatch_at == record.created_at:
         moments = [(record.created_at, f"claimed and {sent}")]
     else:
         moments = [(record.created_at, "claimed")]
+        if standing is not None:
+            moments = approval_moments(record, standing, now, screen)
         if record.first_dispatch_at and record.sends:
             moments.append((record.first_dispatch_at, sent))
+    record = apart(record)
     for evidence in record.evidence:
         entry, what = entry_of(evidence), evidence.note
         if entry is not None:
@@ -135,7 +151,9 @@ def _moments(record: Record, now: float, screen: Screen) -> list[tuple[float, st
     if abandoned(record, now) and not gave_up(record):
         moments.append((record.lease_until, "the lease ended, and was not renewed"))
     if record.decided_at and record.state is not State.CLAIMED:
-        moments.append((record.decided_at, _decision(record, screen)))
+        rejected = standing is not None and standing.state == "rejected"
+        decided = f"rejected by {record.settled_by}: {screen.shorten(record.reason)}"
+        moments.append((record.decided_at, decided if rejected else _decision(record, screen)))
     if record.state in (State.COMPLETED, State.FAILED) and record.dedup_until != inf:
         forgotten = "its window ends: the outcome is forgotten, the key is refused"
         moments.append((record.dedup_until, forgotten))
