@@ -101,6 +101,7 @@ OPTIONAL = {
     "temporalio",
 }
 FRAMEWORKS = {
+    "_langgraph_pause.py": "langchain_core, langgraph",
     "agent_framework.py": "agent_framework, pydantic",
     "anthropic_runner.py": "anthropic, pydantic",
     "autogen.py": "autogen_agentchat, autogen_core",

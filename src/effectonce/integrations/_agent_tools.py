@@ -54,6 +54,7 @@ from effectonce.integrations._contracts import (
     SAFE,
     Declared,
     ToolOptions,
+    approval_rule,
     declare,
     refuse_unknown,
     with_defaults,
@@ -225,6 +226,24 @@ class AgentTools:
         guarded = getattr(function, "__effectonce_tool__", None)
         mine = isinstance(guarded, GuardedTool) and guarded.house is self._house
         return guarded if mine else None
+
+    def asks_a_person(self, guarded: GuardedTool | None, name: str) -> bool:
+        contract = self.declared(name).contract if guarded is None else guarded.contract
+        return contract.approval is not None
+
+    def may_need_approval(self, guarded: GuardedTool | None, call: AgentCall) -> bool:
+        """As far as the model's arguments tell it, before the framework has converted them."""
+        arguments = with_defaults(call.schema, call.arguments)
+        declared = self.declared(call.tool)
+        contract, rule = declared.contract, declared.rule
+        if guarded is not None:
+            contract, rule = guarded.contract, approval_rule(call.tool, guarded.contract.approval)
+        if rule is None:
+            return contract.approval is not None
+        try:
+            return rule.terms(contract.terms, arguments).approval
+        except ContractViolation:  # the call itself says what is wrong
+            return True
 
     def within(self, guarded: GuardedTool, call: AgentCall) -> Step:
         """The place of a guarded tool's call. A message's calls run at once: there is no latch."""

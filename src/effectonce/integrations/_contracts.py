@@ -125,10 +125,10 @@ def declare(name: str, **options: Unpack[ToolOptions]) -> Declared:
         sent_key=theirs.sent_key,
     )
     outside = Redrive(options.get("probe"), options.get("redrive"))
-    return Declared(contract, fields, volatile, outside, _rule(name, approval))
+    return Declared(contract, fields, volatile, outside, approval_rule(name, approval))
 
 
-def _rule(name: str, approval: Approval | None) -> ApprovalRule | None:
+def approval_rule(name: str, approval: Approval | None) -> ApprovalRule | None:
     """The tool is the framework's: the rule's own parameters are the arguments that it reads."""
     if approval is None or approval.when is None:
         return None
