@@ -11,6 +11,7 @@ NAMES = [
     "Cancelled",
     "Action",
     "Advice",
+    "Allowance",
     "Approval",
     "ApprovalNeeded",
     "Attempt",
@@ -45,6 +46,7 @@ NAMES = [
     "Keyring",
     "Kind",
     "LeaseLost",
+    "LimitReached",
     "NotApproved",
     "NotFound",
     "NotSent",
@@ -81,6 +83,7 @@ NAMES = [
     "transient",
 ]
 GUARD = [
+    "allowances",
     "approvals",
     "areconcile",
     "call",

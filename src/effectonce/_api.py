@@ -35,6 +35,7 @@ from effectonce.errors import (
     InDoubt,
     InFlight,
     LeaseLost,
+    LimitReached,
     NotApproved,
     NotSent,
     OutOfOrder,
@@ -48,7 +49,8 @@ from effectonce.errors import (
 from effectonce.guard import Guard
 from effectonce.health import Health
 from effectonce.outcome import Outcome
-from effectonce.policy import Approval, Budget, Contract, Downstream, Retry, TimeWindow
+from effectonce.policy import Budget, Contract, Downstream, Retry, TimeWindow
+from effectonce.policy.permissions import Allowance, Approval
 from effectonce.recovery.in_doubt import Reconciled
 from effectonce.recovery.pace import ReconcilePace
 from effectonce.retries.breaker_policy import Breaker
@@ -64,6 +66,7 @@ from effectonce.stores.keyring import Keyring
 __all__ = [
     "Action",
     "Advice",
+    "Allowance",
     "Approval",
     "ApprovalNeeded",
     "Attempt",
@@ -100,6 +103,7 @@ __all__ = [
     "Keyring",
     "Kind",
     "LeaseLost",
+    "LimitReached",
     "NotApproved",
     "NotFound",
     "NotSent",

@@ -54,3 +54,15 @@ def harmless_json(document: str) -> str:
     has escapes for them.
     """
     return document.translate(_JSON)
+
+
+def span(value_s: float) -> str:
+    """Seconds as people say them."""
+    if value_s == float("inf"):
+        return "ever"
+    for unit, size_s in (("days", 86_400.0), ("h", 3600.0), ("min", 60.0)):
+        if value_s >= 2 * size_s or (
+            value_s >= size_s and value_s % size_s == 0 and unit != "days"
+        ):
+            return f"{value_s / size_s:.3g} {unit}"
+    return f"{value_s:.3g} s"

@@ -5,6 +5,7 @@ EffectOnceError
 ├── Conflict               the same key asks for something else; nothing was sent
 ├── Expired                the key's window is over; nothing was sent
 ├── ApprovalNeeded         a person has to approve it first; nothing was sent
+├── LimitReached           an allowance has less left than it would spend; nothing was sent
 ├── OutOfOrder             the predecessor in the sequence has no outcome; nothing was sent
 ├── StoreUnavailable       the store did not answer; nothing was sent
 ├── CircuitOpen            a breaker keeps the dependency from being asked; nothing was sent
@@ -123,6 +124,30 @@ class ApprovalNeeded(EffectOnceError):
         "Say that it waits for approval, and go on without it. Repeat the same call with the same"
         " arguments once it is decided."
     )
+
+
+class LimitReached(EffectOnceError):
+    """An allowance has less left than this call would spend; nothing was sent."""
+
+    code = "LIMIT_REACHED"
+    corrective_action = (
+        "Do not split it or try another way. Say what is left and when there is more, and repeat"
+        " the same call then."
+    )
+
+    def __init__(
+        self, message: str, *, allowance: str = "", left: int = 0, limit: int = 0, **data: Any
+    ) -> None:
+        super().__init__(message, **data)
+        self.allowance, self.left, self.limit = allowance, left, limit
+
+    def as_model_error(self) -> dict[str, Any]:
+        return {
+            **super().as_model_error(),
+            "allowance": self.allowance,
+            "left": self.left,
+            "limit": self.limit,
+        }
 
 
 class OutOfOrder(EffectOnceError):

@@ -52,16 +52,8 @@ from effectonce._validate import (
 from effectonce.errors import ContractViolation, Rejected
 from effectonce.health import Health, examine
 from effectonce.outcome import Outcome
-from effectonce.policy import (
-    Approval,
-    Budget,
-    Contract,
-    Downstream,
-    Retry,
-    TimeWindow,
-    kind_of,
-    window_of,
-)
+from effectonce.policy import Budget, Contract, Downstream, Retry, TimeWindow, kind_of, window_of
+from effectonce.policy.permissions import Allowance, Approval
 from effectonce.recovery.background import BackgroundReconciler
 from effectonce.recovery.in_doubt import Settlement
 from effectonce.recovery.pace import ReconcilePace, pace_of
@@ -168,6 +160,8 @@ class Guard(GuardOperations):
         retry: Retry | None = None,
         permission: str | None = None,
         approval: Approval | Callable[..., bool] | bool = False,
+        allowance: Allowance | Sequence[Allowance] = (),
+        spends: str | int | Callable[..., int] = 1,
         separate_dispatch: bool = False,
         not_sent: Sequence[type[BaseException]] = (),
         rejected: Sequence[type[BaseException]] = (),
@@ -188,8 +182,8 @@ class Guard(GuardOperations):
         *rejected* are exception types that prove that nothing happened. *one_request*: it makes
         one request, and nothing below it retries. *through*: it sends only through these
         protected clients, or `"protected"`. *breaker* and *budget* are those of the dependency
-        that it calls. *approval*: a person has to let it be sent. All are explained in
-        docs/reference/contracts.md.
+        that it calls. *approval*: a person has to let it be sent. *spends* says how
+        much of an *allowance* it takes. All are explained in docs/reference/contracts.md.
         """
         theirs = terms_of(provider, downstream)
 
@@ -211,6 +205,8 @@ class Guard(GuardOperations):
                 retry=Retry() if retry is None else retry,
                 permission=permission,
                 approval=Approval.of(approval),
+                allowances=Allowance.several(allowance),
+                spends=spends,
                 separate_dispatch=separate_dispatch,
                 not_sent=errors("not_sent", not_sent),
                 rejected=(Rejected, *errors("rejected", rejected)),

@@ -33,6 +33,7 @@ from effectonce._core.endings import (
     Lost,
     NothingSent,
     OutOfPatience,
+    OverLimit,
     Rejection,
     Replay,
 )
@@ -42,6 +43,7 @@ from effectonce._core.ops import KeyExpired as ExpiredReply
 from effectonce._core.record import State
 from effectonce._core.tagged_json import NotReadable, NotStorable
 from effectonce._log import LOG
+from effectonce._text import span
 from effectonce.effect import THIS_CLOCK
 from effectonce.errors import (
     ApprovalNeeded,
@@ -51,6 +53,7 @@ from effectonce.errors import (
     InDoubt,
     InFlight,
     LeaseLost,
+    LimitReached,
     NotApproved,
     OutOfOrder,
     PartialSuccess,
@@ -147,12 +150,34 @@ def conclude(ending: Ending, effect: EffectRef, returns: Any) -> Outcome[Any]:
             raise GaveUp(
                 message, verdict=verdict, effect=effect, retry_after_s=retry_after_s
             ) from error
+        case OverLimit():
+            raise _over(ending, effect)
         case OutOfPatience(why):
             message = f"{effect} was not run: {why}. Nothing was sent by this call."
             action = "End this turn. In another turn the same call goes on under the same key."
             raise GaveUp(message, effect=effect, retriable=False, corrective_action=action)
         case _:
             return _refuse(ending, effect)
+
+
+def _over(ending: OverLimit, effect: EffectRef) -> LimitReached:
+    unit, refills_s = f" {ending.unit}".rstrip(), ending.refills_s
+    when = (
+        "It is more than the limit, and will never fit."
+        if refills_s is None
+        else f"There is enough again in {span(refills_s)}, if not before."
+    )
+    whose = f" ({ending.subject})" if ending.subject else ""
+    return LimitReached(
+        f"{effect} would spend {ending.amount}{unit} of {ending.allowance}{whose}, which has"
+        f" {ending.left} of {ending.limit}{unit} left. {when} Nothing was sent.",
+        effect=effect,
+        retry_after_s=refills_s,
+        retriable=refills_s is not None,
+        allowance=ending.allowance,
+        left=ending.left,
+        limit=ending.limit,
+    )
 
 
 def encoder(tool: str, returns: Any) -> Callable[[Any], bytes]:

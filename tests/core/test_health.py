@@ -6,7 +6,7 @@ from math import inf
 import pytest
 
 from effectonce import Capability, Contract, Downstream, Finding, Guard, Kind, State
-from effectonce.policy import span
+from effectonce._text import span
 from effectonce.stores import base
 from effectonce.stores.postgres import PostgresStore
 from effectonce.stores.redis.connection import ServerFacts

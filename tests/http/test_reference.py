@@ -5,11 +5,11 @@ import re
 from pathlib import Path
 
 from effectonce._core.guarantees import Capability
+from effectonce._text import span
 from effectonce.http.server import IdempotencyMiddleware
 from effectonce.http.server.profiles import PROFILES, Trouble
 from effectonce.http.server.responses import KEPT
 from effectonce.http.server.routes import Route
-from effectonce.policy import span
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "http.md").read_text()
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from effectonce._core.allowances import settle_all
 from effectonce._core.attempt_log import KEY_UNREAD, OUTSIDE, failed_attempt, in_the_outcome
 from effectonce._core.classification.verdicts import (
     ANSWER_LOST,
@@ -43,6 +44,7 @@ from effectonce._core.endings import (
     Lost,
     NothingSent,
     OutOfPatience,
+    OverLimit,
     Rejection,
     Replay,
     robbed,
@@ -98,7 +100,18 @@ class GuardedCall(RecordOwner):
     """One call of one effect. `flow()` is the generator to drive."""
 
     def flow(self) -> Flow[Ending]:
+        if self.spends:
+            return self._flow_spending()
         return self._flow() if self.admission.circuit is None else self._flow_behind()
+
+    def _flow_spending(self) -> Flow[Ending]:
+        """What certainly had no effect gives back what it held; what happened has spent it."""
+        ending: Ending = yield from self._flow_behind()
+        spent = isinstance(ending, Fresh | Done)
+        nothing = isinstance(ending, NothingSent | OutOfPatience) and self.sends == 0
+        if self.held_as and (spent or nothing or isinstance(ending, Rejection)):
+            yield from settle_all(self.spends, self.key, self.held_as, spent=spent)
+        return ending
 
     def _flow_behind(self) -> Flow[Ending]:
         """Behind an open circuit, what is known is returned: an outcome, or a possible send."""
@@ -139,7 +152,9 @@ class GuardedCall(RecordOwner):
 
     def _as_maybe_sent(self, ending: Ending, unanswered: BaseException) -> Flow[Ending]:
         """A call that may have sent something never ends as if it had not, whatever came later."""
-        if isinstance(ending, Unavailable | Busy | Latched | NothingSent | OutOfPatience):
+        if isinstance(
+            ending, Unavailable | Busy | Latched | NothingSent | OutOfPatience | OverLimit
+        ):
             yield from self._leave(ending, 0, unanswered, UNKNOWN, "it could not go on")
             return Exhausted(unanswered, self.patience.attempt)
         return ending
@@ -150,15 +165,11 @@ class GuardedCall(RecordOwner):
         """Claim the effect; wait, within bounds, while another worker works on it."""
         self.token = self.env.new_token()
         request = self.request
-        dispatch = not (
-            self.plan.separate_dispatch or self.in_transaction or request.terms.approval
-        )
+        apart = self.plan.separate_dispatch or self.in_transaction  # a write of its own
+        dispatch = not (apart or request.terms.approval or self.spends)
         claim = Claim(request, self.token, self.plan.lease_s, dispatch, self.again, self.asked_by)
-        wait_until, pause_s, waited = (
-            min(self.patience.give_up_at, self.env.now() + self.plan.wait_s),
-            POLL_FIRST_S,
-            False,
-        )
+        wait_until = min(self.patience.give_up_at, self.env.now() + self.plan.wait_s)
+        pause_s, waited = POLL_FIRST_S, False
         while True:
             reply = yield claim
             if type(reply) is Unavailable:
@@ -194,6 +205,10 @@ class GuardedCall(RecordOwner):
         if refusal:
             yield from self._let_go(dispatched=dispatched)
             return OutOfPatience(refusal)
+        if self.spends and closed is None:
+            over = yield from self._hold()
+            if over is not None:
+                return over
         while True:
             if closed is None and not dispatched and not self.in_transaction:
                 denial = yield from self._dispatch()
@@ -397,12 +412,6 @@ class GuardedCall(RecordOwner):
                 reason = f"refused ({printable(error)}), but an earlier send may have landed"
                 before = "an earlier send may have landed"
                 return (yield from self._doubt(error, verdict, reason, before))
-
-    def _unrecorded(self, error: BaseException) -> Ending:
-        """It was refused, but that is not recorded: the next caller, unaware, may send it again."""
-        if self.request.terms.resend_s > 0:
-            return Exhausted(error, self.patience.attempt)
-        return Lost(error, f"refused ({printable(error)}), but the store could not write that down")
 
     def _ambiguous(
         self, error: BaseException, verdict: Verdict, then: RetryDecision

@@ -72,6 +72,18 @@ class OutOfPatience(Struct, frozen=True):
     why: str
 
 
+class OverLimit(Struct, frozen=True):
+    """An allowance has less left than this call would spend. Nothing was sent."""
+
+    allowance: str
+    subject: str
+    unit: str
+    amount: int
+    limit: int
+    left: int
+    refills_s: float | None  # until there is enough; None: never, it is above the limit
+
+
 class Lost(Struct, frozen=True):
     """It may have happened, and nobody can know: in doubt."""
 
@@ -98,6 +110,7 @@ Ending: TypeAlias = (
     | NothingSent
     | Exhausted
     | OutOfPatience
+    | OverLimit
     | Lost
     | Fenced
     | Busy

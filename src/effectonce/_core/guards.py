@@ -62,9 +62,12 @@ def _approved_until(r: Record) -> float:
 
 
 def another_wish(r: Record, op: Claim, scene: Scene) -> bool:
-    """Are its arguments other than those that wait for a person, or were approved and not used?"""
-    waits = r.request.terms.approval and op.request.terms.approval and r.sends == 0
-    return waits and not same_request(r, op, scene)
+    """Are its arguments other than those that wait for a person, or were approved and not used?
+    Or did it need no approval before?
+    """
+    if not op.request.terms.approval or r.sends > 0:
+        return False
+    return r.request.terms.approval is not same_request(r, op, scene)
 
 
 def wished(r: Record, op: Approve, _: Scene) -> bool:

@@ -10,10 +10,21 @@ from typing import Any
 
 from msgspec import structs
 
+from effectonce._core.allowances import Spend, hold_all
 from effectonce._core.attempt_log import failed_attempt, left
 from effectonce._core.budget import TurnState
 from effectonce._core.classification.verdicts import Verdict
-from effectonce._core.endings import Ending, Fenced, Fresh, Replay
+from effectonce._core.codec import printable
+from effectonce._core.endings import (
+    Again,
+    Ending,
+    Exhausted,
+    Fenced,
+    Fresh,
+    Lost,
+    OverLimit,
+    Replay,
+)
 from effectonce._core.guarantees import Capability
 from effectonce._core.ops import (
     Answer,
@@ -21,6 +32,7 @@ from effectonce._core.ops import (
     Ask,
     Attest,
     Claim,
+    ClaimReply,
     Complete,
     Doubt,
     Fail,
@@ -36,6 +48,7 @@ from effectonce._core.ops import (
     Renew,
     Sleep,
     Together,
+    Unapproved,
     Unavailable,
     Unsend,
     WriteReply,
@@ -59,6 +72,8 @@ class RecordOwner:
     """The writes of the worker that holds a record."""
 
     token, epoch, sends, stored, unaided = "", 0, 0, b"", False
+    spends: tuple[Spend, ...] = ()  # what it takes out of allowances
+    held_as = ""  # the token under which it holds that
     asked_by = ""  # who asks for an approval, where one is needed
     unanswered: BaseException | None = None  # the last send of this call that got no answer
 
@@ -93,6 +108,39 @@ class RecordOwner:
             yield from self._take_back(0)
         else:
             yield from Renew(self.key, self.token, self.epoch, 0)
+
+    def _hold(self) -> Flow[Ending | Again | None]:
+        """Hold what it may spend, before anything leaves. None: it is held. What was sent before
+        may have been spent already, so it is held whatever is left.
+        """
+        over = yield from self._held(anyway=self.sends > 0)
+        if over is None:
+            return None
+        yield from Renew(self.key, self.token, self.epoch, 0)
+        if isinstance(over, OverLimit) and any(spend.over_approval for spend in self.spends):
+            return (yield from self._hold_approved())
+        return over
+
+    def _hold_approved(self) -> Flow[Ending | Again | None]:
+        """The same above the limit, if a person lets it."""
+        terms = structs.replace(self.request.terms, approval=True)
+        wish = structs.replace(self.request, terms=terms)
+        self.token = self.env.new_token()
+        claim = Claim(wish, self.token, self.plan.lease_s, dispatch=False, asked_by=self.asked_by)
+        reply: ClaimReply = yield from insist(claim, self.env)
+        if isinstance(reply, Unapproved | Unavailable):
+            return reply
+        if not isinstance(reply, Held):
+            return Again()  # another caller was faster: the claim will show
+        self.epoch, self.sends = reply.epoch, reply.sends
+        over = yield from self._held(anyway=True)
+        if over is not None:
+            yield from Renew(self.key, self.token, self.epoch, 0)
+        return over
+
+    def _held(self, *, anyway: bool) -> Flow[OverLimit | Unavailable | None]:
+        self.held_as = self.token
+        return (yield from hold_all(self.spends, self.key, self.token, self.env, anyway=anyway))
 
     def _let_go_sent(self) -> Flow[WriteReply]:
         """It may have been sent: the next caller goes on at once."""
@@ -172,6 +220,12 @@ class RecordOwner:
                 Recorded(record.state, record.outcome, 0.0, 0.0, record.settled_by), coalesced=True
             )
         return Fenced(value)
+
+    def _unrecorded(self, error: BaseException) -> Ending:
+        """It was refused, but that is not recorded: the next caller, unaware, may send it again."""
+        if self.request.terms.resend_s > 0:
+            return Exhausted(error, self.patience.attempt)
+        return Lost(error, f"refused ({printable(error)}), but the store could not write that down")
 
     def _leave(
         self, last: object, number: int, error: BaseException, verdict: Verdict, gave_up: str | None

@@ -102,11 +102,10 @@ def _reply(before: Record | None, after: Record | None, op: RecordOp | Sweep, sc
         return Doubtful(0.0, after.reason)
     if asked in _HOLDS:
         if not after.token:
-            return (
-                Unapproved(0.0)
-                if before is None or before.state in TERMINAL
-                else Mismatch(after.request.terms.tool)
-            )
+            changed = before is not None and before.state is State.CLAIMED
+            if changed and before.request.fingerprint != after.request.fingerprint:  # type: ignore[union-attr]
+                return Mismatch(after.request.terms.tool)
+            return Unapproved(0.0)
         taken_over = before is not None and asked is Claim and _vanished(before, scene)
         return Held(after.epoch, after.sends, after.state is State.DISPATCHED, taken_over)
     return after if asked is Attest else Applied(after.epoch)

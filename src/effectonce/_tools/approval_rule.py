@@ -12,7 +12,8 @@ from effectonce._core.codec import printable
 from effectonce._core.guarantees import Terms
 from effectonce._runtime.signature import ToolSignature
 from effectonce.errors import ContractViolation
-from effectonce.policy import Approval
+from effectonce.policy import Contract
+from effectonce.policy.permissions import Approval
 
 
 class ApprovalRule:
@@ -20,8 +21,15 @@ class ApprovalRule:
 
     def __init__(self, tool: str, approval: Approval, signature: ToolSignature) -> None:
         self._tool, self._signature, self._when = tool, signature, approval.when
-        self._names = () if approval.when is None else _arguments(tool, approval.when, signature)
+        when = approval.when
+        self._names = () if when is None else arguments_of(when, tool, signature, "its approval")
         self._free: tuple[Terms, Terms] | None = None  # of calls that need none
+
+    @classmethod
+    def of(cls, contract: Contract, signature: ToolSignature) -> ApprovalRule | None:
+        """That of a contract, if it has one."""
+        approval = contract.approval
+        return None if approval is None else cls(contract.name, approval, signature)
 
     def terms(self, declared: Terms, arguments: Mapping[str, Any]) -> Terms:
         """What holds for this call."""
@@ -55,12 +63,15 @@ class ApprovalRule:
         return self._signature.data_of(self._signature.volatile, arguments)
 
 
-def _arguments(tool: str, when: Callable[..., bool], signature: ToolSignature) -> tuple[str, ...]:
-    names = tuple(inspect.signature(when).parameters)
+def arguments_of(
+    rule: Callable[..., Any], tool: str, signature: ToolSignature, what: str
+) -> tuple[str, ...]:
+    """The arguments of a tool that a rule about its calls asks for, by its parameters."""
+    names = tuple(inspect.signature(rule).parameters)
     unknown = next((name for name in names if name not in signature.names), None)
     if unknown is not None:
         raise ContractViolation(
-            f"{tool} has no parameter {unknown!r}, which its approval asks for; it has"
+            f"{tool} has no parameter {unknown!r}, which {what} asks for; it has"
             f" {', '.join(signature.names) or 'none'}"
         )
     return names

@@ -21,8 +21,9 @@ from effectonce._core.classification.classify import Rule
 from effectonce._core.classification.verdicts import Bucket, Certainty, Verdict
 from effectonce._core.guarantees import Capability
 from effectonce._core.key_shapes import DIGITS_AND_LETTERS, MOST, KeyShape, SentKey, shaped_key
+from effectonce._text import span
 from effectonce.errors import ContractViolation
-from effectonce.policy import Downstream, span
+from effectonce.policy import Downstream
 
 if TYPE_CHECKING:
     from effectonce._core.classification.signals import Signals

@@ -47,6 +47,7 @@ from effectonce._tools.check_declaration import DeclarationCheck
 from effectonce._tools.context import PLAIN, F, GuardContext, Hosting
 from effectonce._tools.identity import ASKED_MAX, Identity, same_call
 from effectonce._tools.separate_dispatch import AnnouncedPerformer, AsyncAnnouncedPerformer
+from effectonce._tools.spending import SpendingRule
 from effectonce.effect import Effect, running
 from effectonce.errors import (
     CircuitOpen,
@@ -117,11 +118,8 @@ class GuardedTool:
         self.terms = (
             msgspec.structs.replace(contract.terms, steps=True) if hosting.steps else contract.terms
         )
-        self._approval = (
-            None
-            if contract.approval is None
-            else ApprovalRule(contract.name, contract.approval, self.signature)
-        )
+        self._approval = ApprovalRule.of(contract, self.signature)
+        self._spending = SpendingRule.of(contract, self.signature, house.secret)
         self._warned_of_loop = False
         self.probe_function: Callable[..., Any] | None = None
         self.fallback_function: Callable[..., Any] | None = None
@@ -427,6 +425,8 @@ class GuardedTool:
             call = calling(
                 request, self.plan, self.house.env, again=prepared.again, turn=turn.turn, step=step
             )
+        if self._spending is not None:
+            call.spends = self._spending.by(request, prepared.args, prepared.kwargs)
         if request.terms.approval and (boundary := here.get()) is not None:
             call.asked_by = boundary.asked_by
         return self.recorded(call.flow(), prepared)

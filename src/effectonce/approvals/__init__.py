@@ -37,7 +37,7 @@ from effectonce._tools.tool import GuardedTool
 from effectonce._validate import numbers, require, who
 from effectonce.errors import ContractViolation
 from effectonce.outcome import DidNotApprove
-from effectonce.policy import Approval
+from effectonce.policy.permissions import Approval
 from effectonce.stores.base import Store
 
 __all__ = ["Approvals", "Wish"]

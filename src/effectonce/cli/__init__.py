@@ -1,8 +1,6 @@
-"""The command `effectonce`. Commands are imported when they are first named, so that `--help` is
-quick.
+"""The command `effectonce`. Commands are imported when they are first named: `--help` is quick.
 
-Data goes to stdout, talk to stderr; how a command ends is in `_exits.py`, and what can be set in
-`_settings.py`.
+Data goes to stdout, talk to stderr.
 """
 
 from __future__ import annotations
@@ -18,76 +16,31 @@ from effectonce.cli._console import echo
 from effectonce.cli._exits import FAILED, INTERRUPTED, STORE_UNREACHABLE, Stop, fitted
 from effectonce.cli._options import takes
 
-# The name, where its command lives, and its line in --help: the module is not imported to list it.
+# What each module of this name has under this name. Listing them in --help imports none.
 COMMANDS = {
-    "demo": ("effectonce.cli.demo:demo", "See it hold: lost answers, killed agents, one refund."),
-    "doctor": (
-        "effectonce.cli.doctor:doctor",
-        "Is this store fit to hold effects? If not, what to change.",
-    ),
-    "status": ("effectonce.cli.status:status", "One screen: what is in doubt, what needs you."),
-    "effect": (
-        "effectonce.cli.effect:effect",
-        "Look at effects: lists, and the whole story of one.",
-    ),
-    "indoubt": ("effectonce.cli.indoubt:indoubt", "Settle effects whose outcome is unknown."),
-    "dlq": ("effectonce.cli.dlq:dlq", "Work off dead letters: what gave up, or cannot go on."),
-    "workflow": (
-        "effectonce.cli.workflow:workflow",
-        "See the runs of workflows, go on with them, or end them.",
-    ),
-    "tail": ("effectonce.cli.tail:tail", "Follow effects as they are claimed, sent and decided."),
-    "key": (
-        "effectonce.cli.key:key",
-        "Why a call has its key, why two differ, which would not survive a retry.",
-    ),
-    "tool": ("effectonce.cli.tool:tool", "See the contracts of your tools."),
-    "provider": (
-        "effectonce.cli.provider:provider",
-        "See what the APIs of others do with a repeated request.",
-    ),
-    "breaker": ("effectonce.cli.breaker:breaker", "See the circuit breakers that processes share."),
-    "audit": (
-        "effectonce.cli.audit:audit",
-        "Read and verify the audit; find calls that should have been one.",
-    ),
-    "metrics": (
-        "effectonce.cli.metrics:metrics",
-        "What the store holds as Prometheus text; dashboard and alerts.",
-    ),
-    "store": (
-        "effectonce.cli.store:store",
-        "Look after a store: fitness, schema, tidying, counts.",
-    ),
-    "lint": (
-        "effectonce.cli.lint:lint",
-        "The checklist before a merge: what would a retry do twice?",
-    ),
-    "classify": (
-        "effectonce.cli.classify:classify",
-        "What does this error mean, and may it be tried again?",
-    ),
-    "simulate": (
-        "effectonce.cli.simulate:simulate",
-        "What retries do to a crowd, a storm, a day: in virtual time.",
-    ),
-    "serve": (
-        "effectonce.cli.serve:serve",
-        "Look at effects in a browser, and settle what is in doubt.",
-    ),
-    "gateway": (
-        "effectonce.cli.gateway:gateway",
-        "Put these guarantees in front of an API, for callers in any language.",
-    ),
-    "mcp": ("effectonce.cli.mcp:mcp", "Put these guarantees in front of an MCP server."),
-    "config": (
-        "effectonce.cli.config:config",
-        "See which settings are in force, and where they come from.",
-    ),
-    "completion": (
-        "effectonce.cli.completion:completion",
-        "Print the completion script of a shell.",
-    ),
+    "demo": "See it hold: lost answers, killed agents, one refund.",
+    "doctor": "Is this store fit to hold effects? If not, what to change.",
+    "status": "One screen: what is in doubt, what needs you.",
+    "effect": "Look at effects: lists, and the whole story of one.",
+    "indoubt": "Settle effects whose outcome is unknown.",
+    "dlq": "Work off dead letters: what gave up, or cannot go on.",
+    "workflow": "See the runs of workflows, go on with them, or end them.",
+    "tail": "Follow effects as they are claimed, sent and decided.",
+    "key": "Why a call has its key, why two differ, which would not survive a retry.",
+    "tool": "See the contracts of your tools.",
+    "provider": "See what the APIs of others do with a repeated request.",
+    "breaker": "See the circuit breakers that processes share.",
+    "audit": "Read and verify the audit; find calls that should have been one.",
+    "metrics": "What the store holds as Prometheus text; dashboard and alerts.",
+    "store": "Look after a store: fitness, schema, tidying, counts.",
+    "lint": "The checklist before a merge: what would a retry do twice?",
+    "classify": "What does this error mean, and may it be tried again?",
+    "simulate": "What retries do to a crowd, a storm, a day: in virtual time.",
+    "serve": "Look at effects in a browser, and settle what is in doubt.",
+    "gateway": "Put these guarantees in front of an API, for callers in any language.",
+    "mcp": "Put these guarantees in front of an MCP server.",
+    "config": "See which settings are in force, and where they come from.",
+    "completion": "Print the completion script of a shell.",
 }
 EPILOG = (
     "Exit codes: 0 done, 1 failed or declined, 2 wrong usage, 3 a person is needed, 4 not allowed,"
@@ -106,8 +59,7 @@ class CommandLine(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)
-        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
-        command = getattr(importlib.import_module(module), attribute)
+        command = getattr(importlib.import_module(f"effectonce.cli.{cmd_name}"), cmd_name)
         assert isinstance(command, click.Command)
         return _readable(command)
 
@@ -122,10 +74,8 @@ class CommandLine(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = [(name, line) for name, (_, line) in COMMANDS.items()]
-        rows += [(name, command.get_short_help_str()) for name, command in self.commands.items()]
         with formatter.section("Commands"):
-            formatter.write_dl(rows)
+            formatter.write_dl(list(COMMANDS.items()))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
         """Names and their lines, without importing what they name."""
@@ -133,7 +83,7 @@ class CommandLine(click.Group):
 
         names = [
             CompletionItem(name, help=line)
-            for name, (_, line) in COMMANDS.items()
+            for name, line in COMMANDS.items()
             if name.startswith(incomplete)
         ]
         return names + click.Command.shell_complete(self, ctx, incomplete)
@@ -164,9 +114,7 @@ class CommandLine(click.Group):
 
 
 def _readable(command: click.Command) -> click.Command:
-    """Docstrings are raw, and click wants the character itself before lines that it must not
-    wrap.
-    """
+    """Docstrings are raw; click wants the character itself before lines that it must not wrap."""
     command.help = (command.help or "").replace("\\b\n", "\b\n")
     for inner in getattr(command, "commands", {}).values():
         _readable(inner)

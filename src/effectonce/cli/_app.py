@@ -34,9 +34,8 @@ _MADE_HERE: weakref.WeakSet[Guard] = weakref.WeakSet()
 def guard_here(*, create: bool = False) -> Iterator[Guard]:
     """The guard in force. A file that is not there is not made by looking, unless *create*."""
     guard = the_guard()
-    path = getattr(guard.store, "path", None) or getattr(
-        getattr(guard.store, "_store", None), "path", None
-    )
+    inner = getattr(guard.store, "_store", None)
+    path = getattr(guard.store, "path", None) or getattr(inner, "path", None)
     if not create and isinstance(path, Path):
         _refuse_missing(path)
     try:
@@ -51,11 +50,8 @@ def _refuse_missing(path: Path) -> None:
     except OSError as error:  # a folder that may not be entered
         raise Stop(f"{path} cannot be looked at: {error.strerror}.", STORE_UNREACHABLE) from None
     if not there:
-        raise Stop(
-            f"there is no file {path}.",
-            STORE_UNREACHABLE,
-            "The first guarded call makes it; there is nothing to look at yet.",
-        )
+        advice = "The first guarded call makes it; there is nothing to look at yet."
+        raise Stop(f"there is no file {path}.", STORE_UNREACHABLE, advice)
 
 
 @contextlib.contextmanager
@@ -78,7 +74,7 @@ def the_guard() -> Guard:
         return load_app(app.value)
     if not url.value:
         raise click.UsageError(NO_STORE + offered())
-    return _guard_of_store(_read(url.value, "store_file") if url is file else url.value)
+    return _guard_of_store(read_setting(url.value, "store_file") if url is file else url.value)
 
 
 def app_here() -> Guard:
@@ -108,9 +104,7 @@ def load_app(app: str) -> Guard:
 
 
 def imported(option: str, named: str, usual: str) -> Any:
-    """What a MODULE:NAME of an option is, from the folder where the command was given. *usual*
-    is the name if there is none.
-    """
+    """What a MODULE:NAME of an option is; *usual* is the name if there is none."""
     module, _, name = named.partition(":")
     sys.path.insert(0, str(here()))
     try:
@@ -122,23 +116,18 @@ def imported(option: str, named: str, usual: str) -> Any:
 
 
 def health_of(guard: Guard) -> Health:
-    """How its store is. A guard that was made here has no spool, and so nothing to say about
-    one.
-    """
+    """How its store is. A guard that was made here has no spool to say something about."""
     from msgspec.structs import replace
 
     health = guard.health()
     if guard.spool is not None:
         return health
-    return replace(
-        health, findings=tuple(finding for finding in health.findings if finding.subject != "spool")
-    )
+    findings = (finding for finding in health.findings if finding.subject != "spool")
+    return replace(health, findings=tuple(findings))
 
 
 def _guard_of_store(url: str) -> Guard:
-    """Without a spool: outcomes that wait on this machine belong to the process that put them
-    there.
-    """
+    """Without a spool: outcomes that wait here belong to the process that put them there."""
     from effectonce import Guard, Keyring
     from effectonce.stores import open_store
 
@@ -147,7 +136,9 @@ def _guard_of_store(url: str) -> Guard:
             "A memory store lives in its own process: there is nothing to see from here."
         )
     if setting("keys_file"):
-        os.environ["EFFECTONCE_KEYS"] = ",".join(_read(setting("keys_file"), "keys_file").split())
+        os.environ["EFFECTONCE_KEYS"] = ",".join(
+            read_setting(setting("keys_file"), "keys_file").split()
+        )
     with opening():
         if os.environ.get("EFFECTONCE_KEYS"):
             # No key is derived here, so any secret will do.
@@ -163,7 +154,7 @@ def made_here(guard: Guard) -> bool:
     return guard in _MADE_HERE
 
 
-def _read(path: str, name: str) -> str:
+def read_setting(path: str, name: str) -> str:
     try:
         return Path(path).expanduser().read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -179,9 +170,7 @@ def tool_named(guard: Guard, name: str) -> GuardedTool:
     tools = tools_of(guard)
     if name not in tools:
         near = difflib.get_close_matches(name, tools, 1)
-        raise Stop(
-            f"there is no tool {name!r}.",
-            NOT_FOUND,
-            f"Did you mean {near[0]!r}?" if near else f"It has: {', '.join(tools) or 'none'}.",
-        )
+        has = f"It has: {', '.join(tools) or 'none'}."
+        advice = f"Did you mean {near[0]!r}?" if near else has
+        raise Stop(f"there is no tool {name!r}.", NOT_FOUND, advice)
     return tools[name]

@@ -1,6 +1,4 @@
-"""Before something is changed: what and how many, who says so and why, and whether that is
-really meant.
-"""
+"""Before something is changed: who says so and why, and whether that is really meant."""
 
 from __future__ import annotations
 
@@ -48,17 +46,13 @@ def refuse_sealed(record: Record) -> None:
     from effectonce.views.effects import is_sealed
 
     if is_sealed(record):
-        advice = (
-            "Give --app, or the keys (EFFECTONCE_KEYS, keys_file): what you say has to be sealed,"
-            " too."
-        )
+        keys = "Give --app, or the keys (EFFECTONCE_KEYS, keys_file)"
+        advice = f"{keys}: what you say has to be sealed, too."
         raise Stop("This store is sealed, and there is no key here.", NOT_ALLOWED, advice)
 
 
 def who() -> str:
-    """Whose decision it is: --by, the setting, or the user of this machine. Root does not name a
-    person.
-    """
+    """Whose decision it is: --by, the setting, or the user of this machine, unless it is root."""
     named: str = setting("by") or os.environ.get("SUDO_USER", "") or _login()
     if named in ("", "root"):
         raise click.UsageError(

@@ -1,6 +1,4 @@
-"""The audit of a guard, read and never written: entries as data and in words, and the file of
-its anchors.
-"""
+"""The audit of a guard, read and never written, and the file of its anchors."""
 
 from __future__ import annotations
 
@@ -25,16 +23,12 @@ KEYS = "Give --app, or the keys (EFFECTONCE_KEYS, keys_file)."
 
 
 def audit_of(guard: Guard) -> Audit:
-    """One to read with. What a guard without a secret wrote can be verified without knowing it;
-    all else takes your guard.
-    """
+    """One to read with. What a guard with a secret wrote is verified by your guard alone."""
     return Audit(guard.store, keyring=guard.keyring) if made_here(guard) else Audit(guard)
 
 
 def say_if_left_out(guard: Guard) -> None:
-    """A decision that was made through a store alone is on the record, and not in its audit: the
-    chain is your guard's to write.
-    """
+    """A decision made through a store alone is not in its audit: that is your guard's to write."""
     if made_here(guard) and is_there(guard):
         say(
             "The audit has no entry of this: it is on the record alone. With --app, your guard"
@@ -59,9 +53,7 @@ def entries(guard: Guard, *, limit: int | None, **wanted: Any) -> list[Entry]:
 
 
 def append_line(file: Path, line: str) -> None:
-    """One line at the end of a file, on the disk before this returns. Half a line that a crash
-    left stays a line of its own.
-    """
+    """One line more, on the disk before this returns. Half a line that a crash left stays one."""
     try:
         opened = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o600)
         try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, JustifyMethod
 
     from effectonce.simulate.budget import BudgetResult
     from effectonce.simulate.jitter import JitterResult
@@ -30,11 +30,12 @@ def strip(shares: tuple[float, ...]) -> str:
     return "".join(HEIGHTS[min(7, int(share * 8))] for share in shares)
 
 
-def _table(*columns: tuple[str, bool]) -> Table:
-    """Columns by their name, and whether they hold numbers."""
+def _table(*columns: str) -> Table:
+    """Columns by their name; a `>` before it: they hold numbers."""
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
-    for name, numbers in columns:
-        table.add_column(name, justify="right" if numbers else "left", no_wrap=True)
+    for name in columns:
+        side: JustifyMethod = "right" if name.startswith(">") else "left"
+        table.add_column(name.removeprefix(">"), justify=side, no_wrap=True)
     return table
 
 
@@ -47,20 +48,12 @@ def jitter(screen: Console, result: JitterResult) -> None:
     width = max(10, (screen.width - 44) // 2)
     most_calls = max(p.calls for p in result.policies)
     most_ms = max(p.completion_ms for p in result.policies)
-    table = _table(
-        ("", False), ("writes tried", False), ("", True), ("until all are done", False), ("", True)
-    )
+    table = _table("", "writes tried", ">", "until all are done", ">")
     for p in result.policies:
         style = "bold cyan" if p.policy == "full" else ""
-        drawn = (bar(p.calls / most_calls, width), bar(p.completion_ms / most_ms, width))
-        table.add_row(
-            p.policy,
-            drawn[0],
-            f"{p.calls:,.0f}",
-            drawn[1],
-            f"{p.completion_ms:,.0f} ms",
-            style=style,
-        )
+        calls = (bar(p.calls / most_calls, width), f"{p.calls:,.0f}")
+        done = (bar(p.completion_ms / most_ms, width), f"{p.completion_ms:,.0f} ms")
+        table.add_row(p.policy, *calls, *done, style=style)
     screen.print(table)
 
 
@@ -74,18 +67,12 @@ def storm(screen: Console, result: StormResult) -> None:
     )
     before, during = (round(second / STRIP_S) for second in (TRIGGER_S, result.outage.outage_s))
     outage = " " * before + ("└" + "─" * (during - 2) + "┘" if during > 1 else "╵") + " outage"
-    table = _table(("", False), (outage, False), ("after", True), ("sent", True), ("twice", True))
+    table = _table("", outage, ">after", ">sent", ">twice")
     for p in result.policies:
         color = "green" if p.recovered else "red"
         name = f"[bold]{p.policy}[/]" if p.policy == "whole" else p.policy
-        after = f"[{color}]{p.goodput:.1%}[/]"
-        table.add_row(
-            name,
-            f"[{color}]{strip(p.answered)}[/]",
-            after,
-            f"{p.amplification:.2f}x",
-            f"{p.duplicates:,}",
-        )
+        answered = (f"[{color}]{strip(p.answered)}[/]", f"[{color}]{p.goodput:.1%}[/]")
+        table.add_row(name, *answered, f"{p.amplification:.2f}x", f"{p.duplicates:,}")
     screen.print(table)
     screen.print(
         f"\n[dim]A cell is {STRIP_S:g} s, as high as the share of its requests that was answered.\n"
@@ -103,32 +90,16 @@ def turns(screen: Console, result: TurnsResult) -> None:
     )
     width = max(10, screen.width - 64)
     most = max(p.unretryable for p in result.policies) or 1.0
-    table = _table(
-        ("", False),
-        ("end in an error", False),
-        *((name, True) for name in ("", "by a 429", "429s", "time", "p99")),
-    )
+    table = _table("", "end in an error", ">", ">by a 429", ">429s", ">time", ">p99")
     for p in result.policies:
-        numbers = (
-            f"{p.lost_to_429:.2%}",
-            f"{p.answered_429:.1%}",
-            f"{p.latency_factor:.3f}x",
-            f"{p.p99_factor:.2f}x",
-        )
+        errors = (bar(p.unretryable / most, width), f"{p.unretryable:.2%}")
+        refused = (f"{p.lost_to_429:.2%}", f"{p.answered_429:.1%}")
+        took = (f"{p.latency_factor:.3f}x", f"{p.p99_factor:.2f}x")
         style = "bold cyan" if p.policy == "whole" else ""
-        table.add_row(
-            p.policy,
-            bar(p.unretryable / most, width),
-            f"{p.unretryable:.2%}",
-            *numbers,
-            style=style,
-        )
+        table.add_row(p.policy, *errors, *refused, *took, style=style)
     screen.print(table)
-    last = result.policies[-1]
-    left = ", ".join(
-        f"{kind} {share:.3%}"
-        for kind, share in sorted(last.ended_by.items(), key=lambda pair: -pair[1])
-    )
+    ended_by = sorted(result.policies[-1].ended_by.items(), key=lambda pair: -pair[1])
+    left = ", ".join(f"{kind} {share:.3%}" for kind, share in ended_by)
     screen.print(
         "\n[dim]429s: share of calls that get one; time, p99: of the turns that succeed,\n"
         "over the same turns without any fault.\n"
@@ -137,27 +108,20 @@ def turns(screen: Console, result: TurnsResult) -> None:
 
 
 def budget(screen: Console, result: BudgetResult) -> None:
-    """Two tables: the retries that each budget allows, and the calls that end in an error, by
-    the share of attempts that fail.
-    """
+    """The retries that each budget allows, and what comes of it, by the share that fails."""
     screen.print(
         f"[bold]What a retry budget allows:[/] [dim]{result.calls:,} calls, {result.attempts}"
         f" attempts at most, seed {result.seed}[/]"
     )
-    shares = [f"{share:.0%} fail" for share in result.shares]
     tables = (
-        ("retries allowed", [p.allowed for p in result.policies]),
-        ("requests for a call", [p.sent for p in result.policies]),
-        ("calls that end in an error", [p.failed for p in result.policies]),
+        ("retries allowed", "allowed", "{:.1%}"),
+        ("requests for a call", "sent", "{:.2f}x"),
+        ("calls that end in an error", "failed", "{:.1%}"),
     )
-    for title, figures in tables:
+    for title, name, form in tables:
         screen.print(f"\n[dim]{title}[/]")
-        form = "{:.2f}x" if title == "requests for a call" else "{:.1%}"
-        table = _table(("", False), *((share, True) for share in shares))
-        for p, of in zip(result.policies, figures, strict=True):
-            table.add_row(
-                p.policy,
-                *(form.format(one) for one in of),
-                style="bold cyan" if p.policy == "effectonce" else "",
-            )
+        table = _table("", *(f">{share:.0%} fail" for share in result.shares))
+        for p in result.policies:
+            style = "bold cyan" if p.policy == "effectonce" else ""
+            table.add_row(p.policy, *(form.format(one) for one in getattr(p, name)), style=style)
         screen.print(table)

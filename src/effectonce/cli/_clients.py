@@ -24,26 +24,19 @@ def bare_clients(guard: Guard) -> Iterator[Finding]:
                 if is_bare(thing):
                     used.setdefault(place, []).append(name)
     for (module, variable), tools in used.items():
-        many = "s" if len(tools) == 1 else ""
-        found = (
-            f"{', '.join(tools)} send{many} through it, and what leaves is not seen: more errors"
-            " end in doubt than have to"
-        )
-        advice = (
-            f"{variable} = protect({variable}), of effectonce.http.client, and"
-            f" @guard.tool(through=[{variable}])."
-        )
+        who = f"{', '.join(tools)} send{'s' if len(tools) == 1 else ''}"
+        unseen = "what leaves is not seen: more errors end in doubt than have to"
+        found = f"{who} through it, and {unseen}"
+        protected = f"{variable} = protect({variable}), of effectonce.http.client"
+        advice = f"{protected}, and @guard.tool(through=[{variable}])."
         yield Finding(f"client {module}:{variable}", found, advice)
 
 
 def _says_nothing(tool: GuardedTool) -> bool:
     """Is an error of it in doubt, although a protected client would have seen what left?"""
     contract = tool.contract
-    unaided = contract.kind in (
-        Kind.WRITE,
-        Kind.IRREVERSIBLE,
-    ) and contract.downstream.capability in (
-        Capability.PROBE,
-        Capability.NONE,
-    )
-    return unaided and not (contract.through or contract.one_request or announces(tool.function))
+    writes = contract.kind in (Kind.WRITE, Kind.IRREVERSIBLE)
+    unaided = contract.downstream.capability in (Capability.PROBE, Capability.NONE)
+    if not (writes and unaided):
+        return False
+    return not (contract.through or contract.one_request or announces(tool.function))

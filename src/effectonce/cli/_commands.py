@@ -9,6 +9,11 @@ from effectonce.cli._settings import given, settings
 _ANY_APP = "--app MODULE:GUARD"
 
 
+def see(reference: str) -> str:
+    """The advice to look at an effect."""
+    return f"See it: {runnable(f'effectonce effect show {reference}')}"
+
+
 def runnable(command: str) -> str:
     """*command* with the store, the app and the settings file that were given as options here.
 

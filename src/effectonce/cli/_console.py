@@ -83,9 +83,7 @@ class _ShownLine:
 
 @contextlib.contextmanager
 def busy(doing: str) -> Iterator[Callable[[str], None]]:
-    """Say on a terminal's stderr what takes longer than a second. Call what it gives with how
-    far it is.
-    """
+    """Say on a terminal what takes longer than a second. Call what it gives with how far it is."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -104,16 +102,12 @@ def busy(doing: str) -> Iterator[Callable[[str], None]]:
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
-    """Print lines. The only way to stdout beside `console()`: what others wrote commands no
-    terminal through it.
-    """
+    """The only way to stdout beside `console()`: what others wrote commands no terminal."""
     click.echo(harmless(text), err=err, nl=nl)
 
 
 def in_markup(text: str) -> str:
-    """What others wrote as a part of a line of markup: it styles nothing, and begins no line of
-    its own.
-    """
+    """What others wrote as a part of a line of markup: it styles nothing, and begins no line."""
     from rich.markup import escape
 
     return escape(on_one_line(text))

@@ -1,5 +1,4 @@
-"""An agent of the demo: a process that pays once, as its job says, and reports every move as a
-JSON line.
+"""An agent of the demo: a process that pays once, and reports every move as a JSON line.
 
 It reports that it is ready, and reads what to do from stdin, so that two agents can be sent off
 at the same moment. It is killed from outside; it never ends itself early.
@@ -13,30 +12,29 @@ from typing import Any, Literal
 
 import msgspec
 
-from effectonce import CannotTell, Found, Guard, NotFound, Outcome, Retry, Tool, current_effect
+from effectonce import CannotTell, Found, Guard, NotFound, Retry, Tool, current_effect
 from effectonce.testing.bank import find, pay
 
 # a fault of ours, not the bank's: hang right after the bank said yes, to be killed there
 DIE = "die"
-TICKET = "chat-42"
-ATTEMPTS = 5
+AMOUNT_MINOR, ATTEMPTS = 1_400_000, 5
+TIMEOUT_S = 1.0  # how long an agent waits for the bank
+LEASE_S = 1.5  # how long a dead agent's claim stands
+SENT: list[str] = []  # the keys of this agent's requests
 
 
 class DemoJob(msgspec.Struct, kw_only=True, frozen=True):
     """What an agent is to do, and what shall go wrong on the way."""
 
-    who: str
     port: int
-    payment_id: str
-    amount_minor: int
-    reason: str
-    # of the first send, the second, …; the last one goes for all that follow
-    faults: tuple[str, ...]
-    timeout_s: float
     seed: str
+    who: str = ""
+    payment_id: str = "pay_7"
+    reason: str = "late delivery"
+    # of the first send, the second, …; the last one goes for all that follow
+    faults: tuple[str, ...] = ()
     protection: Literal["none", "key", "probe"] = "none"
     store: str = ""
-    lease_s: float = 30.0
     enquiries: bool = True  # does the bank answer questions?
 
 
@@ -50,18 +48,14 @@ def send(job: DemoJob, attempt: int, key: str) -> dict[str, Any]:
     """One request to the bank, with whatever is to go wrong with it."""
     fault = job.faults[min(attempt, len(job.faults)) - 1] if job.faults else None
     asked = None if fault == DIE else fault
-    say("sends", attempt=attempt, key=key)
+    SENT.append(key)
+    say("sends", key=key)
     try:
         answer = pay(
-            job.port,
-            job.payment_id,
-            job.amount_minor,
-            key=key,
-            fault=asked,
-            timeout_s=job.timeout_s,
+            job.port, job.payment_id, AMOUNT_MINOR, key=key, fault=asked, timeout_s=TIMEOUT_S
         )
     except TimeoutError:
-        say("timed_out", after_s=job.timeout_s)
+        say("timed_out")
         raise
     except ConnectionError:
         say("answer_lost")
@@ -77,12 +71,10 @@ def pay_unprotected(job: DemoJob) -> None:
     """The usual way: try again on a time-out, and give every attempt a key of its own."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            answer = send(job, attempt, f"{random.getrandbits(64):016x}")
+            send(job, attempt, f"{random.getrandbits(64):016x}")
         except (TimeoutError, ConnectionError):
             continue
-        say("outcome", status="succeeded", receipt=answer["receipt"])
         return
-    say("outcome", status="failed")
 
 
 def guarded_refund(guard: Guard, job: DemoJob) -> Tool[[str, int, str], dict[str, Any]]:
@@ -94,7 +86,7 @@ def guarded_refund(guard: Guard, job: DemoJob) -> Tool[[str, int, str], dict[str
         downstream=job.protection,
         identity=["payment_id", "amount_minor"],
         volatile=["reason"],
-        lease_s=job.lease_s,
+        lease_s=LEASE_S,
         retry=Retry(attempts=ATTEMPTS, base_s=0.2, cap_s=1.0),
     )
     def refund(payment_id: str, amount_minor: int, reason: str) -> dict[str, Any]:
@@ -109,11 +101,7 @@ def guarded_refund(guard: Guard, job: DemoJob) -> Tool[[str, int, str], dict[str
             if not job.enquiries:
                 return CannotTell("the enquiry desk is closed")
             found = find(job.port, payment_id)
-            return (
-                NotFound()
-                if found is None
-                else Found({"payment_id": payment_id, "receipt": found["receipt"]})
-            )
+            return NotFound() if found is None else Found({"receipt": found["receipt"]})
 
     return refund
 
@@ -122,20 +110,16 @@ def pay_protected(job: DemoJob) -> None:
     """The way it should be: one step, one effect."""
     guard = Guard(job.store, reconcile=False)  # the story says when the probe is asked
     refund = guarded_refund(guard, job)
-    arguments = {
-        "payment_id": job.payment_id,
-        "amount_minor": job.amount_minor,
-        "reason": job.reason,
-    }
-    with guard.step(TICKET, "refund"):
-        outcome: Outcome[dict[str, Any]] = guard.call(refund, arguments)
-    say(
-        "outcome",
-        status=outcome.status,
-        replayed=outcome.replayed,
-        coalesced=outcome.coalesced,
-        receipt=None if outcome.value is None else outcome.value["receipt"],
-    )
+    paid = {"payment_id": job.payment_id, "amount_minor": AMOUNT_MINOR, "reason": job.reason}
+    with guard.step("chat-42", "refund"):
+        outcome = guard.call(refund, paid)
+    if outcome.status == "in_doubt":
+        say("in_doubt" if SENT else "refused")
+    else:
+        became = (
+            "coalesced" if outcome.coalesced else "replayed" if outcome.replayed else "recorded"
+        )
+        say(became, receipt=None if outcome.value is None else outcome.value["receipt"])
     guard.close()
 
 

@@ -1,18 +1,15 @@
-"""The demo's stage: agents are processes; what they report is heard in the order in which it
-arrives.
-"""
+"""The processes of the demo: agents, heard in the order in which their reports arrive."""
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import Any, Self
+from signal import SIGKILL
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import click
 import msgspec
@@ -20,71 +17,27 @@ import msgspec
 from effectonce.cli._demo_agent import DemoJob
 
 SILENCE_S = 30.0  # an agent that says nothing for so long is broken, and so is the demo
+AgentProcess: TypeAlias = "subprocess.Popen[bytes]"
 
 
 class DemoFailed(click.ClickException):
     """The demo could not be played to its end."""
 
 
-@dataclass(frozen=True, slots=True)
-class StageEvent:
-    """Something that happened: when, to whom, what."""
-
+class StageEvent(NamedTuple):
     at_s: float
     who: str
     what: str
-    details: dict[str, Any] = field(default_factory=dict)
-
-
-class Agent:
-    """One agent process."""
-
-    def __init__(self, who: str, tell: Callable[[str, str, dict[str, Any]], None]) -> None:
-        self.who = who
-        command = [sys.executable, "-m", "effectonce.cli._demo_agent"]
-        pipe = subprocess.PIPE
-        # In a session of its own: Ctrl-C is for the director, who then clears the stage.
-        # our own module
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)  # noqa: S603
-        self._ears = threading.Thread(target=self._listen, args=(tell,), daemon=True)
-        self._ears.start()
-
-    def give(self, job: DemoJob) -> None:
-        """Send it off."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(msgspec.json.encode(job) + b"\n")
-        self._process.stdin.flush()
-
-    def kill(self) -> None:
-        """SIGKILL: no handler runs, nothing is flushed, nothing is reported."""
-        self._process.send_signal(signal.SIGKILL)
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        if self._process.poll() is None:
-            self.kill()
-        self._process.wait()
-        self._ears.join()
-        self._process.stdin.close()
-        self._process.stdout.close()
-
-    def _listen(self, tell: Callable[[str, str, dict[str, Any]], None]) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            details = msgspec.json.decode(line)
-            tell(self.who, details.pop("event"), details)
-        tell(self.who, "ended", {"killed": self._process.wait() == -signal.SIGKILL})
+    details: dict[str, Any]
 
 
 class Stage:
     """Starts agents, hears them, and kills them. Every event goes to *show* as well."""
 
     def __init__(self, show: Callable[[StageEvent], None]) -> None:
-        self._show = show
+        self._show, self._began = show, time.monotonic()
         self._heard: SimpleQueue[StageEvent] = SimpleQueue()
-        self._agents: list[Agent] = []
-        self._curtain_s = time.monotonic()
+        self._agents: list[tuple[AgentProcess, threading.Thread]] = []
         self.events: list[StageEvent] = []
         self.calls = 0
 
@@ -92,44 +45,57 @@ class Stage:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for agent in self._agents:
-            agent.close()
+        for process, listener in self._agents:
+            with process:  # waits for its end, and closes its pipes
+                process.kill()
+                listener.join()
 
-    def start(self, *names: str) -> list[Agent]:
+    def start(self, *names: str) -> list[AgentProcess]:
         """Start agents and wait until all of them are ready."""
-        agents = [Agent(name, self._tell) for name in names]
-        self._agents += agents
-        for _ in agents:
+        command, pipe = [sys.executable, "-m", "effectonce.cli._demo_agent"], subprocess.PIPE
+        for name in names:
+            # In a session of its own: Ctrl-C is for this process, which then ends the agents.
+            process = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)  # noqa: S603  # our own module
+            listener = threading.Thread(target=self._listen, args=(name, process), daemon=True)
+            listener.start()
+            self._agents.append((process, listener))
+        for _ in names:
             self._hear("ready")
-        return agents
+        return [process for process, _ in self._agents[-len(names) :]]
 
-    def perform(self, *parts: tuple[Agent, DemoJob]) -> None:
-        """Send these agents off together, and hear them until each has ended."""
-        for agent, job in parts:
-            self._give(agent, job)
-        self._until_ended({agent.who for agent, _ in parts})
-
-    def perform_and_kill(self, agent: Agent, job: DemoJob) -> None:
-        """Send this agent off, and kill it as soon as the bank has said yes."""
-        self._give(agent, job)
-        self._hear("bank_said_yes")
-        agent.kill()
-        self._until_ended({agent.who})
+    def perform(self, *parts: tuple[AgentProcess, DemoJob], kill: bool = False) -> None:
+        """Send agents off together, and hear them until each has ended. *kill*: as soon as the
+        bank has said yes.
+        """
+        for process, job in parts:
+            assert process.stdin is not None
+            process.stdin.write(msgspec.json.encode(job) + b"\n")
+            process.stdin.flush()
+        self.calls += len(parts)
+        if kill:
+            self._hear("bank_said_yes")
+            parts[0][0].kill()
+        for _ in parts:
+            self._hear("killed" if kill else "ended")
 
     def note(self, who: str, what: str, **details: Any) -> None:
-        """Something that the director did or saw."""
-        self._note(StageEvent(self._now_s(), who, what, details))
+        """Something that was done or seen from outside."""
+        self._note(StageEvent(time.monotonic() - self._began, who, what, details))
 
-    def _give(self, agent: Agent, job: DemoJob) -> None:
-        self.calls += 1
-        agent.give(job)
+    def count(self, what: str) -> int:
+        return sum(event.what == what for event in self.events)
 
-    def _until_ended(self, names: Collection[str]) -> None:
-        left = set(names)
-        while left:
-            left.discard(self._hear("ended").who)
+    def _listen(self, who: str, process: AgentProcess) -> None:
+        def heard(what: str, details: dict[str, Any]) -> None:
+            self._heard.put(StageEvent(time.monotonic() - self._began, who, what, details))
 
-    def _hear(self, what: str) -> StageEvent:
+        assert process.stdout is not None
+        for line in process.stdout:
+            details = msgspec.json.decode(line)
+            heard(details.pop("event"), details)
+        heard("killed" if process.wait() == -SIGKILL else "ended", {})
+
+    def _hear(self, what: str) -> None:
         """Everything up to the next event of this sort."""
         while True:
             try:
@@ -138,16 +104,10 @@ class Stage:
                 raise DemoFailed(f"no agent reported {what!r} within {SILENCE_S:.0f} s") from None
             self._note(event)
             if event.what == what:
-                return event
-            if event.what == "ended" and what != "ended":
+                return
+            if event.what in ("ended", "killed"):
                 raise DemoFailed(f"{event.who} ended before it reported {what!r}")
 
     def _note(self, event: StageEvent) -> None:
         self.events.append(event)
         self._show(event)
-
-    def _tell(self, who: str, what: str, details: dict[str, Any]) -> None:
-        self._heard.put(StageEvent(self._now_s(), who, what, details))
-
-    def _now_s(self) -> float:
-        return time.monotonic() - self._curtain_s

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from effectonce import Finding, Guard, Kind
-from effectonce.policy import span
+from effectonce._text import span
 from effectonce.views.tools import tools_of
 
 # what Celery's transports do by default
@@ -39,10 +39,8 @@ def _things(package: str) -> Iterator[tuple[str, Any]]:
 
 def _all_of(things: list[tuple[str, Any]], module: str, cls: str) -> list[tuple[str, Any]]:
     """Those of a class, if it was imported."""
-    kind = getattr(sys.modules.get(module), cls, None)
-    return (
-        [] if kind is None else [(name, thing) for name, thing in things if isinstance(thing, kind)]
-    )
+    kind = getattr(sys.modules.get(module), cls, ())
+    return [(name, thing) for name, thing in things if isinstance(thing, kind)]
 
 
 # ---------------------------------------------------------------- LangGraph
@@ -66,11 +64,8 @@ def _saved(subject: str, graph: Any) -> Finding:
         )
         return Finding(subject, "no checkpointer: a run that crashed cannot be resumed", advice)
     if type(saver).__name__ == "InMemorySaver":
-        return Finding(
-            subject,
-            "checkpoints are in the memory of one process",
-            "Take the SQLite or PostgreSQL checkpointer.",
-        )
+        found = "checkpoints are in the memory of one process"
+        return Finding(subject, found, "Take the SQLite or PostgreSQL checkpointer.")
     mode = (graph.config or {}).get("configurable", {}).get("__pregel_durability")
     if mode == "sync":
         return Finding(subject, "each step is saved before the next one begins")
@@ -103,9 +98,7 @@ def _celery(guard: Guard, things: list[tuple[str, Any]]) -> Iterator[Finding]:
 
 
 def _visible(guard: Guard, subject: str, app: Any) -> Iterator[Finding]:
-    """After the visibility time-out, a message that one worker works on is given to another
-    worker as well.
-    """
+    """After the visibility time-out, a message that one worker has is given to another as well."""
     transport = str(app.conf.broker_url or "").partition("://")[0].partition("+")[0]
     visible_s = (app.conf.broker_transport_options or {}).get(
         "visibility_timeout", VISIBLE_S.get(transport)
@@ -154,9 +147,6 @@ def _dbos() -> Iterator[Finding]:
             'executor_id is "local", the default: a process that starts takes over what others are'
             " doing"
         )
-        yield Finding(
-            "DBOS",
-            found,
-            "Where several run at the same time, give each its own, in the config or in"
-            " DBOS__VMID.",
-        )
+        several = "Where several run at the same time"
+        advice = f"{several}, give each its own, in the config or in DBOS__VMID."
+        yield Finding("DBOS", found, advice)

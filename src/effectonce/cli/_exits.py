@@ -10,18 +10,8 @@ import click
 from effectonce._text import harmless
 from effectonce.cli._console import broken_at_words
 
-DONE, FAILED, USAGE, NEEDS_YOU, NOT_ALLOWED, NOT_FOUND, CHANGED, STORE_UNREACHABLE, INTERRUPTED = (
-    0,
-    1,
-    2,
-    3,
-    4,
-    5,
-    6,
-    7,
-    130,
-)
-
+DONE, FAILED, USAGE, NEEDS_YOU, NOT_ALLOWED, NOT_FOUND, CHANGED, STORE_UNREACHABLE = range(8)
+INTERRUPTED = 130
 EXITS = {
     DONE: "done",
     FAILED: "failed, or declined",
@@ -45,8 +35,7 @@ class Stop(click.ClickException):
 
 
 def fitted(error: click.ClickException) -> click.ClickException:
-    """The same, in lines that end with a word: a terminal breaks them anywhere, and a pipe wants
-    them as they are.
+    """The same in lines that end with a word, for a terminal, which breaks them anywhere.
 
     What others wrote may be in it, and does not command a terminal.
     """

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from effectonce.cli._settings import remember, setting
-from effectonce.cli._times import since_when
+from effectonce.cli._options import remembering, with_options
+from effectonce.cli._settings import setting
+from effectonce.views.times import since_when
 
 if TYPE_CHECKING:
     from effectonce import Guard
@@ -20,24 +21,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 STATES = ("claimed", "dispatched", "completed", "failed", "in_doubt", "tombstone")
 
 
-class Filters:
+class Filters(NamedTuple):
     """What was asked for."""
 
-    def __init__(
-        self,
-        tool: str | None,
-        state: str | None,
-        scope: str | None,
-        since: float | None,
-        cursor: str | None,
-    ) -> None:
-        self.tool, self.state, self.scope, self.since, self.cursor = (
-            tool,
-            state,
-            scope,
-            since,
-            cursor,
-        )
+    tool: str | None
+    state: str | None
+    scope: str | None
+    since: float | None
+    cursor: str | None
 
     def recent(self, guard: Guard, now: float) -> Recent:
         """As an op that looks at a bounded part of the store."""
@@ -86,55 +77,54 @@ def filters(command: F) -> F:
     """Give a command the options of a list; it gets them as `filters`."""
 
     @functools.wraps(command)
-    def with_filters(
-        *,
-        tool: str | None,
-        state: str | None,
-        scope: str | None,
-        since: float | None,
-        cursor: str | None,
-        **others: Any,
-    ) -> Any:
-        return command(filters=Filters(tool, state, scope, since, cursor), **others)
+    def with_filters(**given: Any) -> Any:
+        asked = Filters(*(given.pop(name) for name in Filters._fields))
+        return command(filters=asked, **given)
 
-    for option in (
-        click.option(
-            "--cursor",
-            metavar="EFFECT",
-            help="Go on after this effect, the last one of the page before.",
-        ),
-        click.option(
-            "--since",
-            type=since_when,
-            metavar="WHEN",
-            help="Only what was claimed since: 30m, 2h, 7d, or a date in UTC.",
-        ),
-        click.option(
-            "--scope", metavar="NAME", help="Only effects of this conversation, workflow or stream."
-        ),
-        click.option("--state", type=_StateChoice(STATES), help="Only effects in this state."),
+    text = "Only effects of this conversation, workflow or stream."
+    return with_options(  # type: ignore[return-value]
         click.option("--tool", metavar="NAME", help="Only effects of this tool."),
-    ):
-        with_filters = option(with_filters)
-    return with_filters  # type: ignore[return-value]
+        click.option("--state", type=StateChoice(STATES), help="Only effects in this state."),
+        click.option("--scope", metavar="NAME", help=text),
+        since_option("Only what was claimed since"),
+        cursor_option("effect"),
+    )(with_filters)
 
 
-class _StateChoice(click.Choice[str]):
+def since_option(words: str) -> Callable[[F], F]:
+    text = f"{words}: 30m, 2h, 7d, or a date in UTC."
+    return click.option("--since", type=as_option(since_when), metavar="WHEN", help=text)
+
+
+def cursor_option(what: str) -> Callable[[F], F]:
+    text = f"Go on after this {what}, the last one of the page before."
+    return click.option("--cursor", metavar="EFFECT", help=text)
+
+
+def as_option(read: Callable[[str], float]) -> Callable[[str], float]:
+    """What reads a moment or a span that a person typed, as the type of an option."""
+
+    def convert(text: str) -> float:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return convert
+
+
+class StateChoice(click.Choice[str]):
     """`in-doubt` and `in doubt` are what people type."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return super().convert(str(value).replace("-", "_").replace(" ", "_"), param, ctx)
 
 
-def limit_option(command: F) -> F:
-    """`--limit N`, or the setting."""
-
-    def callback(ctx: click.Context, _: click.Parameter, value: int | None) -> None:
-        if value is not None:
-            remember(ctx, "limit", value)
-
-    text = "How many at most.  [default: 50]"
-    kind = click.IntRange(1, 100_000)
-    return click.option(
-        "--limit", type=kind, metavar="N", expose_value=False, callback=callback, help=text
-    )(command)
+limit_option = click.option(
+    "--limit",
+    type=click.IntRange(1, 100_000),
+    metavar="N",
+    expose_value=False,
+    callback=remembering("limit"),
+    help="How many at most.  [default: 50]",
+)

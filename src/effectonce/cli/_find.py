@@ -50,20 +50,16 @@ def find_one(guard: Guard, named: str) -> Record:
 
 def find_all(guard: Guard, names: tuple[str, ...]) -> list[Record]:
     """Each of them once, in the order in which they were named."""
-    return list(
-        {
-            record.request.key: record for record in (find_one(guard, name) for name in names)
-        }.values()
-    )
+    found = (find_one(guard, name) for name in names)
+    return list({record.request.key: record for record in found}.values())
 
 
 def _search(guard: Guard, digits: str) -> tuple[Record, ...]:
     tenant = setting("tenant") or None
-    whole = len(digits) == REFERENCE_LENGTH
     with busy(f"Looking for {PREFIX}{digits}"):
-        return guard.store.apply(
-            Refer(digits, tenant, SHOWN) if whole else Search(digits, tenant=tenant, limit=SHOWN)
-        )
+        if len(digits) == REFERENCE_LENGTH:
+            return guard.store.apply(Refer(digits, tenant, SHOWN))
+        return guard.store.apply(Search(digits, tenant=tenant, limit=SHOWN))
 
 
 def _nearest(guard: Guard, digits: str) -> str:
@@ -71,7 +67,5 @@ def _nearest(guard: Guard, digits: str) -> str:
     alike = _search(guard, digits[:SHORTEST]) if len(digits) > SHORTEST else ()
     if alike:
         return f"Did you mean {' or '.join(reference(record) for record in alike[:3])}?"
-    return (
-        f"Is it in another store, or was it forgotten? `{runnable('effectonce effect list')}` shows"
-        " what is here."
-    )
+    here = f"`{runnable('effectonce effect list')}` shows what is here."
+    return f"Is it in another store, or was it forgotten? {here}"

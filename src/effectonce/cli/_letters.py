@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from effectonce.cli._output import Column
+from effectonce.cli._filters import StateChoice, as_option
+from effectonce.cli._options import with_options
+from effectonce.cli._output import EFFECT, TOOL, WHERE, Column, field, number, since, words
 from effectonce.cli._settings import setting
-from effectonce.cli._times import span_s
-from effectonce.views.times import iso, span
+from effectonce.views.times import iso, span_s
 
 if TYPE_CHECKING:
     from effectonce import Guard
@@ -22,68 +23,29 @@ STATES = ("never_started", "in_doubt", "failed")
 PAGE = 100
 
 
-class _State(click.Choice[str]):
-    """`in-doubt` and `in doubt` are what people type."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return super().convert(str(value).replace("-", "_").replace(" ", "_"), param, ctx)
-
-
 def letter_filters(command: F) -> F:
     """Give a command the options that say which letters; it gets them as `wanted`."""
 
     @functools.wraps(command)
-    def with_filters(
-        *,
-        tool: str | None,
-        error: str | None,
-        bucket: str | None,
-        state: str | None,
-        older_than: float | None,
-        failed: bool,
-        **others: Any,
-    ) -> Any:
-        given = {
-            "tool": tool,
-            "error": error,
-            "bucket": bucket,
-            "state": state,
-            "older_than_s": older_than,
-        }
-        chosen = {name: value for name, value in given.items() if value is not None}
-        return command(wanted=_checked({**chosen, "failed": failed}), **others)
+    def with_filters(*, older_than: float | None, failed: bool, **given: Any) -> Any:
+        asked = {name: given.pop(name) for name in ("tool", "error", "bucket", "state")}
+        asked["older_than_s"] = older_than
+        chosen = {name: value for name, value in asked.items() if value is not None}
+        return command(wanted=_checked({**chosen, "failed": failed}), **given)
 
-    for option in (
-        click.option(
-            "--failed",
-            is_flag=True,
-            help="Definite failures as well: they have an outcome, and are not redriven.",
-        ),
-        click.option(
-            "--older-than",
-            type=span_s,
-            metavar="SPAN",
-            help="Only what was given up that long ago: 30m, 2h, 7d.",
-        ),
-        click.option(
-            "--state",
-            type=_State(STATES),
-            help="Only effects that never started, or are in doubt, or failed.",
-        ),
-        click.option(
-            "--bucket",
-            metavar="NAME",
-            help="Only what the last error was taken for, such as transient.",
-        ),
-        click.option(
-            "--error",
-            metavar="TYPE",
-            help="Only this type of the last error, such as TimeoutError.",
-        ),
+    errors = "Only this type of the last error, such as TimeoutError."
+    buckets = "Only what the last error was taken for, such as transient."
+    states = "Only effects that never started, or are in doubt, or failed."
+    ages = "Only what was given up that long ago: 30m, 2h, 7d."
+    failures = "Definite failures as well: they have an outcome, and are not redriven."
+    return with_options(  # type: ignore[return-value]
         click.option("--tool", metavar="NAME", help="Only letters of this tool."),
-    ):
-        with_filters = option(with_filters)
-    return with_filters  # type: ignore[return-value]
+        click.option("--error", metavar="TYPE", help=errors),
+        click.option("--bucket", metavar="NAME", help=buckets),
+        click.option("--state", type=StateChoice(STATES), help=states),
+        click.option("--older-than", type=as_option(span_s), metavar="SPAN", help=ages),
+        click.option("--failed", is_flag=True, help=failures),
+    )(with_filters)
 
 
 def _checked(chosen: dict[str, Any]) -> Wanted:
@@ -134,6 +96,7 @@ def as_data(letter: Letter, *, reveal: bool = False) -> dict[str, Any]:
         "age_s": round(letter.age_s, 3),
         "is_run": is_run(letter.record),
         "run": run_of(letter.record),
+        "_tried": sum(attempt.number > 0 for attempt in letter.attempts),
     }
     if reveal:
         data |= {
@@ -144,44 +107,23 @@ def as_data(letter: Letter, *, reveal: bool = False) -> dict[str, Any]:
     return data
 
 
-def _words(name: str) -> Callable[[dict[str, Any]], str]:
-    return lambda item: str(item[name] or "").replace("_", " ")
-
-
-def _where(item: dict[str, Any]) -> str:
-    return "/".join(part for part in (item["scope"], item["step"]) if part)
-
-
 def _effect_is(item: dict[str, Any]) -> str:
     """Nothing of a run itself is ever sent: its steps are."""
-    return (
-        "a waiting run"
-        if item["is_run"] and item["state"] == "claimed"
-        else _words("effect_state")(item)
-    )
+    waits = item["is_run"] and item["state"] == "claimed"
+    return "a waiting run" if waits else item["effect_state"].replace("_", " ")
 
 
+ERROR = Column(
+    "ERROR", lambda item: item["error"] or "no error recorded", lambda item: item["error"]
+)
 LETTERS = [
-    Column("EFFECT", lambda item: item["reference"], whole=True),
-    Column("TOOL", lambda item: item["tool"]),
+    EFFECT,
+    TOOL,
     Column("EFFECT IS", _effect_is, plain=lambda item: item["effect_state"], whole=True),
-    Column("WHERE", _where),
-    Column(
-        "TRIED",
-        lambda item: str(sum(a["number"] > 0 for a in item["attempts"])),
-        right=True,
-        whole=True,
-    ),
-    Column(
-        "ERROR", lambda item: item["error"] or "no error recorded", plain=lambda item: item["error"]
-    ),
-    Column(
-        "FOR",
-        lambda item: span(item["age_s"]),
-        plain=lambda item: item["given_up_at"],
-        right=True,
-        whole=True,
-    ),
+    WHERE,
+    field("TRIED", "_tried", right=True, whole=True),
+    ERROR,
+    since("FOR", "age_s", "given_up_at"),
 ]
 
 
@@ -200,24 +142,10 @@ def group_data(group: Group, now: float) -> dict[str, Any]:
 
 
 GROUPS = [
-    Column(
-        "LETTERS",
-        lambda item: f"{item['count']:,}",
-        plain=lambda item: item["count"],
-        right=True,
-        whole=True,
-    ),
-    Column("TOOL", lambda item: item["tool"]),
-    Column(
-        "ERROR", lambda item: item["error"] or "no error recorded", plain=lambda item: item["error"]
-    ),
-    Column("TAKEN FOR", _words("bucket"), plain=lambda item: item["bucket"], whole=True),
-    Column(
-        "OLDEST",
-        lambda item: span(item["_oldest_s"]),
-        plain=lambda item: item["oldest_at"],
-        right=True,
-        whole=True,
-    ),
-    Column("ONE OF THEM", lambda item: item["sample"], whole=True),
+    number("LETTERS", "count"),
+    TOOL,
+    ERROR,
+    words("TAKEN FOR", "bucket"),
+    since("OLDEST", "_oldest_s", "oldest_at"),
+    field("ONE OF THEM", "sample", whole=True),
 ]

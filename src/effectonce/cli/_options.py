@@ -13,54 +13,40 @@ from effectonce.cli._settings import BY_NAME, remember
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_WORDS: dict[str, tuple[str, dict[str, Any]]] = {
-    "store": (
-        "--store",
-        {"metavar": "URL", "help": "The store to look at, such as sqlite:///effects.db."},
-    ),
-    "app": (
-        "--app",
-        {"metavar": "MODULE:GUARD", "help": "A guard of yours: its store, its tools, its probes."},
-    ),
-    "tenant": ("--tenant", {"metavar": "NAME", "help": "Only this tenant's effects."}),
-    "config": (
-        "--config",
-        {"metavar": "FILE", "help": "Settings, instead of those found from here upward."},
-    ),
-    "color": ("--color", {"help": "Colour the output.  [default: auto]"}),
-    "by": (
-        "--by",
-        {
-            "metavar": "NAME",
-            "help": "Who says so.  [default: the user of this machine, unless that is root]",
-        },
-    ),
-    "no_input": ("--no-input", {"is_flag": True, "default": None, "help": "Never ask."}),
+_WORDS: dict[str, dict[str, Any]] = {
+    "store": {"metavar": "URL", "help": "The store to look at, such as sqlite:///effects.db."},
+    "app": {
+        "metavar": "MODULE:GUARD",
+        "help": "A guard of yours: its store, its tools, its probes.",
+    },
+    "tenant": {"metavar": "NAME", "help": "Only this tenant's effects."},
+    "config": {"metavar": "FILE", "help": "Settings, instead of those found from here upward."},
+    "color": {"help": "Colour the output.  [default: auto]"},
+    "by": {
+        "metavar": "NAME",
+        "help": "Who says so.  [default: the user of this machine, unless that is root]",
+    },
+    "no_input": {"is_flag": True, "default": None, "help": "Never ask."},
 }
 
 
-def takes(*names: str) -> Callable[[F], F]:
+def with_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
     """Give a command these options, in this order."""
 
     def decorate(command: F) -> F:
-        for name in reversed(names):
-            command = output_option(command) if name == "output" else _option(name)(command)
+        for option in reversed(options):
+            command = option(command)
         return command
 
     return decorate
 
 
-def store_options(command: F) -> F:
-    """What every command takes that looks into a store."""
-    return takes("store", "app", "config", "output", "color")(command)
+def takes(*names: str) -> Callable[[F], F]:
+    """Give a command the options of these names, in this order."""
+    return with_options(*(_output if name == "output" else _option(name) for name in names))
 
 
-def app_options(command: F) -> F:
-    """What every command takes that needs to know your tools."""
-    return takes("app", "config", "output", "color")(command)
-
-
-def output_option(command: F) -> F:
+def _output(command: F) -> F:
     """`-o FORMAT`, and `--json` for the one that scripts want."""
 
     # click's
@@ -69,33 +55,33 @@ def output_option(command: F) -> F:
             remember(ctx, "output", "json")
 
     choices = click.Choice(BY_NAME["output"].choices)
-    help_text = (
-        "How to print the data: auto is a table on a terminal and tab-separated lines elsewhere."
-    )
-    command = click.option(
-        "--json", is_flag=True, expose_value=False, callback=as_json, help="The same as -o json."
+    text = "How to print the data: auto is a table on a terminal and tab-separated lines elsewhere."
+    callback = remembering("output")
+    return with_options(
+        click.option(
+            "-o", "--output", type=choices, expose_value=False, callback=callback, help=text
+        ),
+        click.option(
+            "--json",
+            is_flag=True,
+            expose_value=False,
+            callback=as_json,
+            help="The same as -o json.",
+        ),
     )(command)
-    option = click.option(
-        "-o",
-        "--output",
-        type=choices,
-        expose_value=False,
-        callback=_remembering("output"),
-        help=help_text,
-    )
-    return option(command)
 
 
 def _option(name: str) -> Callable[[F], F]:
-    flag, words = _WORDS[name]
     choices = BY_NAME[name].choices if name in BY_NAME else ()
-    kind: dict[str, Any] = {"type": click.Choice(choices)} if choices else {}
-    return click.option(
-        flag, name, expose_value=False, callback=_remembering(name), **kind, **words
-    )
+    how = {"expose_value": False, "callback": remembering(name), **_WORDS[name]}
+    if choices:
+        how["type"] = click.Choice(choices)
+    return click.option(f"--{name.replace('_', '-')}", name, **how)
 
 
-def _remembering(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+def remembering(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    """As the callback of an option: what was given is a setting."""
+
     def callback(ctx: click.Context, _: click.Parameter, value: Any) -> None:
         if value is not None:
             remember(ctx, name, value)
@@ -111,10 +97,26 @@ class Number(click.FloatRange):
         return self.fail(f"{value} is not a number.", param, ctx) if number != number else number  # noqa: PLR0124
 
 
+def value_option(
+    flag: str, default: object, kind: click.ParamType[Any], text: str, metavar: str | None = None
+) -> Callable[[F], F]:
+    return click.option(
+        flag, default=default, show_default=True, type=kind, metavar=metavar, help=text
+    )
+
+
+# of a command that looks into a store, at its effects, or needs to know your tools
+store_options = takes("store", "app", "config", "output", "color")
+effect_options = takes("tenant", "store", "app", "config", "output", "color")
+app_options = takes("app", "config", "output", "color")
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 dry_run_option = click.option(
     "--dry-run", is_flag=True, help="Say what would be done, and do nothing."
 )
 reason_option = click.option(
     "--reason", metavar="TEXT", help="Why: it stays on the record.  [asked for on a terminal]"
+)
+# of a command that writes down what a person decides
+decision_options = with_options(
+    reason_option, yes_option, dry_run_option, takes("by", "no_input"), effect_options
 )

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from effectonce._text import harmless, on_one_line
 from effectonce.cli._console import console, echo, say
 from effectonce.cli._settings import setting
-from effectonce.views import text as words
+from effectonce.views import text as texts
 from effectonce.views.text import dumps
+from effectonce.views.times import span
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,6 +40,44 @@ class Column(NamedTuple):
     style: Callable[[Any], str] | None = None
     right: bool = False
     whole: bool = False  # never cut: people copy it, or it is short
+
+
+def field(title: str, name: str, *, right: bool = False, whole: bool = False) -> Column:
+    """A field as it is; nothing where it has no value."""
+
+    def cell(item: Item) -> str:
+        return "" if item[name] is None else str(item[name])
+
+    return Column(title, cell, right=right, whole=whole)
+
+
+def words(title: str, name: str, style: Callable[[Any], str] | None = None) -> Column:
+    """A word of ours, such as a state: with spaces for people."""
+    return Column(
+        title,
+        lambda item: (item[name] or "").replace("_", " "),
+        lambda item: item[name],
+        style,
+        whole=True,
+    )
+
+
+def number(title: str, name: str) -> Column:
+    return Column(
+        title, lambda item: f"{item[name]:,}", lambda item: item[name], right=True, whole=True
+    )
+
+
+def since(title: str, seconds: str, at: str) -> Column:
+    """How long ago, for people; when that was, for pipes."""
+    return Column(
+        title, lambda item: span(item[seconds]), lambda item: item[at], right=True, whole=True
+    )
+
+
+EFFECT, TOOL = field("EFFECT", "reference", whole=True), field("TOOL", "tool")
+WHERE = Column("WHERE", lambda item: "/".join(filter(None, (item["scope"], item["step"]))))
+WHY = field("WHY", "why")
 
 
 def shape() -> Shape:
@@ -63,19 +102,12 @@ def print_rows(
     plural: str = "",
     **beside: Any,
 ) -> None:
-    """A list of things. *schema* is the singular; *beside* stands beside the list in one JSON
-    document.
-    """
+    """A list of things. *schema* is the singular; *beside* stands beside the list in JSON."""
     plural = plural or f"{schema}s"
     match shape():
         case "json":
-            print_json(
-                {
-                    "schema": f"effectonce.{plural}/1",
-                    plural: [_public(item) for item in items],
-                    **beside,
-                }
-            )
+            shown = [_public(item) for item in items]
+            print_json({"schema": f"effectonce.{plural}/1", plural: shown, **beside})
         case "jsonl":
             for item in items:
                 print_line(item, schema)
@@ -94,7 +126,7 @@ def print_one(data: Item, tell: Callable[[], None], *, schema: str) -> None:
     """One thing: as JSON, or as text for people."""
     match shape():
         case "json":
-            print_json({"schema": f"effectonce.{schema}/1", **data})
+            print_json({"schema": f"effectonce.{schema}/1", **_public(data)})
         case "jsonl":
             print_line(data, schema)
         case _:
@@ -132,12 +164,12 @@ def _table(items: Sequence[Item], columns: Sequence[Column]) -> None:
     widths = [max(cell_len(line[n]) for line in lines) for n in range(len(columns))]
     _squeeze(widths, columns, screen.width - GAP * (len(columns) - 1))
     for line, item in zip(lines, (None, *items), strict=True):
-        styles = [_style(column, item) for column in columns]
-        parts = [
-            (to_width(text, width, right=c.right), style)
-            for text, width, c, style in zip(line, widths, columns, styles, strict=True)
-        ]
-        row = Text(" " * GAP).join(Text(text, style) for text, style in parts)
+        parts = []
+        for text, width, column in zip(line, widths, columns, strict=True):
+            style = "" if column.style is None or item is None else column.style(item)
+            fitted = to_width(text, width, right=column.right)
+            parts.append(Text(fitted, "bold" if item is None else style))
+        row = Text(" " * GAP).join(parts)
         row.rstrip()
         screen.print(row, no_wrap=True, overflow="ignore", crop=False)
 
@@ -149,23 +181,29 @@ def print_pairs(rows: Sequence[Sequence[str]], *, style: str = "", last: str = "
 
     screen = console()
     rows = [[on_a_line(part) for part in row] for row in rows]
-    widths = (
-        [max(cell_len(row[n]) for row in rows) for n in range(len(rows[0]) - 1)] if rows else []
-    )
+    columns = range(len(rows[0]) - 1) if rows else ()
+    widths = [max(cell_len(row[n]) for row in rows) for n in columns]
     fixed = screen.width - GAP * len(widths)
     # a long name must not leave a column of single syllables
     while fixed - sum(widths) < LAST < max(widths, default=0):
         widths[widths.index(max(widths))] -= 1
     room = max(NARROWEST, fixed - sum(widths))
     for row in rows:
-        first = "".join(
-            to_width(part, width) + " " * GAP for part, width in zip(row, widths, strict=False)
-        )
+        fitted = (to_width(*pair) + " " * GAP for pair in zip(row, widths, strict=False))
+        first = "".join(fitted)
         for number, line in enumerate(_wrapped(row[-1], screen, room)):
             text = Text(first if number == 0 else " " * cell_len(first), style)
             text.append_text(Text(line, last))
             text.rstrip()
             screen.print(text, no_wrap=True, overflow="ignore", crop=False)
+
+
+def print_next(steps: Sequence[tuple[str, str]], otherwise: str) -> None:
+    """What to do, and the command that does it; *otherwise* if there is nothing."""
+    if steps:
+        print_pairs(steps, style="dim", last="bold")
+    else:
+        console().print(otherwise, style="dim")
 
 
 def _wrapped(text: str, screen: Console, room: int) -> list[str]:
@@ -184,9 +222,8 @@ def _wrapped(text: str, screen: Console, room: int) -> list[str]:
 def _squeeze(widths: list[int], columns: Sequence[Column], room: int) -> None:
     """Take from the widest column that may be cut, until all of them fit or none can give more."""
     while sum(widths) > room:
-        flexible = [
-            n for n, column in enumerate(columns) if not column.whole and widths[n] > NARROWEST
-        ]
+        cut = (n for n, column in enumerate(columns) if not column.whole)
+        flexible = [n for n in cut if widths[n] > NARROWEST]
         if not flexible:
             return
         widths[max(flexible, key=widths.__getitem__)] -= 1
@@ -199,7 +236,7 @@ def on_a_line(text: str) -> str:
 
 def shortened(text: str, longest: int) -> str:
     """Enough of a long text: a screen holds one story, and JSON holds it whole."""
-    return words.shortened(text, longest, MORE)
+    return texts.shortened(text, longest, MORE)
 
 
 def to_width(text: str, width: int, *, right: bool = False) -> str:
@@ -209,9 +246,3 @@ def to_width(text: str, width: int, *, right: bool = False) -> str:
     if cell_len(text) > width:
         text = set_cell_size(text, width - 1) + "…"
     return " " * (width - cell_len(text)) + text if right else set_cell_size(text, width)
-
-
-def _style(column: Column, item: Item | None) -> str:
-    if item is None:
-        return "bold"
-    return "" if column.style is None else column.style(item)

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from datetime import date
 
 from effectonce import Capability, Finding, Guard
+from effectonce._text import span
 from effectonce._tools.provider_terms import published_window_s
-from effectonce.policy import span
 from effectonce.providers import outdated, provider
 from effectonce.providers._model import OLD_AFTER
 from effectonce.views.providers import FIELDS

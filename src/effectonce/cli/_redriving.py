@@ -9,13 +9,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from effectonce.cli._console import busy
 from effectonce.cli._find import find_all
 from effectonce.cli._letters import every
-from effectonce.cli._output import Column
+from effectonce.cli._output import EFFECT, TOOL, WHY, Column
 from effectonce.dead_letters._redriving import Pace
 from effectonce.views.letters import WHAT
 from effectonce.views.tools import tools_of
@@ -30,10 +31,10 @@ SHOWN = 10
 SLICE_S = 0.1  # how long a Ctrl-C may have to wait
 DUE, DONE = "would_run", ("done", "replayed")
 ROWS = [
-    Column("EFFECT", lambda item: item["reference"], whole=True),
-    Column("TOOL", lambda item: item["tool"]),
+    EFFECT,
+    TOOL,
     Column("WHAT", lambda item: WHAT[item["what"]], plain=lambda item: item["what"], whole=True),
-    Column("WHY", lambda item: item["why"] or ""),
+    WHY,
 ]
 
 
@@ -50,6 +51,10 @@ def preview(items: Sequence[dict[str, Any]]) -> str:
     return "\n".join([*lines[:SHOWN], *more, summary(items)])
 
 
+def due(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [item for item in items if item["what"] == DUE]
+
+
 class Redriving:
     """The letters of one command, and what comes of them."""
 
@@ -64,13 +69,13 @@ class Redriving:
         """What would be done, with nothing sent. *limit* counts what would be redriven."""
         letters = self._guard.dead_letters
         items: list[dict[str, Any]] = []
-        due = 0
+        left = inf if limit is None else limit
         with busy("Looking at letters") as how_far:
             for key in self._keys(references, wanted):
                 items.append(_item(letters.foresee(key, early=self._early)))
-                due += items[-1]["what"] == DUE
+                left -= items[-1]["what"] == DUE
                 how_far(f"{len(items):,}")
-                if due == limit:
+                if left == 0:
                     break
         return items
 
@@ -80,24 +85,13 @@ class Redriving:
         else:
             yield from (letter.key for letter in every(self._guard, wanted))
 
-    @staticmethod
-    def due(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        return [item for item in items if item["what"] == DUE]
-
-    @staticmethod
-    def not_done(items: Sequence[dict[str, Any]], *, named: bool) -> bool:
-        """Is something left that was redriven, or named?"""
-        return any(item["what"] not in DONE and (named or item["ran"]) for item in items)
-
     def go(
         self, items: Sequence[dict[str, Any]], *, by: str, reason: str, rps: float
     ) -> list[dict[str, Any]]:
-        """Redrive what is due, one after the other. What was not tried when you stopped it is
-        reported as well.
-        """
+        """Redrive what is due, one by one. What was not tried when you stopped it is reported."""
         import asyncio
 
-        pace, total, number = Pace(rps), len(self.due(items)), 0
+        pace, total, number = Pace(rps), len(due(items)), 0
         done = []
         with busy("Redriving") as how_far, self._until_interrupted(), asyncio.Runner() as runner:
             for item in items:
@@ -119,9 +113,7 @@ class Redriving:
             time.sleep(min(left_s, SLICE_S))
 
     def _one(self, item: dict[str, Any], by: str, reason: str, runner: Runner) -> Redriven:
-        """One loop for all async ones: a client that was opened in another could not be used any
-        more.
-        """
+        """One loop for all async ones: a client does not outlive the loop it was opened in."""
         letters, key = self._guard.dead_letters, item["_key"]
         if tools_of(self._guard)[item["tool"]].is_async:
             return runner.run(letters.aredrive(key, by=by, reason=reason, early=self._early))

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from effectonce._core.record import Record, State
-from effectonce.cli._commands import runnable
+from effectonce.cli._commands import runnable, see
 from effectonce.cli._console import console, in_markup
 from effectonce.cli._effects import STYLES
 from effectonce.cli._exits import NOT_FOUND, Stop
@@ -16,16 +16,20 @@ from effectonce.cli._output import (
     NARROWEST,
     REVEAL,
     Column,
+    field,
     on_a_line,
+    print_next,
     print_pairs,
     shortened,
+    since,
     to_width,
+    words,
 )
 from effectonce.views.effects import arguments_of, reference
 from effectonce.views.history import is_run, run_of, run_state, run_steps, run_verdict
 from effectonce.views.runs import as_data, error_of, position, why_of
 from effectonce.views.text import SHOWN_MAX, Screen
-from effectonce.views.times import moment, span
+from effectonce.views.times import moment
 
 if TYPE_CHECKING:
     from effectonce import Guard
@@ -44,33 +48,18 @@ def find_run(guard: Guard, named: str) -> Record:
     """The run of this name."""
     record = find_one(guard, named)
     if not is_run(record):
-        run = run_of(record)
-        advice = (
-            f"It is a step of {run}."
-            if run
-            else f"See it: {runnable(f'effectonce effect show {reference(record)}')}"
-        )
-        raise Stop(f"{reference(record)} is no run of a workflow.", NOT_FOUND, advice)
+        run, ref = run_of(record), reference(record)
+        advice = f"It is a step of {run}." if run else see(ref)
+        raise Stop(f"{ref} is no run of a workflow.", NOT_FOUND, advice)
     return record
 
 
 RUNS = [
-    Column("RUN", lambda item: item["reference"], whole=True),
-    Column("WORKFLOW", lambda item: item["workflow"]),
-    Column(
-        "STATE",
-        lambda item: item["state"],
-        style=lambda item: RUN_STYLES[item["state"]],
-        whole=True,
-    ),
-    Column("BEGUN", lambda item: str(item["runs"]), right=True, whole=True),
-    Column(
-        "AGE",
-        lambda item: span(item["_age_s"]),
-        plain=lambda item: item["began_at"],
-        right=True,
-        whole=True,
-    ),
+    field("RUN", "reference", whole=True),
+    field("WORKFLOW", "workflow"),
+    words("STATE", "state", lambda item: RUN_STYLES[item["state"]]),
+    field("BEGUN", "runs", right=True, whole=True),
+    since("AGE", "_age_s", "began_at"),
     Column(
         "WHY",
         lambda item: "cancelled" if item["cancelled"] is not None else why_of(item),
@@ -94,18 +83,11 @@ def tell(record: Record, steps: list[Record], now: float, *, reveal: bool) -> No
     arguments = arguments_of(record, reveal=reveal)
     data = as_data(record, now)
     ended = f", ended {moment(record.decided_at)}" if data["ended_at"] else ""
+    times = f"{record.epoch} time{'s' * (record.epoch != 1)}"
+    error = shortened(data["error"] or "", SHOWN_MAX)
     facts = [
-        (
-            "begun",
-            (
-                f"{record.epoch} time{'s' * (record.epoch != 1)}, first"
-                f" {moment(record.created_at)}{ended}"
-            ),
-        ),
-        (
-            "stopped by" if state == "waiting" else "error",
-            shortened(data["error"] or "", SHOWN_MAX),
-        ),
+        ("begun", f"{times}, first {moment(record.created_at)}{ended}"),
+        ("stopped by" if state == "waiting" else "error", error),
         ("stopped", "" if data["error"] or data["cancelled"] else why_of(data)),
         ("arguments", arguments.words(Screen(reveal=reveal, reveal_with=REVEAL))),
         ("key", record.request.key if reveal else ""),
@@ -128,50 +110,30 @@ def _tell_steps(steps: list[Record]) -> None:
     from rich.text import Text
 
     screen = console(width_max=sys.maxsize)
-    cells = [
-        (
-            f"{position(s)[1]}",
-            position(s)[2],
-            str(s.state).replace("_", " "),
-            reference(s),
-            error_of(s),
-        )
-        for s in steps
-    ]
-    rows = [[on_a_line(part) for part in row] for row in cells]
+    rows = []
+    for step in steps:
+        _, number, called = position(step)
+        became = str(step.state).replace("_", " ")
+        cells = (f"{number}", called, became, reference(step), error_of(step))
+        rows.append([on_a_line(cell) for cell in cells])
     widths = [max(cell_len(row[n]) for row in rows) for n in range(5)]
-    room = (
-        screen.width - sum(widths) + widths[1] + widths[4] - min(widths[4], LAST) - 10
-    )  # a long name must not hide what became of it
+    # a long name must not hide what became of it
+    room = screen.width - sum(widths) + widths[1] + widths[4] - min(widths[4], LAST) - 10
     widths[1] = min(widths[1], max(room, NARROWEST))
     for row, step in zip(rows, steps, strict=True):
-        parts = [
-            row[0].rjust(widths[0] + 2),
-            to_width(row[1], widths[1]),
-            to_width(row[2], widths[2]),
-            row[3],
-            row[4],
-        ]
-        line = Text("  ").join(
-            Text(part, STYLES[step.state] if number == 2 else "")
-            for number, part in enumerate(parts)  # the state
-        )
+        state = Text(to_width(row[2], widths[2]), STYLES[step.state])
+        place, name = row[0].rjust(widths[0] + 2), to_width(row[1], widths[1])
+        line = Text("  ").join([Text(place), Text(name), state, Text(row[3]), Text(row[4])])
         line.rstrip()
         screen.print(line, no_wrap=True, overflow="ellipsis", crop=True)
 
 
 def _tell_next(record: Record, steps: list[Record], state: str, now: float) -> None:
-    doubts = [
-        (
-            f"settle {'undo' if position(step)[0] else 'step'} {position(step)[1]}",
-            f"effectonce effect show {reference(step)}",
-        )
-        for step in steps
-        if step.state is State.IN_DOUBT
-    ]
-    rows = [*(doubts if state == "waiting" else []), *run_steps(record, reference(record), now)]
-    if rows:
-        rows = [(what, runnable(command)) for what, command in rows]
-        print_pairs(rows, style="dim", last="bold")
-    else:
-        console().print("Nothing to do.", style="dim")
+    rows = []
+    for step in steps if state == "waiting" else ():
+        if step.state is State.IN_DOUBT:
+            undo, number, _ = position(step)
+            what = f"settle {'undo' if undo else 'step'} {number}"
+            rows.append((what, f"effectonce effect show {reference(step)}"))
+    rows += run_steps(record, reference(record), now)
+    print_next([(what, runnable(command)) for what, command in rows], "Nothing to do.")

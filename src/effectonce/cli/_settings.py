@@ -11,11 +11,12 @@ not run.
 from __future__ import annotations
 
 import difflib
+import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import click
 
@@ -142,13 +143,12 @@ def settings() -> dict[str, Value]:
     """All of them, looked up once for each command."""
     meta = click.get_current_context().meta
     if _RESOLVED not in meta:
-        flags = dict(meta.get(_FLAGS, {}))
         from effectonce._environment import report  # not for --help, which needs no settings
         from effectonce.cli._console import echo
 
         report(os.environ)
         config, folder = named_file(), here()
-        flags.pop("config", None)
+        flags = {name: flag for name, flag in meta.get(_FLAGS, {}).items() if name != "config"}
         meta[_RESOLVED] = resolve(flags, os.environ, folder, config)
         for path in () if config else _found_upward(folder):
             if not _is_trusted(path):
@@ -163,10 +163,9 @@ def settings() -> dict[str, Value]:
 
 def named_file() -> Path | None:
     """The settings file that was named, if one was."""
-    given = click.get_current_context().meta.get(_FLAGS, {}).get("config") or os.environ.get(
-        PREFIX + "CONFIG"
-    )
-    return None if given is None else Path(given)
+    flag = click.get_current_context().meta.get(_FLAGS, {}).get("config")
+    named = flag or os.environ.get(PREFIX + "CONFIG")
+    return None if named is None else Path(named)
 
 
 # ---------------------------------------------------------------- resolving
@@ -186,27 +185,27 @@ def resolve(
         for name, value in layer:
             if name not in found or found[name].rank == _UNASKED:
                 found[name] = value
-    _refuse_passwords(found)
+    store = found.get("store")
+    if store is not None and store.origin != BY_NAME["store"].variable:
+        refuse_password(store.value, store.origin)
     return {s.name: found.get(s.name, Value(s.default, "default", 99)) for s in SETTINGS}
 
 
 def files(folder: Path, config: Path | None = None) -> list[Path]:
-    """The settings files that count, the strongest first. They need not hold anything; a file
-    that was named has to be there.
-    """
+    """The settings files that count, the strongest first. One that was named has to be there."""
     if config is not None and not _is_file(config):
         raise BadSettings(f"there is no settings file {config}")
-    project = (
-        [path for path in _found_upward(folder) if _is_trusted(path)]
-        if config is None
-        else [config]
-    )
+    trusted = (path for path in _found_upward(folder) if _is_trusted(path))
+    project = trusted if config is None else (config,)
     return [path for path in (*project, user_file()) if _is_file(path)]
 
 
 def _found_upward(folder: Path) -> list[Path]:
-    nearest = (_nearest([folder, *folder.parents], name) for name in (FILE, "pyproject.toml"))
-    return [path for path in nearest if path is not None]
+    found: list[Path] = []
+    for name in (FILE, "pyproject.toml"):
+        paths = (above / name for above in (folder, *folder.parents))
+        found += itertools.islice(filter(_is_file, paths), 1)  # the nearest
+    return found
 
 
 def _is_trusted(path: Path) -> bool:
@@ -218,9 +217,7 @@ def _is_trusted(path: Path) -> bool:
 
 
 def here() -> Path:
-    """The folder where the command was given, even if it was removed meanwhile: then there is
-    nothing in it, nor above.
-    """
+    """The folder where the command was given. If it was removed meanwhile, nothing is in it."""
     try:
         return Path.cwd()
     except OSError:
@@ -228,9 +225,7 @@ def here() -> Path:
 
 
 def _is_file(path: Path) -> bool:
-    """A file that may not be looked at is not there: a person who helps out as another user may
-    be in a folder that is closed to them.
-    """
+    """One that may not be looked at is not there: the folder may be closed to this user."""
     try:
         return path.is_file()
     except OSError:
@@ -242,10 +237,6 @@ def user_file() -> Path:
     from platformdirs import user_config_path
 
     return user_config_path("effectonce", appauthor=False) / FILE
-
-
-def _nearest(folders: list[Path], name: str) -> Path | None:
-    return next((folder / name for folder in folders if _is_file(folder / name)), None)
 
 
 def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Value]]:
@@ -274,36 +265,24 @@ def _from_file(path: Path, rank: int, config: Path | None) -> Iterator[tuple[str
     for name, value in document.items():
         where = f"{path}, line {_line(text, name)}"
         if name not in BY_NAME:
-            _refuse_unknown(name, where)
+            near = difflib.get_close_matches(name, BY_NAME, 1)
+            guess = f"; did you mean {near[0]!r}?" if near else ""
+            raise BadSettings(f"{where}: there is no setting {name!r}{guess}")
         checked = _checked(BY_NAME[name], value, where)
         if name.endswith("_file"):
             checked = str(path.parent / checked)  # beside the file that names it
         if name == "app" and path not in (config, user_file()):
-            yield (
-                name,
-                Value(
-                    "",
-                    f"{path} names one that is run when you ask for it: --app {checked}",
-                    _UNASKED,
-                ),
-            )
-            continue
-        yield name, Value(checked, str(path), rank)
+            origin = f"{path} names one that is run when you ask for it: --app {checked}"
+            yield name, Value("", origin, _UNASKED)
+        else:
+            yield name, Value(checked, str(path), rank)
 
 
 def _line(text: str, name: str) -> int:
     """Where a name stands. TOML's reader does not say, and a person wants to know."""
     names = re.compile(rf"\s*[\"']?{re.escape(name)}[\"']?\s*[=.]|\s*\[[\w.]*\b{re.escape(name)}\]")
-    return next(
-        (number for number, line in enumerate(text.splitlines(), 1) if names.match(line)), 1
-    )
-
-
-def _refuse_unknown(name: str, where: str) -> NoReturn:
-    near = difflib.get_close_matches(name, BY_NAME, 1)
-    raise BadSettings(
-        f"{where}: there is no setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
-    )
+    lines = enumerate(text.splitlines(), 1)
+    return next((number for number, line in lines if names.match(line)), 1)
 
 
 def _checked(known: Setting, value: Any, where: str) -> Any:
@@ -319,24 +298,15 @@ def _checked(known: Setting, value: Any, where: str) -> Any:
     if not isinstance(value, str):
         raise BadSettings(f"{where}: {known.name} is a text, not {value!r}")
     if known.choices and value not in known.choices:
-        raise BadSettings(
-            f"{where}: {known.name} is one of {', '.join(known.choices)}, not {value!r}"
-        )
+        one_of = ", ".join(known.choices)
+        raise BadSettings(f"{where}: {known.name} is one of {one_of}, not {value!r}")
     return value
-
-
-def _refuse_passwords(found: Mapping[str, Value]) -> None:
-    store = found.get("store")
-    if store is not None and store.origin != BY_NAME["store"].variable:
-        refuse_password(store.value, store.origin)
 
 
 def refuse_password(
     url: str, origin: str, or_into: str = "a file of its own that the setting store_file names"
 ) -> None:
-    """Options and arguments are seen by all users of this machine, and settings files are
-    checked in.
-    """
+    """Options are seen by all users of this machine, and settings files are checked in."""
     userinfo = url.partition("://")[2].rpartition("@")[0]
     if ":" in userinfo or re.search(r"(?i)[?&][^=&]*pass[^=&]*=", url):
         raise BadSettings(

@@ -9,7 +9,7 @@ from effectonce._core.record import TERMINAL, Record, State
 from effectonce.cli._commands import runnable
 from effectonce.cli._console import console, in_markup
 from effectonce.cli._effects import KEYS, STYLES, next_steps
-from effectonce.cli._output import MORE, REVEAL, print_pairs
+from effectonce.cli._output import MORE, REVEAL, print_next, print_pairs
 from effectonce.views.effects import reference, verdict
 from effectonce.views.history import partial_of
 from effectonce.views.text import Screen
@@ -43,7 +43,7 @@ def tell(record: Record, now: float, audit: Sequence[Entry] = (), *, reveal: boo
     screen.print()
     if audit:
         _tell_audit(screen, audit)
-    _tell_next(screen, record, now)
+    _tell_next(record, now)
 
 
 def _tell_audit(screen: Console, audit: Sequence[Entry]) -> None:
@@ -62,14 +62,9 @@ def _tell_audit(screen: Console, audit: Sequence[Entry]) -> None:
     screen.print()
 
 
-def _tell_next(screen: Console, record: Record, now: float) -> None:
+def _tell_next(record: Record, now: float) -> None:
     steps = [(what, runnable(command)) for what, command in next_steps(record, now)]
     report = partial_of(record)
     if report is not None:
         steps = [("put it right", report["corrective_action"]), *steps]
-    if steps:
-        print_pairs(steps, style="dim", last="bold")
-    else:
-        screen.print(
-            "Nothing to do." if record.state in TERMINAL else "Nothing to settle.", style="dim"
-        )
+    print_next(steps, "Nothing to do." if record.state in TERMINAL else "Nothing to settle.")

@@ -1,6 +1,4 @@
-"""The tables as pages: what `effectonce classify --tables` and `--gate` print and the reference
-shows.
-"""
+"""The tables as pages: `effectonce classify --tables` and `--gate`, and the reference."""
 
 from __future__ import annotations
 
@@ -22,38 +20,22 @@ CERTAINTY = {
 
 def markdown() -> str:
     """All tables, in the order in which they are asked."""
-    return "\n".join(
-        [
-            f"Tables of {VERSION}.",
-            "",
-            *_buckets(),
-            "",
-            *(line for table in TABLES for line in _table(table)),
-        ]
-    )
+    tables = (line for table in TABLES for line in _table(table))
+    return "\n".join([f"Tables of {VERSION}.", "", *_buckets(), "", *tables])
 
 
 def gate_markdown() -> str:
     """The gate, row by row: the first that fits decides."""
     lines = ["| | error | effect | the call | then | because |", "|---|---|---|---|---|---|"]
     for number, row in enumerate(GATE, 1):
-        buckets = (
-            "any"
-            if row.buckets is None
-            else ", ".join(f"`{bucket}`" for bucket in Bucket if bucket in row.buckets)
-        )
-        error = "; ".join(
-            [
-                buckets,
-                *_condition(row.worthwhile, "worth another attempt"),
-                *_condition(row.delay, "a delay is named"),
-            ]
-        )
+        buckets = "any"
+        if row.buckets is not None:
+            buckets = ", ".join(f"`{bucket}`" for bucket in Bucket if bucket in row.buckets)
+        worth = _condition(row.worthwhile, "worth another attempt")
+        error = "; ".join([buckets, *worth, *_condition(row.delay, "a delay is named")])
         effect = {None: "", True: "certainly none", False: "perhaps"}[row.certain]
-        lines.append(
-            f"| {number} | {error} | {effect} | {_call(row)} | **{row.action.replace('_', ' ')}** |"
-            f" {row.why} |"
-        )
+        then = f"**{row.action.replace('_', ' ')}**"
+        lines.append(f"| {number} | {error} | {effect} | {_call(row)} | {then} | {row.why} |")
     return "\n".join(lines)
 
 
@@ -72,10 +54,8 @@ def _buckets() -> Iterator[str]:
     yield "|---|---|---|---|"
     for bucket in Bucket:
         again = "yes" if bucket in RETRYABLE else "no"
-        yield (
-            f"| `{bucket}` | {WHY.get(bucket, 'not known what it means')} | {again} |"
-            f" {SCOPES.get(bucket, Scope.REQUEST)} |"
-        )
+        what = WHY.get(bucket, "not known what it means")
+        yield f"| `{bucket}` | {what} | {again} | {SCOPES.get(bucket, Scope.REQUEST)} |"
 
 
 def _table(table: Table) -> Iterator[str]:
@@ -86,10 +66,8 @@ def _table(table: Table) -> Iterator[str]:
     yield "| signal | | bucket | certainty | |"
     yield "|---|---|---|---|---|"
     for row in table.rows:
-        yield (
-            f"| {row.signal} | {_names(row)} | `{row.verdict.bucket}` | {row.verdict.certainty} |"
-            f" {_notes(row)} |"
-        )
+        verdict = f"`{row.verdict.bucket}` | {row.verdict.certainty}"
+        yield f"| {row.signal} | {_names(row)} | {verdict} | {_notes(row)} |"
     yield ""
 
 
@@ -108,8 +86,8 @@ def _notes(row: TableRow) -> str:
         notes.append(f"after {verdict.retry_after_s:g} s")
     if row.settled:
         notes.append("whatever the message says")
-    if row.weak:
-        notes.append(
-            "if no delay is named" if row.signal == "text" else "unless something better is known"
-        )
+    if row.weak and row.signal == "text":
+        notes.append("if no delay is named")
+    elif row.weak:
+        notes.append("unless something better is known")
     return "; ".join(notes)

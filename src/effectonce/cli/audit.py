@@ -4,7 +4,9 @@ should have been one.
 
 from __future__ import annotations
 
+import difflib
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,19 +16,26 @@ from effectonce.cli._app import guard_here, made_here
 from effectonce.cli._commands import runnable
 from effectonce.cli._console import busy, console, echo, in_markup, say
 from effectonce.cli._exits import FAILED, NEEDS_YOU
-from effectonce.cli._filters import limit_option
-from effectonce.cli._options import Number, store_options, takes
-from effectonce.cli._output import Column, for_machines, print_one, print_pairs, print_rows, shape
+from effectonce.cli._filters import limit_option, since_option
+from effectonce.cli._options import Number, effect_options, store_options, value_option
+from effectonce.cli._output import (
+    Column,
+    field,
+    for_machines,
+    print_one,
+    print_pairs,
+    print_rows,
+    shape,
+    since,
+    words,
+)
 from effectonce.cli._settings import setting
-from effectonce.cli._times import since_when
 from effectonce.views.times import iso, moment, span
 
 if TYPE_CHECKING:
     from effectonce.observe import Verified
 
-EMPTY = (
-    "The audit has no such entry. A guard writes one once it has it: guard.observe(Audit(guard))."
-)
+WRITES = "A guard writes one once it has it: guard.observe(Audit(guard))."
 SHOWN = 20
 UNSIGNED = "If your guard has a secret, give --app: without it every mark looks wrong."
 NOT_CHECKED = (
@@ -39,12 +48,7 @@ REWRITABLE = (
 )
 _Anchors = click.Path(exists=True, dir_okay=False, path_type=Path)
 _Written = click.Path(dir_okay=False, allow_dash=True, path_type=Path)
-_since_option = click.option(
-    "--since",
-    type=since_when,
-    metavar="WHEN",
-    help="Only what happened since: 30m, 2h, 7d, or a date in UTC.",
-)
+_since_option = since_option("Only what happened since")
 
 
 @click.group()
@@ -69,15 +73,9 @@ def audit() -> None:
 @click.option("--tool", metavar="NAME", help="Only effects of this tool.")
 @_since_option
 @limit_option
-@takes("tenant")
-@store_options
+@effect_options
 def list_entries(
-    *,
-    effect: str | None,
-    event: str | None,
-    actor: str | None,
-    tool: str | None,
-    since: float | None,
+    *, effect: str | None, event: str | None, since: float | None, **wanted: str | None
 ) -> None:
     r"""List the newest entries of the audit, oldest first.
 
@@ -95,50 +93,36 @@ def list_entries(
     from effectonce.views.audit import as_data, describe
 
     if event is not None and event not in EVENTS:
-        _refuse_unknown(event, EVENTS)
+        near = difflib.get_close_matches(event, EVENTS, 1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(EVENTS)}."
+        raise click.UsageError(f"There is no event {event!r}. {hint}")
     with guard_here() as guard:
         about = None if effect is None else find_one(guard, effect).request.key
         with busy("Reading the audit"):
-            found = entries(
-                guard,
-                limit=setting("limit"),
-                effect=about,
-                event=event,
-                actor=actor,
-                tool=tool,
-                since=_when(since),
-            )
+            wanted |= {"effect": about, "event": event}
+            found = entries(guard, limit=setting("limit"), since=_when(since), **wanted)
     items = [{**as_data(entry), "_at": entry.at, "_text": describe(entry)} for entry in found]
-    print_rows(items, _ENTRIES, schema="entry", plural="entries", empty=EMPTY)
+    print_rows(
+        items,
+        _ENTRIES,
+        schema="entry",
+        plural="entries",
+        empty=f"The audit has no such entry. {WRITES}",
+    )
 
 
 _ENTRIES = [
     Column("WHEN", lambda item: moment(item["_at"]), plain=lambda item: item["at"], whole=True),
-    Column(
-        "EVENT",
-        lambda item: item["event"].replace("_", " "),
-        plain=lambda item: item["event"],
-        whole=True,
-    ),
+    words("EVENT", "event"),
     Column("TOOL", lambda item: item.get("tool", "")),
     Column("EFFECT", lambda item: item.get("effect", ""), whole=True),
-    Column("WHAT", lambda item: item["_text"]),
+    field("WHAT", "_text"),
 ]
 
 
 def _when(since: float | None) -> float | None:
     """By this machine's clock, as the audit has it."""
-    import time
-
     return since if since is None or since >= 0 else time.time() + since
-
-
-def _refuse_unknown(event: str, known: dict[str, str]) -> None:
-    import difflib
-
-    near = difflib.get_close_matches(event, known, 1)
-    hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}."
-    raise click.UsageError(f"There is no event {event!r}. {hint}")
 
 
 # ---------------------------------------------------------------- verifying
@@ -171,6 +155,8 @@ def verify(*, expect: str | None, anchor: Path | None) -> None:
       effectonce audit verify --app shop.agents:guard
       effectonce audit verify --anchor /mnt/elsewhere/audit.anchors --json | jq .flaws
     """
+    from msgspec.structs import asdict
+
     from effectonce import ContractViolation
     from effectonce.cli._audit import anchors_in, audit_of
 
@@ -188,27 +174,10 @@ def verify(*, expect: str | None, anchor: Path | None) -> None:
         "with_secret": verified.keyed,
         "unchecked": list(verified.unchecked),
         "streams": [
-            {
-                "name": s.name,
-                "first": s.first,
-                "last": s.last,
-                "batches": s.batches,
-                "started_at": iso(s.started_at),
-                "written_at": iso(s.written_at),
-                "closed": s.closed,
-            }
+            {**asdict(s), "started_at": iso(s.started_at), "written_at": iso(s.written_at)}
             for s in verified.streams
         ],
-        "flaws": [
-            {
-                "what": f.what,
-                "stream": f.stream,
-                "batch": f.batch,
-                "entry": f.entry,
-                "found": f.found,
-            }
-            for f in verified.flaws
-        ],
+        "flaws": [asdict(flaw) for flaw in verified.flaws],
     }
     print_one(data, lambda: _tell(verified, known=bool(expect or anchor)), schema="verified")
     if not verified.ok:
@@ -222,10 +191,7 @@ def _tell(verified: Verified, *, known: bool) -> None:
     screen, count = console(), len(verified.streams)
     among = f"{verified.entries:,} entries in {_streams(count)}"
     if not verified.streams and verified.ok:
-        screen.print(
-            "There is no audit in this store. A guard writes one once it has it:"
-            " guard.observe(Audit(guard))."
-        )
+        screen.print(f"There is no audit in this store. {WRITES}")
     elif verified.flaws:
         _tell_flaws(verified, among)
     elif verified.unchecked:
@@ -286,37 +252,18 @@ def anchor(*, file: Path) -> None:
     else:
         append_line(file, line)
         streams = [each["entries"] for each in json.loads(line)["streams"].values()]
-        words = (
-            f"Anchored {sum(streams):,} entries in {_streams(len(streams))}. Keep {file} where"
-            " writers of the store cannot write."
-        )
-        print_one(
-            {"file": str(file), "entries": sum(streams), "streams": len(streams)},
-            lambda: say(words),
-            schema="anchored",
-        )
+        data = {"file": str(file), "entries": sum(streams), "streams": len(streams)}
+        done = f"Anchored {sum(streams):,} entries in {_streams(len(streams))}."
+        keep = f"Keep {file} where writers of the store cannot write."
+        print_one(data, lambda: say(f"{done} {keep}"), schema="anchored")
 
 
 # ---------------------------------------------------------------- symptoms
 
 
 @audit.command()
-@click.option(
-    "--within",
-    default=10.0,
-    show_default=True,
-    type=Number(0.0),
-    metavar="SECONDS",
-    help="How close two calls are.",
-)
-@click.option(
-    "--deploy",
-    default=120.0,
-    show_default=True,
-    type=Number(0.0),
-    metavar="SECONDS",
-    help="The same after a start.",
-)
+@value_option("--within", 10.0, Number(0.0), "How close two calls are.", "SECONDS")
+@value_option("--deploy", 120.0, Number(0.0), "The same after a start.", "SECONDS")
 @click.option("--check", is_flag=True, help="Exit with 3 if something was found.")
 @_since_option
 @store_options
@@ -332,28 +279,22 @@ def scan(*, within: float, deploy: float, check: bool, since: float | None) -> N
       effectonce audit scan --since 7d
       effectonce audit scan --within 60 --check --json | jq '.symptoms[].likely'
     """
+    from msgspec.structs import asdict
+
     from effectonce.cli._audit import audit_of, entries
 
     with guard_here() as guard, busy("Reading the audit"):
         entries(guard, limit=1)  # one that is sealed is not free of symptoms
         found = audit_of(guard).scan(within_s=within, deploy_s=deploy, since=_when(since))
-    items = [
-        _symptom(s.what, s.tool, s.effects, s.at, s.apart_s, s.differs, s.likely) for s in found
-    ]
+    items = [{**asdict(s), "at": iso(s.at), "apart_s": round(s.apart_s, 3)} for s in found]
     if items and shape() == "table":
         _tell_symptoms(items)
     else:
-        print_rows(
-            items,
-            _SYMPTOMS,
-            schema="symptom",
-            empty="No two calls look as if they should have been one.",
-        )
+        empty = "No two calls look as if they should have been one."
+        print_rows(items, _SYMPTOMS, schema="symptom", empty=empty)
     if items and not for_machines():
-        say(
-            f"{len(items):,} found. Compare two: "
-            + runnable(f"effectonce effect show {items[0]['effects'][0]}")
-        )
+        first = runnable(f"effectonce effect show {items[0]['effects'][0]}")
+        say(f"{len(items):,} found. Compare two: {first}")
     if check and items:
         raise SystemExit(NEEDS_YOU)
 
@@ -362,44 +303,15 @@ def _tell_symptoms(items: list[dict[str, Any]]) -> None:
     """What is likely wrong is a sentence, and must not be cut."""
     screen = console()
     for item in items:
-        first, second = item["effects"]
-        screen.print(
-            f"[bold]{in_markup(item['tool'])}[/]  {first} and {second}, {span(item['apart_s'])}"
-            " apart"
-        )
+        which = f"{' and '.join(item['effects'])}, {span(item['apart_s'])} apart"
+        screen.print(f"[bold]{in_markup(item['tool'])}[/]  {which}")
         print_pairs([("", item["likely"])])
 
 
-def _symptom(
-    what: str,
-    tool: str,
-    effects: tuple[str, str],
-    at: float,
-    apart_s: float,
-    differs: str,
-    likely: str,
-) -> dict[str, Any]:
-    return {
-        "what": what,
-        "tool": tool,
-        "effects": list(effects),
-        "at": iso(at),
-        "apart_s": round(apart_s, 3),
-        "differs": differs,
-        "likely": likely,
-    }
-
-
 _SYMPTOMS = [
-    Column("TOOL", lambda item: item["tool"]),
+    field("TOOL", "tool"),
     Column("EFFECTS", lambda item: " ".join(item["effects"]), whole=True),
-    Column(
-        "APART",
-        lambda item: span(item["apart_s"]),
-        plain=lambda item: item["apart_s"],
-        right=True,
-        whole=True,
-    ),
-    Column("DIFFERS", lambda item: item["differs"]),
-    Column("LIKELY", lambda item: item["likely"]),
+    since("APART", "apart_s", "apart_s"),
+    field("DIFFERS", "differs"),
+    field("LIKELY", "likely"),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import click
@@ -10,7 +11,7 @@ from effectonce.cli._app import app_here, guard_here
 from effectonce.cli._console import console, in_markup
 from effectonce.cli._exits import NOT_FOUND, Stop
 from effectonce.cli._options import app_options, store_options
-from effectonce.cli._output import Column, print_one, print_pairs, print_rows
+from effectonce.cli._output import Column, field, print_one, print_pairs, print_rows, words
 from effectonce.cli._settings import setting
 from effectonce.views.times import span
 
@@ -41,38 +42,19 @@ def list_breakers() -> None:
     """
     from effectonce.views.breakers import NOT_SHARED, circuits_of, standing
 
-    guard = app_here()
     items = []
-    try:
+    with closing(app_here()) as guard:
         for name, (circuit, tools) in sorted(circuits_of(guard).items()):
-            shared = circuit.shared
-            items.append(
-                {
-                    "name": name,
-                    "tools": tools,
-                    **(standing(shared, name) if shared is not None else NOT_SHARED),
-                }
-            )
-    finally:
-        guard.close()
+            found = NOT_SHARED if circuit.shared is None else standing(circuit.shared, name)
+            items.append({"name": name, "tools": tools, **found})
     columns = [
-        Column("BREAKER", lambda item: item["name"], whole=True),
-        Column(
-            "STATE",
-            lambda item: item["state"].replace("_", " "),
-            plain=lambda item: item["state"],
-            style=_style,
-            whole=True,
-        ),
+        field("BREAKER", "name", whole=True),
+        words("STATE", "state", _style),
         Column("TOOLS", lambda item: ", ".join(item["tools"])),
-        Column("WHY", lambda item: item["why"]),
+        field("WHY", "why"),
     ]
-    print_rows(
-        items,
-        columns,
-        schema="breaker",
-        empty="No tool has a breaker: @guard.tool(breaker=breaker('stripe', shared=store)).",
-    )
+    empty = "No tool has a breaker: @guard.tool(breaker=breaker('stripe', shared=store))."
+    print_rows(items, columns, schema="breaker", empty=empty)
 
 
 @breaker.command()
@@ -93,12 +75,10 @@ def show(*, name: str) -> None:
         shared = known[name][0].shared if name in known else None
         found = standing(guard.store if shared is None else shared, name)
     if not found["processes"] and name not in known:
-        named = f" This app has: {', '.join(known)}." if known else ""
-        advice = (
-            f"A breaker that is not shared lives in its process alone.{named}"
-            if setting("app")
-            else "Is it in another store?"
-        )
+        advice = "Is it in another store?"
+        if setting("app"):
+            named = f" This app has: {', '.join(known)}." if known else ""
+            advice = f"A breaker that is not shared lives in its process alone.{named}"
         raise Stop(f"no process has reported anything about {name!r} lately.", NOT_FOUND, advice)
     if name in known and shared is None:
         found = dict(NOT_SHARED)
@@ -111,12 +91,9 @@ def _style(item: dict[str, Any]) -> str:
 
 
 def _tell(data: dict[str, Any]) -> None:
-
     screen = console()
-    screen.print(
-        f"[{_style(data)}]{data['state'].replace('_', ' ')}[/]  [bold]{in_markup(data['name'])}[/] "
-        f" {in_markup(data['why'])}"
-    )
+    state = f"[{_style(data)}]{data['state'].replace('_', ' ')}[/]"
+    screen.print(f"{state}  [bold]{in_markup(data['name'])}[/]  {in_markup(data['why'])}")
     if data["tools"]:
         screen.print(f"[dim]tools[/]  {in_markup(', '.join(data['tools']))}")
     print_pairs(

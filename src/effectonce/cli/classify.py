@@ -72,22 +72,17 @@ def classify(
       effectonce classify --status 429 --header 'retry-after: 20' --body '{"error": {"type": "rate_limit_error"}}'
       curl -si https://api.example.com/pay | effectonce classify --json
     """
-    if as_gate:
-        from effectonce.cli._tables import gate_markdown
+    if as_gate or tables:
+        from effectonce.cli._tables import gate_markdown, markdown
 
-        echo(gate_markdown())
-        return
-    if tables:
-        from effectonce.cli._tables import markdown
-
-        echo(markdown())
+        echo(gate_markdown() if as_gate else markdown())
         return
     given = {
         "status_code": status,
         "code": code,
         "type": kind,
         "headers": _headers(headers),
-        "body": _body(body),
+        "body": _stdin() if body == "-" else body,
     }
     given = {field: value for field, value in given.items() if value is not None and value != {}}
     if name is None and not given and not message:
@@ -111,10 +106,6 @@ def _headers(given: tuple[str, ...]) -> dict[str, str]:
             f"{wrong[0]!r} is no header: write 'name: value'", param_hint="--header"
         )
     return {name.strip().lower(): value.strip() for name, _, value in pairs}
-
-
-def _body(given: str | None) -> str | None:
-    return _stdin() if given == "-" else given
 
 
 def _stdin() -> str:
@@ -146,13 +137,10 @@ def _read(text: str) -> Any:
 
 
 def _error(name: str, message: str, given: dict[str, Any]) -> BaseException:
-    """A stand-in of that name: classes are matched by name, so that nothing needs to be
-    imported.
-    """
+    """A stand-in of that name: classes are matched by name, so nothing needs to be imported."""
     package, _, cls = name.rpartition(".")
-    error: BaseException = type(cls or name, (Exception,), {"__module__": package or "builtins"})(
-        message
-    )
+    stand_in = type(cls or name, (Exception,), {"__module__": package or "builtins"})
+    error: BaseException = stand_in(message)
     for field, value in given.items():
         setattr(error, field, value)
     return error
@@ -178,11 +166,8 @@ def _tell(verdict: Verdict) -> None:
     from effectonce.cli._tables import CERTAINTY
 
     delay = "" if verdict.retry_after_s is None else f", after {verdict.retry_after_s:g} s"
-    again = (
-        f"[green]yes[/]{delay}"
-        if verdict.retryable
-        else f"[red]no[/]{delay.replace(', after', '; it asks for')}"
-    )
+    asked = delay.replace(", after", "; it asks for")
+    again = f"[green]yes[/]{delay}" if verdict.retryable else f"[red]no[/]{asked}"
     lines = Table.grid(padding=(0, 2))
     lines.add_row("bucket", f"[bold]{verdict.bucket}[/]: {in_markup(verdict.why)}")
     lines.add_row("certainty", f"[bold]{verdict.certainty}[/]: {CERTAINTY[verdict.certainty]}")
@@ -200,14 +185,10 @@ def _tell(verdict: Verdict) -> None:
 
 
 def _rows(verdict: Verdict) -> list[tuple[str, DecisionRow]]:
-    """What to do about it, by what ended so. Without `one_request`, an earlier request of the
-    tool may have left.
-    """
-    of_many = (
-        verdict
-        if verdict.certainty in UNSURE
-        else verdict.but(certainty=Certainty.AMBIGUOUS, retry=verdict.retryable)
-    )
+    """What to do, by what ended so. Without `one_request`, an earlier request may have left."""
+    of_many = verdict
+    if verdict.certainty not in UNSURE:
+        of_many = verdict.but(certainty=Certainty.AMBIGUOUS, retry=verdict.retryable)
     return [
         ("a read, a model call", gate(verdict, repeatable=True)),
         ("a write without help", gate(of_many, repeatable=False)),

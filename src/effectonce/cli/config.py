@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from effectonce.cli._options import takes
-from effectonce.cli._output import Column, print_rows
+from effectonce.cli._output import Column, field, print_rows
 from effectonce.cli._settings import (
     FILE,
     SETTINGS,
@@ -58,9 +58,9 @@ def show(*, origin: bool) -> None:
         for s in SETTINGS
     ]
     columns = [
-        Column("SETTING", lambda item: item["name"], whole=True),
+        field("SETTING", "name", whole=True),
         Column("VALUE", lambda item: _shown(item["value"])),
-        *([Column("FROM", lambda item: item["origin"])] if origin else []),
+        *([field("FROM", "origin")] if origin else []),
     ]
     print_rows(items, columns, schema="setting", empty="")
 
@@ -84,7 +84,7 @@ def path() -> None:
     places = [*found, *(place for place in (here() / FILE, user_file()) if place not in found)]
     items = [{"path": str(place), "found": place in found} for place in places]
     columns = [
-        Column("FILE", lambda item: item["path"]),
+        field("FILE", "path"),
         Column("", lambda item: "read" if item["found"] else "not there", whole=True),
     ]
     print_rows(items, columns, schema="file", empty="")

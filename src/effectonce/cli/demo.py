@@ -5,19 +5,12 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
 from effectonce.cli._console import color_option, console, echo
 from effectonce.cli._output import for_machines
-
-if TYPE_CHECKING:
-    from effectonce.cli._demo_acts import DemoDoubt, ProtectedAgent, Unprotected
-
-    Acts: TypeAlias = tuple[Unprotected, ProtectedAgent, DemoDoubt]
 
 
 @click.command()
@@ -40,45 +33,23 @@ def demo(*, as_json: bool, seed: int) -> None:
       effectonce demo
       effectonce demo --json | jq .protected.effects
     """
+    from effectonce.cli._demo_acts import DemoActs
+    from effectonce.cli._demo_story import Story
+
+    silent, story = as_json or for_machines(), Story(console())
+    if silent and sys.stderr.isatty():
+        echo("Three acts; about ten seconds.", err=True)
     with tempfile.TemporaryDirectory(prefix="effectonce-demo-") as folder:
-        acts = (
-            _silently(Path(folder), seed)
-            if as_json or for_machines()
-            else _on_screen(Path(folder), seed)
-        )
-    broken = [promise for act in acts for promise in act.broken_promises()]
+        acts = DemoActs(Path(folder), seed, (lambda _: None) if silent else story.show)
+        if silent:
+            played = [acts.without(), acts.protected(), acts.doubt()]
+            names = ("unprotected", "protected", "in_doubt")
+            counts = [{"effects": len(act.ledger), **act.counts} for act in played]
+            echo(json.dumps(dict(zip(names, counts, strict=True))))
+        else:
+            played = story.tell(acts, seed)
+    broken = [promise for act in played for promise in act.broken]
     for promise in broken:
         echo(f"Error: {promise}", err=True)
     if broken:
         raise SystemExit(1)
-
-
-def _silently(folder: Path, seed: int) -> Acts:
-    from effectonce.cli._demo_acts import Theatre
-
-    if sys.stderr.isatty():
-        echo("Three acts; about ten seconds.", err=True)
-    theatre = Theatre(folder, seed, show=lambda _: None)
-    acts = theatre.without(), theatre.protected(), theatre.doubt()
-    echo(json.dumps(_counts(*acts)))
-    return acts
-
-
-def _counts(without: Unprotected, protected: ProtectedAgent, doubt: DemoDoubt) -> dict[str, Any]:
-    return {
-        name: {"effects": len(act.ledger)}
-        | {key: value for key, value in asdict(act).items() if key != "ledger"}
-        for name, act in (("unprotected", without), ("protected", protected), ("in_doubt", doubt))
-    }
-
-
-def _on_screen(folder: Path, seed: int) -> Acts:
-    from effectonce.cli._demo_acts import Theatre
-    from effectonce.cli._demo_story import Story
-
-    story = Story(console())
-    theatre = Theatre(folder, seed, story.show)
-    story.opening(seed)
-    acts = story.without(theatre), story.protected(theatre), story.doubt(theatre)
-    story.closing(*acts)
-    return acts

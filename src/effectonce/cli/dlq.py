@@ -5,6 +5,7 @@ outcome.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,21 +14,33 @@ import click
 
 from effectonce.cli._app import app_here, guard_here
 from effectonce.cli._ask import make_sure, reason_given, refuse_sealed, who
-from effectonce.cli._commands import runnable
+from effectonce.cli._commands import see
 from effectonce.cli._console import busy, say
 from effectonce.cli._exits import CHANGED, FAILED, INTERRUPTED, NOT_ALLOWED, Stop
-from effectonce.cli._filters import limit_option
+from effectonce.cli._filters import cursor_option, limit_option
 from effectonce.cli._letters import letter_filters
 from effectonce.cli._options import (
     Number,
     app_options,
+    decision_options,
     dry_run_option,
+    effect_options,
     reason_option,
     store_options,
     takes,
+    value_option,
     yes_option,
 )
-from effectonce.cli._output import Column, for_machines, print_one, print_rows
+from effectonce.cli._output import (
+    EFFECT,
+    TOOL,
+    WHY,
+    Column,
+    field,
+    for_machines,
+    print_one,
+    print_rows,
+)
 from effectonce.cli._settings import setting
 
 if TYPE_CHECKING:
@@ -60,12 +73,9 @@ def dlq() -> None:
 @dlq.command("list")
 @letter_filters
 @click.option("--group", is_flag=True, help="By tool and error, as `effectonce dlq groups` does.")
-@click.option(
-    "--cursor", metavar="EFFECT", help="Go on after this letter, the last one of the page before."
-)
+@cursor_option("letter")
 @limit_option
-@takes("tenant")
-@store_options
+@effect_options
 def list_letters(*, wanted: Wanted, group: bool, cursor: str | None) -> None:
     r"""List dead letters, the oldest effect first.
 
@@ -99,8 +109,7 @@ def list_letters(*, wanted: Wanted, group: bool, cursor: str | None) -> None:
 
 @dlq.command()
 @letter_filters
-@takes("tenant")
-@store_options
+@effect_options
 def groups(*, wanted: Wanted) -> None:
     r"""Count dead letters by tool and error, the largest group first.
 
@@ -124,8 +133,7 @@ def _print_groups(wanted: Wanted) -> None:
 @dlq.command()
 @click.argument("reference", metavar="EFFECT")
 @click.option("--reveal", is_flag=True, help="Show arguments and key as well.")
-@takes("tenant")
-@store_options
+@effect_options
 def show(*, reference: str, reveal: bool) -> None:
     r"""Show one dead letter with every attempt, and what can be done with it.
 
@@ -158,10 +166,9 @@ def _letter(guard: Guard, record: Record, now: float, *, failed: bool = False) -
         record.state not in TERMINAL or (failed and record.state is State.FAILED)
     )
     if letter is None or not dead:
-        state = str(record.state).replace("_", " ")
+        ref, state = reference(record), str(record.state).replace("_", " ")
         why = state if record.state in TERMINAL else f"{state}, and not given up on"
-        advice = f"See it: {runnable(f'effectonce effect show {reference(record)}')}"
-        raise Stop(f"{reference(record)} is no dead letter: it is {why}.", CHANGED, advice)
+        raise Stop(f"{ref} is no dead letter: it is {why}.", CHANGED, see(ref))
     return letter
 
 
@@ -175,14 +182,7 @@ def _letter(guard: Guard, record: Record, now: float, *, failed: bool = False) -
 @click.option(
     "--limit", type=click.IntRange(1), metavar="N", help="At most this many.  [default: none]"
 )
-@click.option(
-    "--rps",
-    type=Number(0.0, min_open=True),
-    default=10.0,
-    show_default=True,
-    metavar="N",
-    help="At most this many a second.",
-)
+@value_option("--rps", 10.0, Number(0.0, min_open=True), "At most this many a second.", "N")
 @click.option("--early", is_flag=True, help="Even before the time that the downstream asked for.")
 @reason_option
 @yes_option
@@ -214,29 +214,27 @@ def redrive(
       effectonce dlq redrive --all --tool refund --dry-run --app shop.agents:guard
       effectonce dlq redrive --all --error NotSent --rps 2 --reason 'ticket 812' --by ada --yes --app shop.agents:guard
     """
-    from effectonce.cli._redriving import ROWS, Redriving, preview, summary
+    from effectonce.cli._redriving import DONE, ROWS, Redriving, due, preview, summary
 
     if everything is bool(references):
         raise click.UsageError("Say which: EFFECT, or --all, which takes filters.")
     with closing(app_here()) as guard:
         redriving = Redriving(guard, early=early)
         items = redriving.plan(references, wanted, limit)
-        if not dry_run and redriving.due(items):
+        if not dry_run and due(items):
             say(preview(items))
             by, why = who(), reason_given(reason)
-            make_sure(f"Redrive {len(redriving.due(items)):,} under the same keys?", yes=yes)
+            make_sure(f"Redrive {len(due(items)):,} under the same keys?", yes=yes)
             items = redriving.go(items, by=by, reason=why, rps=rps)
-    counts = {
-        name: sum(item["what"] == name for item in items)
-        for name in sorted({item["what"] for item in items})
-    }
+    counts = dict(sorted(Counter(item["what"] for item in items).items()))
     print_rows(items, ROWS, schema="redriven", plural="redriven", empty=EMPTY, counts=counts)
     if items and not for_machines():
         say(summary(items) + (" Nothing was changed." if dry_run else ""))
     if redriving.stopped:
         say("Stopped. What was not tried is a letter as before.")
         raise SystemExit(INTERRUPTED)
-    if not dry_run and redriving.not_done(items, named=bool(references)):
+    tried = [item for item in items if references or item["ran"]]
+    if not dry_run and any(item["what"] not in DONE for item in tried):
         raise SystemExit(FAILED)
 
 
@@ -245,11 +243,7 @@ def redrive(
 
 @dlq.command()
 @click.argument("references", metavar="EFFECT...", nargs=-1, required=True)
-@reason_option
-@yes_option
-@dry_run_option
-@takes("by", "no_input", "tenant")
-@store_options
+@decision_options
 def discard(*, references: tuple[str, ...], reason: str | None, yes: bool, dry_run: bool) -> None:
     r"""Say that it will never be done: every later call gets that as a failure.
 
@@ -265,7 +259,8 @@ def discard(*, references: tuple[str, ...], reason: str | None, yes: bool, dry_r
     from effectonce.cli._audit import say_if_left_out
     from effectonce.cli._effects import headline
     from effectonce.cli._find import find_all
-    from effectonce.views.effects import now_of
+    from effectonce.dead_letters._letters import undiscardable
+    from effectonce.views.effects import now_of, reference
 
     by = who()
     with guard_here() as guard:
@@ -273,27 +268,24 @@ def discard(*, references: tuple[str, ...], reason: str | None, yes: bool, dry_r
         for record in records:
             _letter(guard, record, now)
             refuse_sealed(record)
-            sent = (
-                ""
-                if record.sends == 0
-                else " It may have happened: discarding says that it did not."
-            )
-            say(f"{headline(record)}.{sent}")
+            sent = " It may have happened: discarding says that it did not."
+            say(f"{headline(record)}.{sent if record.sends else ''}")
         why = reason_given(reason)
         if not dry_run:
             make_sure(f"Discard {_letters(len(records))}?", yes=yes)
-        items = [
-            _foreseen(record, now) if dry_run else _discarded(guard, record, by, why)
-            for record in records
-        ]
+        items: list[dict[str, Any]] = []
+        for record in records:
+            refused = undiscardable(record, now) if dry_run else _discard(guard, record, by, why)
+            about = {"reference": reference(record), "tool": record.request.terms.tool}
+            done = not dry_run and not refused
+            items.append({**about, "discarded": done, "why": refused or None})
         if any(item["discarded"] for item in items):
             say_if_left_out(guard)
     print_rows(items, _DISCARDED, schema="discarded", plural="discarded", empty=EMPTY)
-    done = sum(item["discarded"] for item in items)
     if not for_machines():
         verb = "would be discarded. Nothing was changed" if dry_run else f"discarded, says {by}"
         say(f"{_letters(sum(item['why'] is None for item in items))} {verb}.")
-    if not dry_run and done < len(items):
+    if not dry_run and not all(item["discarded"] for item in items):
         raise SystemExit(NOT_ALLOWED)
 
 
@@ -301,42 +293,22 @@ def _letters(count: int) -> str:
     return f"{count:,} letter{'s' * (count != 1)}"
 
 
-def _foreseen(record: Record, now: float) -> dict[str, Any]:
-    """What discarding it would come to."""
-    from effectonce.dead_letters._letters import undiscardable
-    from effectonce.views.effects import reference
-
-    why = undiscardable(record, now)
-    return {
-        "reference": reference(record),
-        "tool": record.request.terms.tool,
-        "discarded": False,
-        "why": why or None,
-    }
-
-
-def _discarded(guard: Guard, record: Record, by: str, reason: str) -> dict[str, Any]:
+def _discard(guard: Guard, record: Record, by: str, reason: str) -> str:
+    """Why it was refused; "" if it was not."""
     from effectonce import ContractViolation
-    from effectonce.views.effects import reference
 
-    about = {
-        "reference": reference(record),
-        "tool": record.request.terms.tool,
-        "discarded": True,
-        "why": None,
-    }
     try:
         guard.dead_letters.discard(record.request.key, by=by, reason=reason)
     except ContractViolation as error:
-        return {**about, "discarded": False, "why": str(error)}
-    return about
+        return str(error)
+    return ""
 
 
 _DISCARDED = [
-    Column("EFFECT", lambda item: item["reference"], whole=True),
-    Column("TOOL", lambda item: item["tool"]),
+    EFFECT,
+    TOOL,
     Column("DISCARDED", lambda item: "yes" if item["discarded"] else "no", whole=True),
-    Column("WHY", lambda item: item["why"] or ""),
+    WHY,
 ]
 
 
@@ -393,18 +365,9 @@ def import_letters(*, file: Path) -> None:
         f"{came_to.imported:,} imported, {came_to.known:,} known already, {bad:,} bad"
         f" line{'s' * (bad != 1)}."
     )
-    columns = [
-        Column("LINE", lambda item: str(item["line"]), right=True, whole=True),
-        Column("WHY", lambda item: item["why"]),
-    ]
-    print_rows(
-        items,
-        columns,
-        schema="problem",
-        empty=words,
-        imported=came_to.imported,
-        known=came_to.known,
-    )
+    columns = [field("LINE", "line", right=True, whole=True), WHY]
+    counts: dict[str, Any] = {"imported": came_to.imported, "known": came_to.known}
+    print_rows(items, columns, schema="problem", empty=words, **counts)
     if items:
         if not for_machines():
             say(words)

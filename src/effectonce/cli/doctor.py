@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 from msgspec.structs import replace
 
-from effectonce import Capability, Finding, Guard, Health, Kind
+from effectonce import Capability, Guard, Health, Kind
 from effectonce.cli._app import health_of, made_here, offered, opening, the_guard
 from effectonce.cli._clients import bare_clients
 from effectonce.cli._console import console, in_markup
@@ -54,8 +55,8 @@ def doctor(*, store_url: str | None) -> None:
     if store_url is not None:
         refuse_password(store_url, "STORE_URL")
     with opening():
-        guard = Guard(store_url) if store_url is not None else the_guard()
-    try:
+        opened = Guard(store_url) if store_url is not None else the_guard()
+    with closing(opened) as guard:
         health = health_of(guard)
         if store_url is None and not made_here(guard):
             seen = (
@@ -64,15 +65,17 @@ def doctor(*, store_url: str | None) -> None:
                 *provider_findings(guard, datetime.now(UTC).date()),
             )
             health = replace(health, findings=(*health.findings, *seen))
-    finally:
-        guard.close()
-    print_one(as_data(health), lambda: tell(health), schema="health")
+    report(health)
+
+
+def report(health: Health) -> None:
+    """Print what was found, and end the command if something is wrong."""
+    print_one(_as_data(health), lambda: _tell(health), schema="health")
     if not health.ok:
         raise SystemExit(FAILED if health.reachable else STORE_UNREACHABLE)
 
 
-def as_data(health: Health) -> dict[str, Any]:
-    """What was found, for scripts."""
+def _as_data(health: Health) -> dict[str, Any]:
     return {
         "ok": health.ok,
         "reachable": health.reachable,
@@ -91,32 +94,25 @@ def as_data(health: Health) -> dict[str, Any]:
     }
 
 
-def tell(health: Health) -> None:
-    """What was found, for people."""
+def _tell(health: Health) -> None:
     from rich.table import Table
 
     from effectonce.views.effects import STATES
 
     screen, lines = console(), Table.grid(padding=(0, 1))
     for finding in health.findings:
-        lines.add_row(_mark(finding), in_markup(finding.subject), in_markup(finding.found))
+        mark = BAD if finding.bad else "[yellow]![/]" if finding.advice else GOOD
+        lines.add_row(mark, in_markup(finding.subject), in_markup(finding.found))
         if finding.advice:
             lines.add_row("", "", f"[dim]{in_markup(finding.advice)}[/]")
     if health.latency_s is not None:
-        counted = [
-            f"{health.counts[state]:,} {state}".replace("_", " ")
-            for state in STATES
-            if health.counts.get(state)
-        ]
+        there = [state for state in STATES if health.counts.get(state)]
+        counted = [f"{health.counts[state]:,} {state}".replace("_", " ") for state in there]
         lines.add_row(GOOD, "latency", f"{health.latency_s * 1e3:.2f} ms for one read")
         lines.add_row(GOOD, "effects", ", ".join(counted) or "none yet")
     screen.print(lines)
     if health.reachable:
         _tell_what_it_may_hold(health)
-
-
-def _mark(finding: Finding) -> str:
-    return BAD if finding.bad else "[yellow]![/]" if finding.advice else GOOD
 
 
 def _tell_what_it_may_hold(health: Health) -> None:
@@ -131,9 +127,8 @@ def _tell_what_it_may_hold(health: Health) -> None:
     screen.print()
     screen.print(table)
     reasons = Table.grid(padding=(0, 1))
-    for reason in sorted(
-        {health.unfit_for(kind, d) for kind in RECORDED for d in Capability} - {""}
-    ):
+    found = {health.unfit_for(kind, d) for kind in RECORDED for d in Capability}
+    for reason in sorted(found - {""}):
         reasons.add_row(BAD, f"[dim]{reason}.[/]")
     if reasons.row_count:
         screen.print(reasons)

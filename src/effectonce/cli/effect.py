@@ -10,18 +10,13 @@ from effectonce.cli._app import guard_here
 from effectonce.cli._commands import runnable
 from effectonce.cli._console import busy, say
 from effectonce.cli._filters import Filters, after, filters, limit_option
-from effectonce.cli._options import store_options, takes
+from effectonce.cli._options import effect_options, takes
 from effectonce.cli._output import print_line, print_one, print_rows
 
 if TYPE_CHECKING:
     from effectonce._core.record import Record
 
 PAGE = 20_000  # each page of an export looks at the whole store, so there should be few
-EMPTY = (
-    "No effect fits. An effect appears when a guarded tool is called: `effectonce demo` shows one,"
-    " `{check}` says which store this is."
-)
-NONE_HERE = "No effect fits among those that were looked at."
 
 
 @click.group()
@@ -38,8 +33,7 @@ def effect() -> None:
 @effect.command("list")
 @filters
 @limit_option
-@takes("tenant")
-@store_options
+@effect_options
 def list_effects(*, filters: Filters) -> None:
     r"""List effects, the newest first.
 
@@ -53,7 +47,7 @@ def list_effects(*, filters: Filters) -> None:
       effectonce effect list --state in-doubt --json | jq '.effects[].reference'
       effectonce effect list --cursor eff_3fa94c1f22d0
     """
-    from effectonce.cli._effects import columns, listed
+    from effectonce.cli._effects import COLUMNS, listed
     from effectonce.views.effects import now_of, reference
 
     with guard_here() as guard:
@@ -63,15 +57,20 @@ def list_effects(*, filters: Filters) -> None:
     cursor = None if page.further is None else reference(page.further)
     print_rows(
         [listed(record, now) for record in page.records],
-        columns(now),
+        COLUMNS,
         schema="effect",
-        empty=(
-            EMPTY.format(check=runnable("effectonce store check")) if cursor is None else NONE_HERE
-        ),
+        empty=_empty() if cursor is None else "No effect fits among those that were looked at.",
         cursor=cursor,
     )
     if cursor is not None:
         say(f"There may be more: --cursor {cursor}")
+
+
+def _empty() -> str:
+    return (
+        "No effect fits. An effect appears when a guarded tool is called: `effectonce demo` shows"
+        f" one, `{runnable('effectonce store check')}` says which store this is."
+    )
 
 
 @effect.command()
@@ -82,8 +81,7 @@ def list_effects(*, filters: Filters) -> None:
     is_flag=True,
     help="Do not read the audit, which takes its time where it is large.",
 )
-@takes("tenant")
-@store_options
+@effect_options
 def show(*, reference: str, reveal: bool, no_audit: bool) -> None:
     r"""Tell the whole story of one effect.
 
@@ -109,10 +107,8 @@ def show(*, reference: str, reveal: bool, no_audit: bool) -> None:
         record, now = find_one(guard, reference), now_of(guard)
         with busy("Reading the audit"):
             entries = [] if no_audit else entries_about(guard, record, reference_of(record))
-    data = {
-        **as_data(record, now, reveal=reveal),
-        "audit": [entry_data(entry) for entry in entries],
-    }
+    audit = [entry_data(entry) for entry in entries]
+    data = {**as_data(record, now, reveal=reveal), "audit": audit}
     print_one(data, lambda: tell(record, now, entries, reveal=reveal), schema="effect")
 
 

@@ -2,37 +2,49 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import click
 
 from effectonce.cli._app import opening
 from effectonce.cli._console import color_option, echo
+from effectonce.cli._options import value_option, with_options
 from effectonce.cli._settings import refuse_password
 
+F = TypeVar("F", bound=Callable[..., Any])
 ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104  # they need a name that the server answers to
-_File = click.Path(exists=True, dir_okay=False)
+FILE = click.Path(exists=True, dir_okay=False)
+
+
+def listen_option(default: str) -> Callable[[F], F]:
+    return value_option("--listen", default, click.STRING, "Where to listen.", "HOST:PORT")
+
+
+def repeated_option(flag: str, name: str, metavar: str, text: str) -> Callable[[F], F]:
+    return click.option(flag, name, multiple=True, metavar=metavar, help=f"{text} May be repeated.")
+
+
+tls_options = with_options(
+    click.option("--certfile", type=FILE, help="Our certificate, with its chain: listen with TLS."),
+    click.option("--keyfile", type=FILE, help="Its key."),
+)
 
 
 @click.command()
 @click.option("--upstream", metavar="URL", help="The API that requests go to. There is one.")
 @click.option(
-    "--config", type=_File, help="Settings, in TOML or JSON. Options of this command win over it."
+    "--config", type=FILE, help="Settings, in TOML or JSON. Options of this command win over it."
 )
 @click.option(
     "--store",
     metavar="URL",
     help="Where effects are recorded. With a password: in EFFECTONCE_STORE or --config.",
 )
-@click.option(
-    "--allow-host",
-    "hosts",
-    multiple=True,
-    metavar="HOST",
-    help="A host that it speaks for. May be repeated.",
-)
+@repeated_option("--allow-host", "hosts", "HOST", "A host that it speaks for.")
 @click.option(
     "--tenant-header",
     metavar="NAME",
@@ -43,25 +55,18 @@ _File = click.Path(exists=True, dir_okay=False)
     metavar="NAME",
     help="The header in which the API gets the key.  [default: idempotency-key]",
 )
-@click.option(
-    "--listen",
-    default="127.0.0.1:8080",
-    show_default=True,
-    metavar="HOST:PORT",
-    help="Where to listen.",
-)
+@listen_option("127.0.0.1:8080")
 @click.option("--uds", type=click.Path(dir_okay=False), help="Listen on this socket file instead.")
-@click.option("--certfile", type=_File, help="Our certificate, with its chain: listen with TLS.")
-@click.option("--keyfile", type=_File, help="Its key.")
+@tls_options
 @click.option("--check", is_flag=True, help="Check the settings and end.")
 @color_option
 def gateway(
     *,
     listen: str,
     uds: str | None,
+    check: bool,
     certfile: str | None,
     keyfile: str | None,
-    check: bool,
     **given: Any,
 ) -> None:
     r"""Put these guarantees in front of an API, for callers in any language.
@@ -80,19 +85,20 @@ def gateway(
     if keyfile is not None and certfile is None:
         raise click.UsageError("--keyfile needs --certfile.")
     host, port = address(listen)
-    try:
+    with needing("the gateway needs", "gateway"):
         import httpx  # noqa: F401  # what the gateway sends with
 
         from effectonce.cli._uvicorn import run_server
         from effectonce.http.gateway.app import Gateway, read_settings
-    except ImportError as error:
-        raise click.UsageError(
-            f"{error}. Install what the gateway needs: pip install 'effectonce[gateway]'"
-        ) from None
     with opening():
         config = given.pop("config")
-        options, environment = _settings(**given), _environment()
-        _ask_for_the_rest(environment | options, config)
+        options, store = _settings(**given), os.environ.get("EFFECTONCE_STORE")
+        # It counts where neither an option nor the file names one: gateways with one file are on
+        # one store, whichever user starts them.
+        environment = {"store": store} if store else {}
+        missing = [NEEDED[name] for name in NEEDED if name not in environment | options]
+        if config is None and missing:
+            raise click.UsageError(f"Give {', '.join(missing)}, or settings with --config FILE.")
         made = Gateway(read_settings(config, options, environment))
     if check:
         made.guard.close()
@@ -101,23 +107,14 @@ def gateway(
     where = uds or f"{'https' if certfile else 'http'}://{host}:{port}"
     echo(f"Listening on {where}, for {made.settings.upstream.url}", err=True)
     if certfile is None and uds is None and not is_loopback(host):
-        echo(
-            "Without --certfile, what passes here can be read on the way: keys, tokens, bodies.",
-            err=True,
-        )
+        read = "what passes here can be read on the way: keys, tokens, bodies."
+        echo(f"Without --certfile, {read}", err=True)
     run_server(
         made, lifespan="on", host=host, port=port, uds=uds, certfile=certfile, keyfile=keyfile
     )
 
 
-def _environment() -> dict[str, Any]:
-    """What counts where neither an option nor the file has a value: gateways with one file are
-    on one store, whichever user starts them.
-    """
-    store = os.environ.get("EFFECTONCE_STORE")
-    return {"store": store} if store else {}
-
-
+# settings without a default, by the names that they have on the command line
 NEEDED = {
     "upstream": "--upstream URL",
     "hosts": "--allow-host HOST",
@@ -126,11 +123,15 @@ NEEDED = {
 }
 
 
-def _ask_for_the_rest(options: dict[str, Any], config: str | None) -> None:
-    """Ask for settings without a default, by the names that they have on the command line."""
-    missing = [option for name, option in NEEDED.items() if name not in options]
-    if config is None and missing:
-        raise click.UsageError(f"Give {', '.join(missing)}, or settings with --config FILE.")
+@contextlib.contextmanager
+def needing(what: str, extra: str) -> Iterator[None]:
+    """What is imported in this block comes with an extra."""
+    try:
+        yield
+    except ImportError as error:
+        raise click.UsageError(
+            f"{error}. Install what {what}: pip install 'effectonce[{extra}]'"
+        ) from None
 
 
 def address(listen: str) -> tuple[str, int]:
@@ -159,11 +160,14 @@ def _settings(
     """What the command line says, as the file would."""
     if store is not None:
         refuse_password(store, "--store", "the file that --config names")
-    upstreams = {
-        name: value
-        for name, value in (("url", upstream), ("key_header", key_header))
-        if value is not None
+    sections: dict[str, Any] = {
+        "upstream": _given(url=upstream, key_header=key_header),
+        "hosts": list(hosts),
+        "store": store,
+        "tenants": _given(header=tenant_header),
     }
-    sections: dict[str, Any] = {"upstream": upstreams, "hosts": list(hosts), "store": store}
-    sections["tenants"] = None if tenant_header is None else {"header": tenant_header}
     return {name: value for name, value in sections.items() if value}
+
+
+def _given(**options: str | None) -> dict[str, str]:
+    return {name: value for name, value in options.items() if value is not None}

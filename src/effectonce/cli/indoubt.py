@@ -4,37 +4,44 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from effectonce.cli._app import NO_APP, app_here, guard_here
+from effectonce.cli._app import app_here, guard_here
 from effectonce.cli._ask import make_sure, reason_given, refuse_sealed, who
-from effectonce.cli._commands import runnable
+from effectonce.cli._commands import runnable, see
 from effectonce.cli._console import busy, echo, say
 from effectonce.cli._exits import CHANGED, NOT_ALLOWED, Stop
 from effectonce.cli._filters import limit_option
 from effectonce.cli._options import (
     app_options,
+    decision_options,
     dry_run_option,
-    reason_option,
-    store_options,
+    effect_options,
     takes,
-    yes_option,
 )
 from effectonce.cli._output import (
+    EFFECT,
+    TOOL,
+    WHERE,
+    WHY,
     Column,
+    field,
     for_machines,
     on_a_line,
     print_one,
     print_rows,
     shortened,
+    since,
     to_width,
+    words,
 )
 from effectonce.cli._settings import setting
 from effectonce.views.text import SHOWN_MAX
-from effectonce.views.times import span
 from effectonce.views.tools import prober_of
 
 if TYPE_CHECKING:
@@ -61,8 +68,7 @@ def indoubt() -> None:
 @click.option("--tool", metavar="NAME", help="Only effects of this tool.")
 @click.option("--each", is_flag=True, help="Every effect on its own, the oldest first.")
 @limit_option
-@takes("tenant")
-@store_options
+@effect_options
 def list_doubts(*, tool: str | None, each: bool) -> None:
     r"""List what is in doubt, by tool and cause, with what to do next.
 
@@ -106,21 +112,16 @@ def list_doubts(*, tool: str | None, each: bool) -> None:
 
 _GROUPS = [
     Column("EFFECTS", lambda item: f"{item['count']:,}", right=True, whole=True),
-    Column("TOOL", lambda item: item["tool"]),
-    Column("CAUSE", lambda item: item["cause"]),
-    Column(
-        "SINCE",
-        lambda item: span(item["_for_s"]),
-        plain=lambda item: item["since"],
-        right=True,
-        whole=True,
-    ),
-    Column("SUCH AS", lambda item: item["example"], whole=True),
-    Column("NEXT", lambda item: item["command"], whole=True),
+    TOOL,
+    field("CAUSE", "cause"),
+    since("SINCE", "_for_s", "since"),
+    field("SUCH AS", "example", whole=True),
+    field("NEXT", "command", whole=True),
 ]
 
 
 def _list_each(tool: str | None, empty: str) -> None:
+    from effectonce.cli._effects import SENDS
     from effectonce.views.effects import as_data, now_of
 
     with guard_here() as guard:
@@ -129,23 +130,11 @@ def _list_each(tool: str | None, empty: str) -> None:
     more = len(records) > limit
     records = records[:limit]
     items = [{**as_data(record, now), "_for_s": now - record.decided_at} for record in records]
-    print_rows(items, _columns(), schema="effect", empty=empty)
+    doubt, reason = since("IN DOUBT FOR", "_for_s", "decided_at"), field("REASON", "reason")
+    columns = [EFFECT, TOOL, WHERE, SENDS, doubt, reason]
+    print_rows(items, columns, schema="effect", empty=empty)
     if more and not for_machines():
         say("There are more: give a higher --limit.")
-
-
-def _columns() -> list[Column]:
-    from effectonce.cli._effects import columns
-
-    effect, tool, _, where, sends, _ = columns(0.0)
-    doubt = Column(
-        "IN DOUBT FOR",
-        lambda item: span(item["_for_s"]),
-        plain=lambda item: item["decided_at"],
-        right=True,
-        whole=True,
-    )
-    return [effect, tool, where, sends, doubt, Column("REASON", lambda item: item["reason"] or "")]
 
 
 def doubts(guard: Guard, tool: str | None = None) -> Iterator[Record]:
@@ -185,47 +174,24 @@ def reconcile(*, references: tuple[str, ...], tool: str | None, dry_run: bool) -
     """
     from effectonce.cli._find import find_all
 
-    if not setting("app"):
-        raise click.UsageError(NO_APP)
-    guard = app_here()
-    try:
+    items = []
+    with closing(app_here()) as guard:
         records = find_all(guard, references) if references else list(doubts(guard, tool))
         for record in records:
             _refuse_unless_in_doubt(record)
-        items = []
         with busy("Asking") as how_far:
             for number, record in enumerate(records, 1):
                 how_far(f"{number} of {len(records)}")
                 items.append(_reconciled(guard, record, dry_run=dry_run))
-    finally:
-        guard.close()
-    counts = {
-        name: sum(item["answer"] == name for item in items)
-        for name in ("settled", "in doubt", "no probe", "would ask")
-    }
-    print_rows(
-        items,
-        _ANSWERS,
-        schema="answer",
-        empty="Nothing is in doubt.",
-        **{k.replace(" ", "_"): v for k, v in counts.items()},
-    )
+    names = ("settled", "in doubt", "no probe", "would ask")
+    counts = {name: sum(item["answer"] == name for item in items) for name in names}
+    beside = {name.replace(" ", "_"): count for name, count in counts.items()}
+    print_rows(items, _ANSWERS, schema="answer", empty="Nothing is in doubt.", **beside)
     if items and not for_machines():
         say(", ".join(f"{count} {name}" for name, count in counts.items() if count) + ".")
 
 
-_ANSWERS = [
-    Column("EFFECT", lambda item: item["reference"], whole=True),
-    Column("TOOL", lambda item: item["tool"]),
-    Column("ANSWER", lambda item: item["answer"], whole=True),
-    Column(
-        "NOW",
-        lambda item: item["state"].replace("_", " "),
-        plain=lambda item: item["state"],
-        whole=True,
-    ),
-    Column("WHY", lambda item: item["why"] or ""),
-]
+_ANSWERS = [EFFECT, TOOL, field("ANSWER", "answer", whole=True), words("NOW", "state"), WHY]
 
 
 def _reconciled(guard: Guard, record: Record, *, dry_run: bool) -> dict[str, Any]:
@@ -234,35 +200,24 @@ def _reconciled(guard: Guard, record: Record, *, dry_run: bool) -> dict[str, Any
     from effectonce._core.tagged_json import NotReadable
     from effectonce.views.effects import reference
 
+    def answer(said: str, state: str = str(record.state), why: str = "") -> dict[str, Any]:
+        about = {"reference": reference(record), "tool": record.request.terms.tool}
+        return {**about, "state": state, "why": why or None, "answer": said}
+
     tool = prober_of(guard, record)
-    about = {
-        "reference": reference(record),
-        "tool": record.request.terms.tool,
-        "state": str(record.state),
-        "why": None,
-    }
     if tool is None:
-        return {
-            **about,
-            "answer": "no probe",
-            "why": "no tool of this name with a probe is registered there",
-        }
+        return answer("no probe", why="no tool of this name with a probe is registered there")
     if dry_run:
-        return {**about, "answer": "would ask"}
+        return answer("would ask")
     try:
         outcome = asyncio.run(tool.areconcile(record)) if tool.is_async else tool.reconcile(record)
     except NotReadable as error:
-        return {**about, "answer": "no probe", "why": f"its arguments cannot be read: {error}"}
+        return answer("no probe", why=f"its arguments cannot be read: {error}")
     after = guard.find(record.request.key)
     state = "absent" if after is None else str(after.state)
     if outcome.status == "in_doubt":
-        return {
-            **about,
-            "answer": "in doubt",
-            "state": state,
-            "why": _proved_nothing(outcome.error),
-        }
-    return {**about, "answer": "settled", "state": state}
+        return answer("in doubt", state, _proved_nothing(outcome.error))
+    return answer("settled", state)
 
 
 def _proved_nothing(error: BaseException | None) -> str:
@@ -278,20 +233,8 @@ def _proved_nothing(error: BaseException | None) -> str:
 @click.argument("reference", metavar="EFFECT")
 @click.option("--result", metavar="JSON", help="What every later call gets, as JSON.")
 @click.option("--result-file", type=_Result, help="The same from a file; - reads standard input.")
-@reason_option
-@yes_option
-@dry_run_option
-@takes("by", "no_input", "tenant")
-@store_options
-def confirm(
-    *,
-    reference: str,
-    result: str | None,
-    result_file: Path | None,
-    reason: str | None,
-    yes: bool,
-    dry_run: bool,
-) -> None:
+@decision_options
+def confirm(*, reference: str, result: str | None, result_file: Path | None, **how: Any) -> None:
     r"""Say that it happened.
 
     The result is what every later call of the same effect gets, so it is required; `null` is one.
@@ -301,22 +244,16 @@ def confirm(
       effectonce indoubt confirm eff_3fa94c1f22d0 --result '{"receipt": 17}' --reason 'seen in the bank portal'
       effectonce indoubt confirm 3fa9 --result-file receipt.json --reason 'ticket 812' --by ada --yes
     """
+    from effectonce import Guard
+
     value = _result(result, result_file)
-
-    def settle(guard: Guard, key: str, by: str, reason: str) -> None:
-        guard.confirm(key, result=value, by=by, reason=reason)
-
-    _settle(reference, reason, settle, "It happened", yes=yes, dry_run=dry_run)
+    _settle(partial(Guard.confirm, result=value), reference, "It happened", **how)
 
 
 @indoubt.command()
 @click.argument("reference", metavar="EFFECT")
-@reason_option
-@yes_option
-@dry_run_option
-@takes("by", "no_input", "tenant")
-@store_options
-def refute(*, reference: str, reason: str | None, yes: bool, dry_run: bool) -> None:
+@decision_options
+def refute(*, reference: str, **how: Any) -> None:
     r"""Say that it did not happen.
 
     Every later call of the same effect gets that as a failure. To do it after all, use a new step.
@@ -326,21 +263,15 @@ def refute(*, reference: str, reason: str | None, yes: bool, dry_run: bool) -> N
       effectonce indoubt refute eff_3fa94c1f22d0 --reason 'the bank has no such transfer'
       effectonce indoubt refute 3fa9 --reason 'ticket 812' --by ada --yes
     """
+    from effectonce import Guard
 
-    def settle(guard: Guard, key: str, by: str, reason: str) -> None:
-        guard.refute(key, by=by, reason=reason)
-
-    _settle(reference, reason, settle, "It did not happen", yes=yes, dry_run=dry_run)
+    _settle(Guard.refute, reference, "It did not happen", **how)
 
 
 @indoubt.command()
 @click.argument("reference", metavar="EFFECT")
-@reason_option
-@yes_option
-@dry_run_option
-@takes("by", "no_input", "tenant")
-@store_options
-def retry(*, reference: str, reason: str | None, yes: bool, dry_run: bool) -> None:
+@decision_options
+def retry(*, reference: str, **how: Any) -> None:
     r"""Let the next call send the same request again, under the same key.
 
     Only while the downstream honours the key; otherwise it could be done twice, and this is
@@ -351,19 +282,10 @@ def retry(*, reference: str, reason: str | None, yes: bool, dry_run: bool) -> No
       effectonce indoubt retry eff_3fa94c1f22d0 --reason 'the bank asked us to'
       effectonce indoubt retry 3fa9 --reason 'ticket 812' --by ada --yes
     """
+    from effectonce import Guard
 
-    def settle(guard: Guard, key: str, by: str, reason: str) -> None:
-        guard.retry(key, by=by, reason=reason)
-
-    _settle(
-        reference,
-        reason,
-        settle,
-        "Send it again with the next call",
-        yes=yes,
-        dry_run=dry_run,
-        again=True,
-    )
+    what = "Send it again with the next call"
+    _settle(Guard.retry, reference, what, again=True, **how)
 
 
 def _result(given: str | None, file: Path | None) -> Any:
@@ -376,9 +298,8 @@ def _result(given: str | None, file: Path | None) -> Any:
     from effectonce._core.strict_json import read_exactly
 
     try:
-        value = read_exactly(
-            given if given is not None else click.open_file(str(file), encoding="utf-8").read()
-        )
+        text = click.open_file(str(file), encoding="utf-8").read() if given is None else given
+        value = read_exactly(text)
         encode(value)  # before a question is asked
     except (ValueError, ArithmeticError, RecursionError) as error:
         raise click.BadParameter(
@@ -388,11 +309,11 @@ def _result(given: str | None, file: Path | None) -> Any:
 
 
 def _settle(
+    settle: Callable[..., None],
     named: str,
-    reason: str | None,
-    settle: Callable[[Guard, str, str, str], None],
     what: str,
     *,
+    reason: str | None,
     yes: bool,
     dry_run: bool,
     again: bool = False,
@@ -420,7 +341,7 @@ def _settle(
             return
         make_sure(f"{what}: write this down?", yes=yes)
         try:
-            settle(guard, record.request.key, by, why)
+            settle(guard, record.request.key, by=by, reason=why)
         except ContractViolation as error:
             now = guard.find(record.request.key)
             unchanged = now is not None and now.state is record.state
@@ -443,5 +364,5 @@ def _refuse_unless_in_doubt(record: Record) -> None:
 
     if record.state is not State.IN_DOUBT:
         state = str(record.state).replace("_", " ")
-        advice = f"See it: {runnable(f'effectonce effect show {reference(record)}')}"
-        raise Stop(f"{reference(record)} is not in doubt: it is {state}.", CHANGED, advice)
+        ref = reference(record)
+        raise Stop(f"{ref} is not in doubt: it is {state}.", CHANGED, see(ref))

@@ -16,7 +16,7 @@ from effectonce.cli._app import app_here, tool_named
 from effectonce.cli._console import echo, say
 from effectonce.cli._exits import NEEDS_YOU
 from effectonce.cli._options import app_options
-from effectonce.cli._output import Column, print_one, print_pairs, print_rows
+from effectonce.cli._output import Column, field, print_one, print_pairs, print_rows
 from effectonce.views.tools import tools_of
 
 if TYPE_CHECKING:
@@ -118,19 +118,15 @@ def check(*, file: str | None, check: bool) -> None:
         for line, call in _calls(file, one=False):
             found += _suspect_values(guard, call, file, line)
     columns = [
-        Column("TOOL", lambda item: item["tool"], whole=True),
-        Column("FIELD", lambda item: item["field"], whole=True),
+        field("TOOL", "tool", whole=True),
+        field("FIELD", "field", whole=True),
         Column(
-            "LINE",
-            lambda item: "-" if item["line"] is None else str(item["line"]),
-            plain=lambda item: item["line"],
-            right=True,
+            "LINE", lambda item: str(item["line"] or "-"), lambda item: item["line"], right=True
         ),
-        Column("WHAT", lambda item: item["what"]),
+        field("WHAT", "what"),
     ]
-    print_rows(
-        found, columns, schema="finding", empty="Every key would be the same on the next attempt."
-    )
+    empty = "Every key would be the same on the next attempt."
+    print_rows(found, columns, schema="finding", empty=empty)
     if found:
         say(
             "Declare such fields volatile=[...], or give the tool a step id that was written down"
@@ -146,27 +142,22 @@ def check(*, file: str | None, check: bool) -> None:
 def _calls(file: str, *, one: bool) -> list[tuple[int, dict[str, Any]]]:
     """Each with its line."""
     text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-    documents = (
-        [(1, text)]
-        if one
-        else [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
-    )
     calls = []
-    for line, document in documents:
+    for line, document in enumerate([text] if one else text.splitlines(), 1):
+        if not one and not document.strip():
+            continue
+        where = f"{file}, line {line}"
         try:
             call = json.loads(document)
         except ValueError as error:
-            raise click.UsageError(
-                f"{file}, line {line}: {error}. A call is JSON: {CALL}"
-            ) from None
+            raise click.UsageError(f"{where}: {error}. A call is JSON: {CALL}") from None
         if (
             not isinstance(call, dict)
             or not isinstance(call.get("tool"), str)
             or not isinstance(call.get("arguments", {}), dict | list)
         ):
-            raise click.UsageError(
-                f"{file}, line {line}: a call is an object with a tool and its arguments: {CALL}"
-            )
+            wanted = "a call is an object with a tool and its arguments"
+            raise click.UsageError(f"{where}: {wanted}: {CALL}")
         calls.append((line, call))
     return calls
 
@@ -179,19 +170,13 @@ def _explained(guard: Guard, call: dict[str, Any]) -> Explanation:
         return tool.explain(*args, **kwargs)
     permission = tool.contract.permission
     allowed = () if permission is None else (permission,)
-    with guard.step(
-        _taken(call["scope"]),
-        call.get("step"),
-        tenant=_taken(call.get("tenant")),
-        permissions=allowed,
-    ):
+    scope, tenant = _taken(call["scope"]), _taken(call.get("tenant"))
+    with guard.step(scope, call.get("step"), tenant=tenant, permissions=allowed):
         return tool.explain(*args, **kwargs)
 
 
 def _taken(name: Any) -> Any:
-    """What a call was made with is explained, whatever one thinks of it: an engine may have
-    vouched for it.
-    """
+    """It is explained, whatever one thinks of it: an engine may have vouched for it."""
     from effectonce import Stable
 
     return Stable(name) if isinstance(name, str) else name
@@ -214,7 +199,6 @@ def _as_data(explanation: Explanation, *, reveal: bool) -> dict[str, Any]:
 
 
 def _placed(place: Place) -> str:
-    """For people."""
     from effectonce._core.keys import AtOrdinal, AtStep
 
     match place:
@@ -270,9 +254,7 @@ def _suspect_parameters(guard: Guard) -> list[dict[str, Any]]:
 def _suspect_values(
     guard: Guard, call: dict[str, Any], file: str, line: int
 ) -> list[dict[str, Any]]:
-    """Of its step, which a call would be refused for, and of what is hashed. A call that cannot
-    be made is reported with its line.
-    """
+    """Of its step, which a call would be refused for, and of what is hashed."""
     from effectonce import ContractViolation, Stable
 
     suspect = {

@@ -17,18 +17,16 @@ from effectonce.cli._options import takes
 from effectonce.cli._output import for_machines, print_json, print_line, print_one, shape
 from effectonce.lint import CODES, LintFinding, RulePage, check, files, page
 
+NO_RULE = "there is no rule {!r}. `effectonce lint --explain all` has them all."
+
 
 def _rules(value: str) -> frozenset[str]:
-    """Codes of rules, with commas between them; the beginning of one stands for all that begin
-    so.
-    """
+    """Codes of rules, with commas; the beginning of one stands for all that begin so."""
     chosen: set[str] = set()
     for given in re.split(r"[,\s]+", value.strip().upper()):
         meant = {code for code in CODES if given and code.startswith(given)}
         if not meant:
-            raise click.BadParameter(
-                f"there is no rule {given!r}. `effectonce lint --explain all` has them all."
-            )
+            raise click.BadParameter(NO_RULE.format(given))
         chosen |= meant
     return frozenset(chosen)
 
@@ -78,7 +76,8 @@ def lint(
     if explain is not None:
         _explain(explain)
         return
-    codes = frozenset(CODES).intersection(*_united(select)) - frozenset().union(*ignore)
+    chosen = frozenset[str]().union(*select) if select else frozenset(CODES)
+    codes = chosen - frozenset().union(*ignore)
     given = paths or (Path(),)
     checked = list(files(given))
     if not checked:
@@ -91,23 +90,14 @@ def lint(
         raise SystemExit(NEEDS_YOU)
 
 
-def _united(select: tuple[frozenset[str], ...]) -> list[frozenset[str]]:
-    return [frozenset[str]().union(*select)] if select else []
-
-
 # ---------------------------------------------------------------- findings
 
 
 def _print(found: list[LintFinding], checked: int) -> None:
     match shape():
         case "json":
-            print_json(
-                {
-                    "schema": "effectonce.lint/1",
-                    "files": checked,
-                    "findings": [_as_data(finding) for finding in found],
-                }
-            )
+            about = {"schema": "effectonce.lint/1", "files": checked}
+            print_json({**about, "findings": [_as_data(finding) for finding in found]})
         case "jsonl":
             for finding in found:
                 print_line(_as_data(finding), "lint-finding")
@@ -141,12 +131,9 @@ def _tell(found: Iterable[LintFinding]) -> None:
 
     screen = console()
     for finding in found:
-        title = Text.assemble(
-            (on_one_line(f"{_place(finding)}:"), "bold"),
-            " ",
-            (finding.code, "bold red"),
-            f" {page(finding.code).name}",
-        )
+        place = (on_one_line(f"{_place(finding)}:"), "bold")
+        code = (finding.code, "bold red")
+        title = Text.assemble(place, " ", code, f" {page(finding.code).name}")
         screen.print(title, soft_wrap=True)
         screen.print(Padding(Text(finding.message), (0, 0, 0, 2)))
 
@@ -155,10 +142,8 @@ def _summary(found: list[LintFinding], checked: int) -> str:
     among = f"{checked:,} file{'s' if checked != 1 else ''}"
     if not found:
         return f"Nothing found in {among}."
-    spoken = (
-        f"{len(found):,} finding{'s' if len(found) != 1 else ''} in"
-        f" {len({finding.path for finding in found}):,} of {among}."
-    )
+    paths = len({finding.path for finding in found})
+    spoken = f"{len(found):,} finding{'s' if len(found) != 1 else ''} in {paths:,} of {among}."
     return f"{spoken} More about one: effectonce lint --explain {found[0].code}"
 
 
@@ -167,16 +152,11 @@ def _summary(found: list[LintFinding], checked: int) -> str:
 
 def _explain(given: str) -> None:
     if given == "all":
-        rules = [page(code) for code in CODES]
-        print_one(
-            {"rules": [_rule(each) for each in rules]}, lambda: echo(markdown()), schema="rules"
-        )
+        rules = [_rule(page(code)) for code in CODES]
+        print_one({"rules": rules}, lambda: echo(markdown()), schema="rules")
         return
     if given.upper() not in CODES:
-        raise click.BadParameter(
-            f"there is no rule {given!r}. `effectonce lint --explain all` has them all.",
-            param_hint="--explain",
-        )
+        raise click.BadParameter(NO_RULE.format(given), param_hint="--explain")
     one = page(given.upper())
     print_one(_rule(one), lambda: echo(one.markdown), schema="rule")
 

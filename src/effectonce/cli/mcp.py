@@ -5,34 +5,51 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from effectonce.cli._console import echo
-from effectonce.cli._options import takes
+from effectonce.cli._options import takes, value_option, with_options
 from effectonce.cli._settings import BY_NAME, setting, settings
+from effectonce.cli.gateway import (
+    ANY_ADDRESS,
+    FILE,
+    address,
+    is_loopback,
+    listen_option,
+    needing,
+    repeated_option,
+)
 from effectonce.mcp._jsonrpc import CALL_MAX
 
 if TYPE_CHECKING:
     from effectonce import Guard
 
-_File = click.Path(exists=True, dir_okay=False)
-_call_max = click.option(
-    "--call-max",
-    default=CALL_MAX,
-    show_default=True,
-    metavar="BYTES",
-    help="How large a call may be.",
-)
+F = TypeVar("F", bound=Callable[..., Any])
 _CLIENTS = ("claude-code", "claude-desktop", "vscode", "cursor", "codex")
 
 
+def _server_options(named_by: str) -> Callable[[F], F]:
+    """What is known about a server and its tools."""
+    contracts = "What is known about the tools, in TOML or JSON."
+    trust = "Believe what the server says: readOnlyHint, idempotentHint."
+    name = f"The server's name in records. It is part of every key.  [default: its {named_by}]"
+    return with_options(
+        click.option("--contracts", type=FILE, metavar="FILE", help=contracts),
+        click.option("--name", metavar="NAME", help=name),
+        click.option("--trust-annotations", is_flag=True, help=trust),
+    )
+
+
+_call_max = value_option("--call-max", CALL_MAX, click.INT, "How large a call may be.", "BYTES")
+
+
 class _Proxy(click.Group):
-    """What stands behind `--` is the command of a server: `effectonce mcp -- COMMAND` is
-    `effectonce mcp run -- COMMAND`.
-    """
+    """`effectonce mcp -- COMMAND` is `effectonce mcp run -- COMMAND`: a command of a server."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args and args[0] not in self.commands:
@@ -56,37 +73,14 @@ def mcp() -> None:
 
 
 @mcp.command()
-@click.option(
-    "--contracts",
-    type=_File,
-    metavar="FILE",
-    help="What is known about the tools, in TOML or JSON.",
-)
-@click.option(
-    "--name",
-    metavar="NAME",
-    help="The server's name in records. It is part of every key.  [default: its command]",
-)
-@click.option(
-    "--trust-annotations",
-    is_flag=True,
-    help="Believe what the server says: readOnlyHint, idempotentHint.",
-)
+@_server_options("command")
 @click.option(
     "--conversation", metavar="ID", help="Which conversation this is, if its host does not say."
 )
 @_call_max
 @takes("store", "app", "config")
 @click.argument("command", nargs=-1, required=True)
-def run(
-    *,
-    contracts: str | None,
-    name: str | None,
-    trust_annotations: bool,
-    conversation: str | None,
-    call_max: int,
-    command: Any,
-) -> None:
+def run(*, conversation: str | None, call_max: int, command: Any, **server: Any) -> None:
     r"""Run a server behind the proxy: `effectonce mcp -- COMMAND` is the same.
 
     Without a contract file every tool is a write that is sent once. Effects are recorded in
@@ -98,79 +92,34 @@ def run(
       effectonce mcp --trust-annotations --store sqlite:///effects.db -- npx -y @example/mcp-server
     """
     from effectonce.mcp._call_identity import ENVIRONMENT
-    from effectonce.mcp._contracts import read_contracts
     from effectonce.mcp._stdio import ServerNotStarted
     from effectonce.mcp.proxy import Proxy
 
-    declared = read_contracts(contracts, _given(name, trust=trust_annotations))
-    known = conversation or next(
-        (os.environ[variable] for variable in ENVIRONMENT if os.environ.get(variable)), ""
-    )
-    guard = _guard()
+    declared = _declared(**server)
+    named = (os.environ.get(variable, "") for variable in ENVIRONMENT)
+    known = conversation or next(filter(None, named), "")
     try:
-        with guard.sweeper():
-            code = asyncio.run(
-                Proxy(guard, declared, command, conversation=known, call_max=call_max).run()
-            )
+        with closing(_guard()) as guard, guard.sweeper():
+            proxy = Proxy(guard, declared, command, conversation=known, call_max=call_max)
+            code = asyncio.run(proxy.run())
     except ServerNotStarted as error:
         raise click.ClickException(str(error)) from None
-    finally:
-        guard.close()
     os._exit(code)  # a thread may still wait for a client that keeps its end open
 
 
 @mcp.command()
 @click.argument("url")
-@click.option(
-    "--listen",
-    default="127.0.0.1:8931",
-    show_default=True,
-    metavar="HOST:PORT",
-    help="Where to listen.",
-)
-@click.option(
-    "--allow-host",
-    "hosts",
-    multiple=True,
-    metavar="HOST",
-    help="A name that it answers to. May be repeated.",
-)
-@click.option(
-    "--allow-origin",
-    "origins",
-    multiple=True,
-    metavar="ORIGIN",
-    help="A site whose pages may ask. May be repeated.",
-)
+@listen_option("127.0.0.1:8931")
+@repeated_option("--allow-host", "hosts", "HOST", "A name that it answers to.")
+@repeated_option("--allow-origin", "origins", "ORIGIN", "A site whose pages may ask.")
 @click.option(
     "--one-caller",
     is_flag=True,
     help="All who send no credentials are one caller, and may see each other's results.",
 )
-@click.option(
-    "--ignore-header",
-    "ignored",
-    multiple=True,
-    metavar="NAME",
-    help="It says nothing about who calls. May be repeated.",
-)
+@repeated_option("--ignore-header", "ignored", "NAME", "It says nothing about who calls.")
 @_call_max
-@click.option(
-    "--contracts",
-    type=_File,
-    metavar="FILE",
-    help="What is known about the tools, in TOML or JSON.",
-)
-@click.option(
-    "--name",
-    metavar="NAME",
-    help="The server's name in records. It is part of every key.  [default: its URL]",
-)
-@click.option(
-    "--trust-annotations",
-    is_flag=True,
-    help="Believe what the server says: readOnlyHint, idempotentHint.",
-)
+@_server_options("URL")
 @takes("store", "app", "config")
 def http(
     *,
@@ -194,23 +143,17 @@ def http(
       effectonce mcp http http://127.0.0.1:9000/mcp --one-caller --contracts bank.toml
       effectonce mcp http https://mcp.example.com/mcp --listen 127.0.0.1:8931 --store sqlite:///effects.db
     """
-    from effectonce.cli.gateway import ANY_ADDRESS, address, is_loopback
-    from effectonce.mcp._contracts import read_contracts
     from effectonce.mcp.http import McpHttpProxy
     from effectonce.stores._urls import shown
 
     host, port = address(listen)
     if host in ANY_ADDRESS and not hosts:
         raise click.UsageError("Say which names it answers to: --allow-host mcp.example.com.")
-    try:
+    with needing("it needs", "gateway"):
         import httpx  # noqa: F401  # what the proxy asks with
 
         from effectonce.cli._uvicorn import run_server
-    except ImportError as error:
-        raise click.UsageError(
-            f"{error}. Install what it needs: pip install 'effectonce[gateway]'"
-        ) from None
-    declared = read_contracts(contracts, _given(name, trust=trust_annotations))
+    declared = _declared(contracts, name, trust_annotations=trust_annotations)
     guard = _guard()
     names = hosts if is_loopback(host) or host in ANY_ADDRESS else (*hosts, host)
     app = McpHttpProxy(guard, declared, url, hosts=names, **how)
@@ -270,33 +213,29 @@ def init(
     from effectonce.mcp._stdio import ServerNotStarted
 
     file = Path(contracts or f"{name}.contracts.toml").absolute()
+    planned = {}
     try:
-        planned = (
-            {}
-            if file.exists() and not force
-            else {file: starting(name, asyncio.run(tools_of(command)))}
-        )
+        if force or not file.exists():
+            planned[file] = starting(name, asyncio.run(tools_of(command)))
     except ServerNotStarted as error:
         raise click.ClickException(str(error)) from None
     store, variable = _store_named()
-    proxied = [
-        _ourselves(),
-        "mcp",
-        "--name",
-        name,
-        "--contracts",
-        str(file),
-        *store,
-        "--",
-        *command,
-    ]
+    # by its whole path, because clients may not share our PATH
+    ourselves = shutil.which("effectonce") or "effectonce"
+    about = ["--name", name, "--contracts", str(file), *store]
+    proxied = [ourselves, "mcp", *about, "--", *command]
     for host in (HOSTS[client] for client in clients):
         path = host.file(Path.cwd(), Path.home(), os.environ)
         planned[path] = entered(
             host, read_text(path), path, name, proxied, variable=variable, force=force
         )
         if variable and not host.handing_on(variable):
-            echo(f"{host.about} cannot refer to {variable}: {NO_STORE}", err=True)
+            echo(
+                f"{host.about} cannot refer to {variable}: its entry names no store. Name a file"
+                " with the URL as store_file in your settings, or effects are in a file of this"
+                " user.",
+                err=True,
+            )
     for path, text in planned.items():
         if dry_run:
             echo(f"# {path}\n{text}")
@@ -305,12 +244,6 @@ def init(
             echo(f"Wrote {path}", err=True)
     if file not in planned:
         echo(f"{file} is there already, and was left as it is.", err=True)
-
-
-NO_STORE = (
-    "its entry names no store. Name a file with the URL as store_file in your settings, or effects"
-    " are in a file of this user."
-)
 
 
 def _store_named() -> tuple[list[str], str]:
@@ -324,33 +257,26 @@ def _store_named() -> tuple[list[str], str]:
     return (["--store", store.value] if store.value else []), ""
 
 
-def _ourselves() -> str:
-    """The command that clients start: by its whole path, because they may not share our PATH."""
-    return shutil.which("effectonce") or "effectonce"
+def _declared(contracts: str | None, name: str | None, *, trust_annotations: bool) -> Any:
+    """What the file says, and the command line over it."""
+    from effectonce.mcp._contracts import read_contracts
 
-
-def _given(name: str | None, *, trust: bool) -> dict[str, Any]:
-    """What the command line says, as the file would."""
-    return ({"trust_annotations": True} if trust else {}) | ({"name": name} if name else {})
+    given = {"trust_annotations": trust_annotations, "name": name}
+    return read_contracts(contracts, {key: value for key, value in given.items() if value})
 
 
 def _guard() -> Guard:
     """The user's own, or one for the store that was named, or one for a file of this user's."""
     from effectonce import Guard
-    from effectonce.cli._app import load_app, opening
+    from effectonce.cli._app import load_app, opening, read_setting
 
     if setting("app"):
         return load_app(setting("app"))
     with opening():
-        return Guard(setting("store") or _store_file() or _own_file())
-
-
-def _store_file() -> str:
-    path = setting("store_file")
-    try:
-        return Path(path).expanduser().read_text(encoding="utf-8").strip() if path else ""
-    except OSError as error:
-        raise click.UsageError(f"store_file = {path}: {error}") from None
+        path = setting("store_file")
+        return Guard(
+            setting("store") or (read_setting(path, "store_file") if path else _own_file())
+        )
 
 
 def _own_file() -> str:

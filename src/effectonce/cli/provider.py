@@ -9,7 +9,7 @@ import click
 from effectonce.cli._console import say
 from effectonce.cli._exits import NOT_FOUND, Stop
 from effectonce.cli._options import takes
-from effectonce.cli._output import Column, print_one, print_pairs, print_rows, shape
+from effectonce.cli._output import Column, field, print_one, print_pairs, print_rows, shape
 from effectonce.views.providers import answers, overview, remark, sources
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def list_providers() -> None:
     from effectonce.providers import providers
 
     columns = [
-        Column("PROVIDER", lambda item: item["name"], whole=True),
+        field("PROVIDER", "name", whole=True),
         Column("KEY", lambda item: item["_words"][0]),
         Column("WINDOW", lambda item: item["_words"][1], whole=True),
         Column("REPEAT", lambda item: item["_words"][2]),
@@ -91,8 +91,8 @@ def _as_data(found: Provider) -> dict[str, Any]:
 
 def _print(found: Provider) -> None:
     rows = [("provider", f"{found.name}: {found.title}"), ("summary", found.summary)]
-    for field, label, value in answers(found):
-        beside = remark(getattr(found.facts, field)) if field else ""
+    for name, label, value in answers(found):
+        beside = remark(getattr(found.facts, name)) if name else ""
         rows.append((label, f"{value} ({beside})" if beside else value))
     for link, day, fields in sources(found):
         rows += [("source", link), ("", f"read on {day}: {fields}")]

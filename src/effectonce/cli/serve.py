@@ -15,20 +15,21 @@ from effectonce.cli._console import echo, say
 from effectonce.cli._exits import FAILED, Stop
 from effectonce.cli._options import takes
 from effectonce.cli._settings import setting
-from effectonce.cli.gateway import ANY_ADDRESS, address, is_loopback
+from effectonce.cli.gateway import (
+    ANY_ADDRESS,
+    address,
+    is_loopback,
+    listen_option,
+    needing,
+    repeated_option,
+    tls_options,
+)
 
-_File = click.Path(exists=True, dir_okay=False)
 HERE = ("127.0.0.1", "localhost", "::1", "[::1]")
 
 
 @click.command()
-@click.option(
-    "--listen",
-    default="127.0.0.1:8642",
-    show_default=True,
-    metavar="HOST:PORT",
-    help="Where to listen.",
-)
+@listen_option("127.0.0.1:8642")
 @click.option(
     "--allow-actions",
     is_flag=True,
@@ -41,15 +42,8 @@ HERE = ("127.0.0.1", "localhost", "::1", "[::1]")
     metavar="MODULE:FUNCTION",
     help="Who may do what: a function of yours, instead of a link.",
 )
-@click.option(
-    "--allow-host",
-    "hosts",
-    multiple=True,
-    metavar="HOST",
-    help="A name that it answers to. May be repeated.",
-)
-@click.option("--certfile", type=_File, help="Our certificate, with its chain: listen with TLS.")
-@click.option("--keyfile", type=_File, help="Its key.")
+@repeated_option("--allow-host", "hosts", "HOST", "A name that it answers to.")
+@tls_options
 @takes("by", "tenant", "store", "app", "config", "color")
 def serve(
     *,
@@ -81,20 +75,15 @@ def serve(
     from effectonce.dashboard._serve import served, served_here
     from effectonce.views.audit import is_there
 
-    try:
+    with needing("the dashboard needs", "server"):
         from effectonce.cli._uvicorn import run_server
-    except ImportError as error:
-        raise click.UsageError(
-            f"{error}. Install what the dashboard needs: pip install 'effectonce[server]'"
-        ) from None
     let_in = None if access_by is None else _function(access_by)
     by = who() if allow_actions else "you"
     names = {*(HERE if is_loopback(host) else (host,)), *hosts}
     with guard_here() as guard, _listening(host, port) as listener:
         port = listener.getsockname()[1]
-        where = (
-            f"{'https' if certfile else 'http'}://{f'[{host}]' if ':' in host else host}:{port}/"
-        )
+        scheme, shown = "https" if certfile else "http", f"[{host}]" if ":" in host else host
+        where = f"{scheme}://{shown}:{port}/"
         if allow_actions and made_here(guard) and is_there(guard):
             say(
                 "What is decided here is on the record, and not in the audit. With --app, your"
@@ -106,27 +95,17 @@ def serve(
             made = served(guard, let_in, names)
             say(f"Listening on {where}")
         else:
-            access = Access(
-                by, acts=allow_actions, reveals=reveal, tenant=setting("tenant") or None
-            )
-            say(
-                f"The dashboard, {f'with actions, by {by}' if allow_actions else 'read-only'}. Open"
-                " it; each link works once:"
-            )
-            made = served_here(
-                guard,
-                access,
-                names,
-                f"effectonce_{port}",
-                lambda token: _show(f"{where}?token={token}"),
-            )
+            tenant = setting("tenant") or None
+            access = Access(by, acts=allow_actions, reveals=reveal, tenant=tenant)
+            can = f"with actions, by {by}" if allow_actions else "read-only"
+            say(f"The dashboard, {can}. Open it; each link works once:")
+            cookie = f"effectonce_{port}"
+            made = served_here(guard, access, names, cookie, lambda t: _show(f"{where}?token={t}"))
         run_server(made, lifespan="off", listener=listener, certfile=certfile, keyfile=keyfile)
 
 
 def _show(link: str) -> None:
-    """Data, on stdout. Its reader may have closed it after the first link: then no more are
-    printed, and open sessions stay open.
-    """
+    """Data, on stdout. Its reader may have closed it after the first link: sessions stay open."""
     with contextlib.suppress(OSError):
         echo(link)
 

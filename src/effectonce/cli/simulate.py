@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from effectonce.cli._console import color_option, console, echo, in_markup
-from effectonce.cli._options import Number
+from effectonce.cli._options import Number, value_option, with_options
 from effectonce.cli._output import for_machines
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -34,73 +34,29 @@ def simulate() -> None:
     """
 
 
-def _common(command: F) -> F:
-    """What every simulation takes."""
-    for option in (
-        color_option,
-        click.option(
-            "--svg",
-            type=click.Path(dir_okay=False, writable=True, path_type=Path),
-            help="Also draw it into this file.",
-        ),
-        click.option(
-            "--json", "as_json", is_flag=True, help="Print the figures as JSON and nothing else."
-        ),
-        click.option(
-            "--seed", default=7, show_default=True, help="Decides every throw of the dice."
-        ),
-    ):
-        command = option(command)
-    return command
+_common = with_options(
+    click.option("--seed", default=7, show_default=True, help="Decides every throw of the dice."),
+    click.option(
+        "--json", "as_json", is_flag=True, help="Print the figures as JSON and nothing else."
+    ),
+    click.option(
+        "--svg",
+        type=click.Path(dir_okay=False, writable=True, path_type=Path),
+        help="Also draw it into this file.",
+    ),
+    color_option,
+)
 
 
 @simulate.command()
-@click.option(
-    "--clients",
-    default=100,
-    show_default=True,
-    type=click.IntRange(2, 1000),
-    help="How many want to write the row.",
-)
-@click.option(
-    "--runs",
-    default=30,
-    show_default=True,
-    type=click.IntRange(1, 1000),
-    help="How often to repeat it.",
-)
-@click.option(
-    "--base-ms",
-    default=5.0,
-    show_default=True,
-    type=Number(0.1, 1000),
-    help="The base of the delays.",
-)
-@click.option(
-    "--cap-ms",
-    default=2000.0,
-    show_default=True,
-    type=Number(1, 100_000),
-    help="Their highest ceiling.",
-)
-@click.option(
-    "--message-ms",
-    default=10.0,
-    show_default=True,
-    type=Number(0.1, 1000),
-    help="How long a message takes.",
-)
+@value_option("--clients", 100, click.IntRange(2, 1000), "How many want to write the row.")
+@value_option("--runs", 30, click.IntRange(1, 1000), "How often to repeat it.")
+@value_option("--base-ms", 5.0, Number(0.1, 1000), "The base of the delays.")
+@value_option("--cap-ms", 2000.0, Number(1, 100_000), "Their highest ceiling.")
+@value_option("--message-ms", 10.0, Number(0.1, 1000), "How long a message takes.")
 @_common
 def jitter(
-    *,
-    clients: int,
-    runs: int,
-    seed: int,
-    as_json: bool,
-    svg: Path | None,
-    base_ms: float,
-    cap_ms: float,
-    message_ms: float,
+    *, clients: int, runs: int, seed: int, as_json: bool, svg: Path | None, **waits: float
 ) -> None:
     r"""What delays do to a crowd: Brooker's experiment.
 
@@ -117,56 +73,20 @@ def jitter(
     from effectonce.simulate import jitter as experiment
 
     try:
-        waits = experiment.Waits(base_ms=base_ms, cap_ms=cap_ms, message_ms=message_ms)
+        took = experiment.Waits(**waits)
     except ValueError as error:
         raise click.UsageError(f"{error}.") from None
-    result = experiment.simulate(seed=seed, clients=clients, runs=runs, waits=waits)
+    result = experiment.simulate(seed=seed, clients=clients, runs=runs, waits=took)
     _show(result, _charts.jitter, _svg.jitter_figure, as_json=as_json, svg=svg)
 
 
 @simulate.command()
-@click.option(
-    "--rate",
-    default=20.0,
-    show_default=True,
-    type=Number(5, 1000),
-    help="What the last service can do in a second.",
-)
-@click.option(
-    "--load",
-    default=0.7,
-    show_default=True,
-    type=Number(0.05, 1.5),
-    help="What is asked of it, as a share of that.",
-)
-@click.option(
-    "--outage-s",
-    default=10.0,
-    show_default=True,
-    type=Number(1, 60),
-    help="How many seconds the outage lasts.",
-)
-@click.option(
-    "--left",
-    default=0.1,
-    show_default=True,
-    type=Number(0, 1),
-    help="What it can do in the outage, as a share.",
-)
-@click.option(
-    "--lost",
-    default=0.01,
-    show_default=True,
-    type=Number(0, 0.5),
-    help="Share of answers that get lost at any time.",
-)
-@click.option(
-    "--queue-s",
-    default=10.0,
-    show_default=True,
-    type=Number(1, 60),
-    help="Seconds of work that fit into a queue.",
-)
+@value_option("--rate", 20.0, Number(5, 1000), "What the last service can do in a second.")
+@value_option("--load", 0.7, Number(0.05, 1.5), "What is asked of it, as a share of that.")
+@value_option("--outage-s", 10.0, Number(1, 60), "How many seconds the outage lasts.")
+@value_option("--left", 0.1, Number(0, 1), "What it can do in the outage, as a share.")
+@value_option("--lost", 0.01, Number(0, 0.5), "Share of answers that get lost at any time.")
+@value_option("--queue-s", 10.0, Number(1, 60), "Seconds of work that fit into a queue.")
 @_common
 def storm(*, rate: float, seed: int, as_json: bool, svg: Path | None, **outage: float) -> None:
     r"""The outage is over; who comes back?
@@ -191,20 +111,8 @@ def storm(*, rate: float, seed: int, as_json: bool, svg: Path | None, **outage: 
 
 
 @simulate.command()
-@click.option(
-    "--calls",
-    default=20_000,
-    show_default=True,
-    type=click.IntRange(100, 1_000_000),
-    help="How many calls to make.",
-)
-@click.option(
-    "--attempts",
-    default=3,
-    show_default=True,
-    type=click.IntRange(1, 20),
-    help="How often a call may be tried.",
-)
+@value_option("--calls", 20_000, click.IntRange(100, 1_000_000), "How many calls to make.")
+@value_option("--attempts", 3, click.IntRange(1, 20), "How often a call may be tried.")
 @_common
 def budget(*, calls: int, attempts: int, seed: int, as_json: bool, svg: Path | None) -> None:
     r"""What a retry budget allows: none, ours and gRPC's.
@@ -239,12 +147,8 @@ def _changes(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> d
 
 
 @simulate.command()
-@click.option(
-    "--turns",
-    default=18_000,
-    show_default=True,
-    type=click.IntRange(1000, 1_000_000),
-    help="Turns: fewer make a shorter day.",
+@value_option(
+    "--turns", 18_000, click.IntRange(1000, 1_000_000), "Turns: fewer make a shorter day."
 )
 @click.option("--full", is_flag=True, help=f"The whole day, {FULL_DAY:,} turns: some seconds.")
 @click.option(
@@ -260,14 +164,7 @@ def _changes(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> d
 )
 @_common
 def turns(
-    *,
-    turns: int,
-    full: bool,
-    assumptions: bool,
-    changes: dict[str, float],
-    seed: int,
-    as_json: bool,
-    svg: Path | None,
+    *, turns: int, full: bool, assumptions: bool, changes: dict[str, float], seed: int, **shown: Any
 ) -> None:
     r"""A day of agent turns over four vendors, with four policies.
 
@@ -296,7 +193,7 @@ def turns(
         result = experiment.simulate(seed=seed, turns=count, changes=changes)
     except ValueError as error:
         raise click.UsageError(f"{error}.") from None
-    _show(result, _charts.turns, _svg.turns_figure, as_json=as_json, svg=svg)
+    _show(result, _charts.turns, _svg.turns_figure, **shown)
 
 
 def _show(
@@ -317,7 +214,6 @@ def _show(
     if as_json or for_machines():
         echo(msgspec.json.encode(result).decode())
         return
-
     screen = console()
     chart(screen, result)
     if svg is not None:

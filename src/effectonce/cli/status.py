@@ -10,7 +10,7 @@ from effectonce.cli._app import guard_here
 from effectonce.cli._commands import runnable
 from effectonce.cli._console import console
 from effectonce.cli._exits import NEEDS_YOU
-from effectonce.cli._options import store_options, takes
+from effectonce.cli._options import effect_options
 from effectonce.cli._output import print_one, print_pairs, shortened
 from effectonce.cli._settings import setting
 from effectonce.views.times import span
@@ -28,8 +28,7 @@ FURTHER = {
 @click.option(
     "--check", is_flag=True, help="Exit with 3 if a person is needed: for a cron job or a monitor."
 )
-@takes("tenant")
-@store_options
+@effect_options
 def status(*, check: bool) -> None:
     r"""One screen: how many effects there are, what is in doubt, what needs you.
 
@@ -61,24 +60,18 @@ def _tell(data: dict[str, Any]) -> None:
     effects = ", ".join(shown) or "none yet: they appear when a guarded tool is called"
     effects += " (of all tenants)" if setting("tenant") and shown else ""
     many = " or more" if data["more"] else ""
-    what = []
+    what, runs = [], data["waiting_runs"]
     if data["in_doubt"]:
-        what.append(
-            f"{data['in_doubt']:,}{many} in doubt, the oldest for {span(data['in_doubt_oldest_s'])}"
-        )
+        oldest = span(data["in_doubt_oldest_s"])
+        what.append(f"{data['in_doubt']:,}{many} in doubt, the oldest for {oldest}")
     if data["abandoned"]:
-        what.append(
-            f"{data['abandoned']:,} sent and abandoned: `{runnable('effectonce store gc')}` puts"
-            " them in doubt"
-        )
+        sweep = f"`{runnable('effectonce store gc')}` puts them in doubt"
+        what.append(f"{data['abandoned']:,} sent and abandoned: {sweep}")
     if data["given_up"]:
         what.append(f"{data['given_up']:,} given up: `{runnable('effectonce dlq list')}`")
-    if data["waiting_runs"]:
-        runs = data["waiting_runs"]
-        what.append(
-            f"{runs:,} run{'s wait' if runs > 1 else ' waits'}:"
-            f" `{runnable('effectonce workflow list')}`"
-        )
+    if runs:
+        wait = "runs wait" if runs > 1 else "run waits"
+        what.append(f"{runs:,} {wait}: `{runnable('effectonce workflow list')}`")
     print_pairs(
         [("effects", effects), ("needs you", "; ".join(what) or "nothing: all is well")],
         style="bold",
@@ -87,23 +80,16 @@ def _tell(data: dict[str, Any]) -> None:
         return
     screen = console()
     screen.print()
-    print_pairs(
-        [
-            (
-                n["reference"],
-                n["tool"],
-                f"{n['why']} for {span(n['for_s'])}",
-                shortened(n["where"], PLACE_MAX),
-            )
-            for n in needs[:SHOWN]
-        ]
-    )
+    rows = []
+    for n in needs[:SHOWN]:
+        why, where = f"{n['why']} for {span(n['for_s'])}", shortened(n["where"], PLACE_MAX)
+        rows.append((n["reference"], n["tool"], why, where))
+    print_pairs(rows)
     further = dict.fromkeys(
         runnable(f"effectonce {FURTHER[need['why']]}") for need in needs[SHOWN:]
     )
     lines = ["", "The story of one: " + runnable(f"effectonce effect show {needs[0]['reference']}")]
     if further:
-        lines.append(
-            f"{'At least ' * data['more']}{len(needs) - SHOWN:,} more: {'; '.join(further)}"
-        )
+        left = f"{'At least ' * data['more']}{len(needs) - SHOWN:,} more"
+        lines.append(f"{left}: {'; '.join(further)}")
     screen.print("\n".join(lines), style="dim", markup=False, highlight=False, soft_wrap=True)

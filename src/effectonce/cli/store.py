@@ -4,6 +4,7 @@ swept.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import click
@@ -11,7 +12,7 @@ import msgspec
 
 from effectonce.cli._app import guard_here, health_of, the_guard
 from effectonce.cli._console import busy, console, echo, say
-from effectonce.cli._exits import FAILED, STORE_UNREACHABLE
+from effectonce.cli._exits import STORE_UNREACHABLE
 from effectonce.cli._options import dry_run_option, store_options
 from effectonce.cli._output import print_one
 
@@ -41,16 +42,11 @@ def check() -> None:
       effectonce store check
       effectonce store check --store redis://cache:6379/0 --json | jq .findings
     """
-    from effectonce.cli.doctor import as_data, tell
+    from effectonce.cli.doctor import report
 
-    guard = the_guard()
-    try:
+    with closing(the_guard()) as guard:
         health = health_of(guard)
-    finally:
-        guard.close()
-    print_one(as_data(health), lambda: tell(health), schema="health")
-    if not health.ok:
-        raise SystemExit(FAILED if health.reachable else STORE_UNREACHABLE)
+    report(health)
 
 
 @store.command()
@@ -74,11 +70,8 @@ def migrate() -> None:
             (f.found for f in health_of(guard).findings if f.subject == "schema"),
             "none: this store needs no schema",
         )
-    print_one(
-        {"schema_version": schema},
-        lambda: say(f"The schema is current: {schema}."),
-        schema="migration",
-    )
+    data = {"schema_version": schema}
+    print_one(data, lambda: say(f"The schema is current: {schema}."), schema="migration")
 
 
 @store.command()
@@ -107,12 +100,10 @@ def gc(*, limit: int | None, dry_run: bool) -> None:
 
     with guard_here() as guard:
         if dry_run:
-            due = next(
-                (f.found for f in health_of(guard).findings if f.subject == "due"), "unknown"
-            )
-            print_one(
-                {"due": due}, lambda: echo(f"{due} due. Nothing was changed."), schema="sweep"
-            )
+            found = (f.found for f in health_of(guard).findings if f.subject == "due")
+            due = next(found, "unknown")
+            said = f"{due} due. Nothing was changed."
+            print_one({"due": due}, lambda: echo(said), schema="sweep")
             return
         swept = Swept(0, 0, 0)
         with busy("Sweeping") as how_far:
@@ -123,7 +114,6 @@ def gc(*, limit: int | None, dry_run: bool) -> None:
                 how_far(f"{swept.total:,}")
                 if done.total < batch:
                     break
-    data = msgspec.structs.asdict(swept)
 
     def tell() -> None:
         echo(
@@ -131,13 +121,12 @@ def gc(*, limit: int | None, dry_run: bool) -> None:
             f" {swept.forgotten:,} keys forgotten, {swept.cells:,} shared values forgotten."
         )
         if swept.unreadable:
-            left = (
+            echo(
                 f"{len(swept.unreadable):,} due records cannot be read by this release, such as"
-                f" {swept.unreadable[0]}"
+                f" {swept.unreadable[0]}. They were left as they are: upgrade effectonce here."
             )
-            echo(f"{left}. They were left as they are: upgrade effectonce here.")
 
-    print_one(data, tell, schema="sweep")
+    print_one(msgspec.structs.asdict(swept), tell, schema="sweep")
 
 
 @store.command()
@@ -155,22 +144,17 @@ def stats() -> None:
     with guard_here() as guard:
         health = health_of(guard)
     if not health.reachable:
-        raise SystemExit(_unreachable(health.error))
+        say(f"Error: {health.error}")
+        raise SystemExit(STORE_UNREACHABLE)
     found = {finding.subject: finding.found for finding in health.findings}
-    latency_ms = None if health.latency_s is None else round(health.latency_s * 1e3, 3)
     data = {
         "counts": {str(state): health.counts.get(state, 0) for state in STATES},
         "total": sum(health.counts.values()),
         "due": found.get("due"),
         "size": found.get("size"),
-        "latency_ms": latency_ms,
+        "latency_ms": None if health.latency_s is None else round(health.latency_s * 1e3, 3),
     }
     print_one(data, lambda: _tell(data), schema="stats")
-
-
-def _unreachable(error: str) -> int:
-    say(f"Error: {error}")
-    return STORE_UNREACHABLE
 
 
 def _tell(data: dict[str, Any]) -> None:

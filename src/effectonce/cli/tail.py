@@ -11,7 +11,7 @@ import click
 from effectonce.cli._app import guard_here
 from effectonce.cli._console import console, in_markup, say
 from effectonce.cli._filters import Filters, after, filters
-from effectonce.cli._options import Number, store_options, takes
+from effectonce.cli._options import Number, effect_options, value_option
 from effectonce.cli._output import for_machines, print_flat, print_line, shape
 from effectonce.views.times import iso, moment
 
@@ -25,25 +25,10 @@ PAGE, WATCHED = 200, 500  # how many open effects are looked at in each round
 
 @click.command()
 @filters
-@click.option(
-    "--lines",
-    default=10,
-    show_default=True,
-    type=click.IntRange(0, 1000),
-    metavar="N",
-    help="Begin with the last N.",
-)
-@click.option(
-    "--interval",
-    default=2.0,
-    show_default=True,
-    type=Number(0.01),
-    metavar="SECONDS",
-    help="How often to look.",
-)
+@value_option("--lines", 10, click.IntRange(0, 1000), "Begin with the last N.", "N")
+@value_option("--interval", 2.0, Number(0.01), "How often to look.", "SECONDS")
 @click.option("--once", is_flag=True, help="Show the last ones and end.")
-@takes("tenant")
-@store_options
+@effect_options
 def tail(*, filters: Filters, lines: int, interval: float, once: bool) -> None:
     r"""Follow effects as they are claimed, sent and decided.
 
@@ -108,9 +93,7 @@ class Follower:
         self.now = now_of(self._guard)
         known = list(self._open.items())
         found = [(self._guard.store.apply(Find(key)), mark) for key, mark in known]
-        different = [
-            record for record, mark in found if record is not None and _mark(record) != mark
-        ]
+        different = [r for r, mark in found if r is not None and _mark(r) != mark]
         new = self._new()
         for (key, _), (record, _) in zip(known, found, strict=True):
             if record is None:
@@ -162,20 +145,10 @@ def _show(record: Record, now: float) -> None:
     at = max(record.created_at, record.first_dispatch_at, record.decided_at)
     request, state = record.request, str(record.state).replace("_", " ")
     if shape() == "plain":
-        print_flat(
-            (
-                iso(at),
-                reference(record),
-                request.terms.tool,
-                record.state,
-                request.scope,
-                request.step,
-            )
-        )
+        about = (reference(record), request.terms.tool, record.state)
+        print_flat((iso(at), *about, request.scope, request.step))
         return
+    shown = f"{reference(record)}  [{STYLES[record.state]}]{state:<10}[/]"
     where, tool = in_markup(place_of(record)), in_markup(request.terms.tool)
-    line = (
-        f"[dim]{moment(at)}[/]  {reference(record)}  [{STYLES[record.state]}]{state:<10}[/]  {tool}"
-        f"  [dim]{where}[/]"
-    )
+    line = f"[dim]{moment(at)}[/]  {shown}  {tool}  [dim]{where}[/]"
     console(width_max=sys.maxsize).print(line, no_wrap=True, overflow="ellipsis", crop=True)

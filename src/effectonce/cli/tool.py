@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from effectonce._text import span
 from effectonce.cli._app import app_here, tool_named
 from effectonce.cli._options import app_options
-from effectonce.cli._output import Column, print_one, print_pairs, print_rows
-from effectonce.policy import span
+from effectonce.cli._output import Column, field, print_one, print_pairs, print_rows
 from effectonce.views.tools import tools_of
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def list_tools() -> None:
     """
     items = [_as_data(tool) for tool in tools_of(app_here()).values()]
     columns = [
-        Column("TOOL", lambda item: item["name"], whole=True),
+        field("TOOL", "name", whole=True),
         Column(
             "KIND", lambda item: "workflow" if item["is_workflow"] else item["kind"], whole=True
         ),
@@ -51,14 +51,10 @@ def list_tools() -> None:
             whole=True,
         ),
         Column("KEY", lambda item: ", ".join(item["hashed"]) or "-"),
-        Column("PROMISE", lambda item: item["promise"]),
+        field("PROMISE", "promise"),
     ]
-    print_rows(
-        items,
-        columns,
-        schema="tool",
-        empty="This guard has no tools. Are they registered when the module is imported?",
-    )
+    empty = "This guard has no tools. Are they registered when the module is imported?"
+    print_rows(items, columns, schema="tool", empty=empty)
 
 
 @tool.command()
@@ -81,21 +77,20 @@ def _as_data(tool: GuardedTool) -> dict[str, Any]:
     from effectonce._core.guarantees import GUARANTEES, Capability
 
     contract, signature, circuit = tool.contract, tool.signature, tool.retrying.circuit
+    downstream = contract.downstream
     return {
         "name": contract.name,
         "version": contract.version,
         "kind": contract.kind,
-        "downstream": contract.downstream.capability,
+        "downstream": downstream.capability,
         "provider": contract.provider or None,
         "honours_key_s": (
-            _finite(contract.downstream.window_s)
-            if contract.downstream.capability is Capability.KEY
-            else None
+            _finite(downstream.window_s) if downstream.capability is Capability.KEY else None
         ),
         "promise": (
             OF_STEPS
             if tool.terms.steps
-            else GUARANTEES[contract.kind, contract.downstream.capability].promise
+            else GUARANTEES[contract.kind, downstream.capability].promise
         ),
         "is_workflow": tool.terms.steps,
         "is_async": tool.is_async,
@@ -127,43 +122,24 @@ def _tell(data: dict[str, Any]) -> None:
     def fields(name: str) -> str:
         return ", ".join(data[name]) or "nothing"
 
-    attempts = "1 attempt" if data["attempts"] == 1 else f"{data['attempts']} attempts"
+    retries = "1 attempt" if data["attempts"] == 1 else f"{data['attempts']} attempts"
+    if data["deadline_s"] is not None:
+        retries += f" within {span(data['deadline_s'])}"
+    contract = f"{data['kind']}, downstream {_help(data)}: {data['promise']}"
+    kept, is_async = data["window_s"], "async def" if data["is_async"] else "def"
     print_pairs(
         [
-            (
-                "tool",
-                (
-                    f"{data['name']}, version {data['version']},"
-                    f" {'async def' if data['is_async'] else 'def'}"
-                ),
-            ),
-            (
-                "contract",
-                (
-                    f"workflow: {OF_STEPS}"
-                    if data["is_workflow"]
-                    else f"{data['kind']}, downstream {_help(data)}: {data['promise']}"
-                ),
-            ),
+            ("tool", f"{data['name']}, version {data['version']}, {is_async}"),
+            ("contract", f"workflow: {OF_STEPS}" if data["is_workflow"] else contract),
             ("probe", "yes" if data["has_probe"] else "none"),
             ("in the key", fields("hashed")),
             ("must match", fields("matched")),
             ("ignored", fields("stripped")),
             *([("came later", fields("added"))] if data["added"] else []),
             ("never stored", fields("redacted")),
-            (
-                "outcome kept",
-                "forever" if data["window_s"] is None else f"for {span(data['window_s'])}",
-            ),
+            ("outcome kept", "forever" if kept is None else f"for {span(kept)}"),
             ("lease", span(data["lease_s"])),
-            (
-                "retries",
-                (
-                    attempts
-                    if data["deadline_s"] is None
-                    else f"{attempts} within {span(data['deadline_s'])}"
-                ),
-            ),
+            ("retries", retries),
             ("breaker", data["breaker"] or "none"),
             ("permission", data["permission"] or "none"),
             *(("note", note) for note in data["notes"]),

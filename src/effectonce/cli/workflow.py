@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -16,13 +17,13 @@ from effectonce.cli._exits import CHANGED, FAILED, Stop
 from effectonce.cli._filters import limit_option
 from effectonce.cli._options import (
     app_options,
+    decision_options,
     dry_run_option,
-    reason_option,
-    store_options,
+    effect_options,
     takes,
     yes_option,
 )
-from effectonce.cli._output import Column, for_machines, print_one, print_rows
+from effectonce.cli._output import WHY, field, for_machines, number, print_one, print_rows
 from effectonce.cli._settings import setting
 from effectonce.views.tools import tools_of
 
@@ -59,8 +60,7 @@ def workflow() -> None:
 )
 @click.option("--workflow", "name", metavar="NAME", help="Only runs of this workflow.")
 @limit_option
-@takes("tenant")
-@store_options
+@effect_options
 def list_runs(*, state: str, name: str | None) -> None:
     r"""List runs, the oldest first: those that are open, unless you say otherwise.
 
@@ -78,14 +78,10 @@ def list_runs(*, state: str, name: str | None) -> None:
 
     with guard_here() as guard, busy("Looking for runs"):
         now = now_of(guard)
-        records = [
-            record
-            for record, _ in zip(_runs(guard, state, name), range(setting("limit")), strict=False)
-        ]
-    print_rows(
-        [as_data(record, now) for record in records], RUNS, schema="run", empty=_empty(state, name)
-    )
-    if len(records) == setting("limit"):
+        records = itertools.islice(_runs(guard, state, name), setting("limit"))
+        items = [as_data(record, now) for record in records]
+    print_rows(items, RUNS, schema="run", empty=_empty(state, name))
+    if len(items) == setting("limit"):
         say("There may be more: give a higher --limit.")
 
 
@@ -104,8 +100,7 @@ def _empty(state: str, name: str | None) -> str:
 @workflow.command()
 @click.argument("reference", metavar="RUN")
 @click.option("--reveal", is_flag=True, help="Show arguments and key as well.")
-@takes("tenant")
-@store_options
+@effect_options
 def show(*, reference: str, reveal: bool) -> None:
     r"""Show one run with its steps and compensations, and what to do next.
 
@@ -121,11 +116,8 @@ def show(*, reference: str, reveal: bool) -> None:
     with guard_here() as guard, busy("Looking for its steps"):
         record, now = find_run(guard, reference), now_of(guard)
         steps = steps_of(guard, record)
-    print_one(
-        whole(record, steps, now, reveal=reveal),
-        lambda: tell(record, steps, now, reveal=reveal),
-        schema="run",
-    )
+    data = whole(record, steps, now, reveal=reveal)
+    print_one(data, lambda: tell(record, steps, now, reveal=reveal), schema="run")
 
 
 # ---------------------------------------------------------------- going on
@@ -163,9 +155,10 @@ def resume(
     if everything and setting("tenant"):
         raise click.UsageError("--all goes on with the runs of all tenants: name those of one.")
     with closing(app_here()) as guard:
-        items = _resume_all(guard, name, yes=yes, dry_run=dry_run) if everything else _resume_named(
-            guard, references, yes=yes, dry_run=dry_run
-        )  # fmt: skip
+        if everything:
+            items = _resume_all(guard, name, yes=yes, dry_run=dry_run)
+        else:
+            items = _resume_named(guard, references, yes=yes, dry_run=dry_run)
     if any(item["_bad"] for item in items):
         raise SystemExit(FAILED)
 
@@ -195,8 +188,8 @@ def _resume_named(
     make_sure(f"Go on with {_count(len(records))}?", yes=yes)
     items = []
     with busy("Going on") as how_far:
-        for number, record in enumerate(records, 1):
-            how_far(f"{number} of {len(records)}")
+        for count, record in enumerate(records, 1):
+            how_far(f"{count} of {len(records)}")
             items.append(_resumed(guard, record))
     print_rows(items, _RESUMED, schema="resumed", plural="resumed", empty=EMPTY)
     return items
@@ -217,20 +210,18 @@ def _resumed(guard: Guard, record: Record) -> dict[str, Any]:
         if inspect.isawaitable(value):
             asyncio.run(_awaited(value))
     except Exception as error:  # noqa: BLE001  # a user's function
-        why = (
-            f"{type(error).__name__}: {error}"
-            if not isinstance(error, ContractViolation)
-            else str(error)
-        )
+        ours = isinstance(error, ContractViolation)
+        why = str(error) if ours else f"{type(error).__name__}: {error}"
     after = guard.find(record.request.key) or record
     state = run_state(after, now_of(guard))
-    data = {
+    return {
         "reference": reference(record),
         "workflow": record.request.terms.tool,
         "state": state,
         "runs": after.epoch,
+        "why": why,
+        "_bad": state != "completed",
     }
-    return {**data, "why": why, "_bad": state != "completed"}
 
 
 async def _awaited(value: Any) -> Any:
@@ -238,11 +229,11 @@ async def _awaited(value: Any) -> Any:
 
 
 _RESUMED = [
-    Column("RUN", lambda item: item["reference"], whole=True),
-    Column("WORKFLOW", lambda item: item["workflow"]),
-    Column("NOW", lambda item: item["state"], whole=True),
-    Column("BEGUN", lambda item: str(item["runs"]), right=True, whole=True),
-    Column("WHY", lambda item: item["why"] or ""),
+    field("RUN", "reference", whole=True),
+    field("WORKFLOW", "workflow"),
+    field("NOW", "state", whole=True),
+    field("BEGUN", "runs", right=True, whole=True),
+    WHY,
 ]
 
 
@@ -253,20 +244,15 @@ def _resume_all(
     from collections import Counter
 
     waiting = Counter(record.request.terms.tool for record in guard.workflows.runs(workflow=name))
-    known = {
-        tool: found
-        for tool, found in tools_of(guard).items()
-        if found.terms.steps and tool in waiting
-    }
+    tools = tools_of(guard)
+    known = {t: tools[t] for t in sorted(waiting) if t in tools and tools[t].terms.steps}
     items: list[dict[str, Any]] = []
     if waiting:
-        say(
-            ", ".join(
-                f"{count:,} of {tool}{'' if tool in known else ' (unknown here)'}"
-                for tool, count in waiting.items()
-            )
-            + "."
+        counted = (
+            f"{count:,} of {tool}{'' if tool in known else ' (unknown here)'}"
+            for tool, count in waiting.items()
         )
+        say(f"{', '.join(counted)}.")
     if dry_run and waiting:
         say("Nothing was changed.")
     elif known:
@@ -283,14 +269,8 @@ def _resume_all(
                 items.append(_counted(tool, done))
     unknown = sum(count for tool, count in waiting.items() if tool not in known)
     if not dry_run:
-        print_rows(
-            items,
-            _COUNTS,
-            schema="resumed",
-            plural="resumed",
-            empty=_empty("open", name) if not waiting else "",
-            unknown=unknown,
-        )
+        empty = "" if waiting else _empty("open", name)
+        print_rows(items, _COUNTS, schema="resumed", plural="resumed", empty=empty, unknown=unknown)
     if unknown and not for_machines():
         say(
             f"{_count(unknown)} of workflows that this app does not have: import the module that"
@@ -304,19 +284,9 @@ def _counted(tool: str, done: Resumed) -> dict[str, Any]:
     return {"workflow": tool, **counts, "_bad": bool(done.failed or done.waiting)}
 
 
-def _number(name: str) -> Column:
-    return Column(
-        name.upper(),
-        lambda item: f"{item[name]:,}",
-        plain=lambda item: item[name],
-        right=True,
-        whole=True,
-    )
-
-
 _COUNTS = [
-    Column("WORKFLOW", lambda item: item["workflow"]),
-    *(_number(name) for name in ("completed", "failed", "waiting", "running")),
+    field("WORKFLOW", "workflow"),
+    *(number(name.upper(), name) for name in ("completed", "failed", "waiting", "running")),
 ]
 
 
@@ -329,11 +299,7 @@ def _count(runs: int) -> str:
 
 @workflow.command()
 @click.argument("reference", metavar="RUN")
-@reason_option
-@yes_option
-@dry_run_option
-@takes("by", "no_input", "tenant")
-@store_options
+@decision_options
 def cancel(*, reference: str, reason: str | None, yes: bool, dry_run: bool) -> None:
     r"""Let a run end: no new step is done, and what was done is compensated.
 
@@ -373,13 +339,8 @@ def cancel(*, reference: str, reason: str | None, yes: bool, dry_run: bool) -> N
             raise ended from None
         after = guard.find(record.request.key) or record
         say_if_left_out(guard)
-    data = {name: value for name, value in as_data(after, now).items() if not name.startswith("_")}
-    then = (
-        "The process that runs it ends it."
-        if state == "running"
-        else "Then: "
-        + runnable(f"effectonce workflow resume {data['reference']} --app MODULE:GUARD")
-    )
-    print_one(
-        data, lambda: say(f"It is to end, says {data['cancelled']['by']}. {then}"), schema="run"
-    )
+    data = as_data(after, now)
+    resume = runnable(f"effectonce workflow resume {data['reference']} --app MODULE:GUARD")
+    then = "The process that runs it ends it." if state == "running" else f"Then: {resume}"
+    said = f"It is to end, says {data['cancelled']['by']}. {then}"
+    print_one(data, lambda: say(said), schema="run")

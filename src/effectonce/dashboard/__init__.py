@@ -1,7 +1,7 @@
 """The dashboard: what needs a person, every effect with its proof, and the desk where doubts are
 settled.
 
-    from effectonce.server import Access, app
+    from effectonce.dashboard import Access, app
 
     def access(request):
         user = request.user  # found by an authentication middleware outside

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
 from typing import Any
 
 import anyio
@@ -22,6 +22,7 @@ from effectonce.views.effects import is_sealed, reference, verdict
 from effectonce.views.letters import WHAT
 from effectonce.views.tools import prober_of, tools_of
 
+UNCHANGED = "Nothing was changed."
 # letters of one redrive, how fast, and how many are foreseen
 AT_ONCE, PER_S, LOOKED_AT = 25, 10.0, 500
 
@@ -36,12 +37,8 @@ def _decide(visit: DashboardRequest, act: str, form: dict[str, str]) -> Response
     record = visit.find(visit.request.path_params["reference"])
     _refuse_stale(visit, record, form)
     if is_sealed(record):
-        raise RefusedVisit(
-            409,
-            "This store is sealed",
-            "There is no key here, and what you say has to be sealed, too.",
-            "Nothing was changed.",
-        )
+        text = "There is no key here, and what you say has to be sealed, too."
+        raise RefusedVisit(409, "This store is sealed", text, UNCHANGED)
     key, by, reason = record.request.key, visit.access.who, form.get("reason", "").strip()
     if act == "cancel":
         _reason(form)
@@ -50,7 +47,7 @@ def _decide(visit: DashboardRequest, act: str, form: dict[str, str]) -> Response
         result = _result(form) if act == "confirm" else None
     except (ContractViolation, ValueError, ArithmeticError, RecursionError) as error:
         why = str(error) if reason else "Say why: it stays on the record"
-        return effect_page(visit, record, 422, f"{why}. Nothing was changed.", {**form, "act": act})
+        return effect_page(visit, record, 422, f"{why}. {UNCHANGED}", {**form, "act": act})
     guard, decision = visit.guard, {"by": by, "reason": reason}
     try:
         match act:
@@ -65,24 +62,14 @@ def _decide(visit: DashboardRequest, act: str, form: dict[str, str]) -> Response
             case "cancel":
                 guard.workflows.cancel(key, **decision)
             case _:
-                raise RefusedVisit(
-                    404,
-                    "There is no such decision",
-                    f"{act!r} is nothing that can be decided.",
-                    "Nothing was changed.",
-                )
+                text = f"{act!r} is nothing that can be decided."
+                raise RefusedVisit(404, "There is no such decision", text, UNCHANGED)
     except ContractViolation as error:
         _refuse_stale(visit, visit.find(link_of(key)), form)  # another person was quicker
-        return effect_page(
-            visit,
-            record,
-            409,
-            f"That was refused: {error}. Nothing was changed.",
-            {**form, "act": act},
-        )
-    return visit.go(
-        "workflow" if act == "cancel" else "effect", {"done": act}, reference=reference(record)
-    )
+        why = f"That was refused: {error}. {UNCHANGED}"
+        return effect_page(visit, record, 409, why, {**form, "act": act})
+    page = "workflow" if act == "cancel" else "effect"
+    return visit.go(page, {"done": act}, reference=reference(record))
 
 
 def _result(form: dict[str, str]) -> Any:
@@ -101,24 +88,16 @@ def _refuse_stale(visit: DashboardRequest, record: Record, form: dict[str, str])
     if form.get("seen") == version_of(record):
         return
     ref = reference(record)
-    before, now = (
-        form.get("seen", "").rpartition("-")[0].replace("_", " "),
-        str(record.state).replace("_", " "),
-    )
-    was = (
-        f"When you opened the page it was {before}"
-        if before
-        else "The form does not say what you saw"
-    )
-    raise RefusedVisit(
-        409,
-        "It changed meanwhile",
-        f"{was}; now it is {now}. {verdict(record, visit.now())}"
-        if before != now
-        else f"{was}, and it was sent once more since.",
-        "Nothing was changed.",
-        (visit.href("effect", reference=ref), f"See {ref} as it is now"),
-    )
+    before = form.get("seen", "").rpartition("-")[0].replace("_", " ")
+    now, text = str(record.state).replace("_", " "), "The form does not say what you saw"
+    if before:
+        text = f"When you opened the page it was {before}"
+    if before == now:
+        text += ", and it was sent once more since."
+    else:
+        text += f"; now it is {now}. {verdict(record, visit.now())}"
+    link = (visit.href("effect", reference=ref), f"See {ref} as it is now")
+    raise RefusedVisit(409, "It changed meanwhile", text, UNCHANGED, link)
 
 
 # ---------------------------------------------------------------- by the tools themselves
@@ -130,31 +109,21 @@ async def reconcile(visit: DashboardRequest) -> Response:
     record = await run_in_threadpool(_seen, visit, form)
     tool = prober_of(visit.guard, record)
     if tool is None or record.state is not State.IN_DOUBT:
-        raise RefusedVisit(
-            409,
-            "There is no probe to ask",
-            "No tool of this guard has a probe for this effect.",
-            "Nothing was changed.",
-        )
+        text = "No tool of this guard has a probe for this effect."
+        raise RefusedVisit(409, "There is no probe to ask", text, UNCHANGED)
     try:
-        outcome = (
-            await tool.areconcile(record)
-            if tool.is_async
-            else await run_in_threadpool(tool.reconcile, record)
-        )
+        if tool.is_async:
+            outcome = await tool.areconcile(record)
+        else:
+            outcome = await run_in_threadpool(tool.reconcile, record)
     except NotReadable as error:
-        raise RefusedVisit(
-            409,
-            "It cannot be asked about",
-            f"Its arguments cannot be read: {error}.",
-            "Nothing was changed.",
-        ) from None
+        text = f"Its arguments cannot be read: {error}."
+        raise RefusedVisit(409, "It cannot be asked about", text, UNCHANGED) from None
     if outcome.status != "in_doubt":
         return visit.go("effect", {"done": "reconcile"}, reference=reference(record))
     after = await run_in_threadpool(visit.find, link_of(record.request.key))
-    return await run_in_threadpool(
-        effect_page, visit, after, 200, f"The downstream was asked: {outcome.error}"
-    )
+    said = f"The downstream was asked: {outcome.error}"
+    return await run_in_threadpool(effect_page, visit, after, 200, said)
 
 
 def _seen(visit: DashboardRequest, form: dict[str, str]) -> Record:
@@ -183,18 +152,15 @@ async def _redriven(visit: DashboardRequest, key: str, tool: str, reason: str) -
 def _reason(form: dict[str, str]) -> str:
     reason = form.get("reason", "").strip()
     if not reason:
-        raise RefusedVisit(
-            422,
-            "Say why",
-            "A reason stays on the record, for those who ask later.",
-            "Nothing was changed. Go back, and give one.",
-        )
+        text = "A reason stays on the record, for those who ask later."
+        raise RefusedVisit(422, "Say why", text, f"{UNCHANGED} Go back, and give one.")
     return reason
 
 
 def foresee(visit: DashboardRequest) -> Response:
     """What redriving the letters of a group would do. Nothing is sent."""
-    foreseen = [visit.guard.dead_letters.foresee(letter.key) for letter in _letters(visit)]
+    letters = visit.guard.dead_letters
+    foreseen = [letters.foresee(letter.key) for letter in _letters(visit)]
     due = sum(each.what == "would_run" for each in foreseen)
     visit.shows(each.effect.key for each in foreseen[:PAGE])
     return visit.page(
@@ -211,9 +177,8 @@ def foresee(visit: DashboardRequest) -> Response:
     )
 
 
-def _letters(visit: DashboardRequest) -> Iterator[Letter]:
-    wanted = wanted_of(visit)
-    yield from visit.guard.dead_letters.list(limit=LOOKED_AT, **wanted)
+def _letters(visit: DashboardRequest) -> tuple[Letter, ...]:
+    return visit.guard.dead_letters.list(limit=LOOKED_AT, **wanted_of(visit))
 
 
 async def redrive_group(visit: DashboardRequest) -> Response:
@@ -222,7 +187,7 @@ async def redrive_group(visit: DashboardRequest) -> Response:
     reason, pace = _reason(form), Pace(PER_S)
     done: list[Redriven] = []
     left = 0
-    for letter in await run_in_threadpool(lambda: list(_letters(visit))):
+    for letter in await run_in_threadpool(_letters, visit):
         foreseen = await run_in_threadpool(visit.guard.dead_letters.foresee, letter.key)
         if foreseen.what != "would_run":
             continue
@@ -237,19 +202,9 @@ async def redrive_group(visit: DashboardRequest) -> Response:
 
 def _came_to(visit: DashboardRequest, done: list[Redriven], left: int) -> Response:
     visit.shows(each.effect.key for each in done)
-    counts = {
-        WHAT[what]: sum(each.what == what for each in done)
-        for what in dict.fromkeys(each.what for each in done)
-    }
-    return visit.page(
-        "redriven.html",
-        section="letters",
-        done=done,
-        counts=counts,
-        left=left,
-        words=WHAT,
-        now=visit.now(),
-    )
+    counts = Counter(WHAT[each.what] for each in done)
+    data = {"done": done, "counts": counts, "left": left, "words": WHAT, "now": visit.now()}
+    return visit.page("redriven.html", section="letters", **data)
 
 
 LOOKS = (("/letters/redrive", "foresee", foresee),)

@@ -23,10 +23,7 @@ from effectonce.errors import ContractViolation, StoreUnavailable
 if TYPE_CHECKING:
     from effectonce import Guard
 
-Page: TypeAlias = Callable[[DashboardRequest], Response]  # in a thread: it asks the store
-Act: TypeAlias = Callable[
-    [DashboardRequest], Awaitable[Response]
-]  # on the event loop: it may call a tool or a probe, sync or async
+Act: TypeAlias = Callable[[DashboardRequest], Awaitable[Response]]  # on the event loop
 
 NOT_HERE = RefusedVisit(404, "There is no such page", "The address leads nowhere.")
 WRONG_WAY = RefusedVisit(
@@ -46,44 +43,35 @@ def app(guard: Guard, *, access: AccessOf) -> Starlette:
             "access= is a function: it gets a request, and returns an Access, or None for no access"
         )
 
-    def pages(path: str, name: str, page: Page) -> Route:
+    def route(path: str, name: str, act: Act, *, acting: bool = False) -> Route:
         async def endpoint(request: Request) -> Response:
             visit = DashboardRequest(request, guard, made.router)
-            return await _answer(visit, access, lambda: run_in_threadpool(page, visit))
+            return await _answer(visit, access, act, acting=acting)
 
-        return Route(path, endpoint, name=name)
-
-    def acts(path: str, name: str, act: Act) -> Route:
-        async def endpoint(request: Request) -> Response:
-            visit = DashboardRequest(request, guard, made.router)
-            return await _answer(visit, access, lambda: act(visit), acting=True)
-
-        return Route(path, endpoint, name=name, methods=["POST"])
-
-    def playground(path: str, name: str, play: Act) -> Route:
-        async def endpoint(request: Request) -> Response:
-            visit = DashboardRequest(request, guard, made.router)
-            return await _answer(visit, access, lambda: play(visit))
-
-        return Route(path, endpoint, name=name)
+        return Route(path, endpoint, name=name, methods=["POST"] if acting else None)
 
     async def lost(request: Request, error: Exception) -> Response:
         wrong_way = isinstance(error, HTTPException) and error.status_code == WRONG_WAY.status
-        return DashboardRequest(request, guard, made.router).refused(
-            WRONG_WAY if wrong_way else NOT_HERE
-        )
+        refusal = WRONG_WAY if wrong_way else NOT_HERE
+        return DashboardRequest(request, guard, made.router).refused(refusal)
 
+    pages = (*_pages.PAGES, *_actions.LOOKS)
     made = Starlette(
         routes=[
-            *(pages(path, name, page) for path, name, page in (*_pages.PAGES, *_actions.LOOKS)),
-            *(playground(path, name, play) for path, name, play in _playground.PLAYGROUND),
-            *(acts(path, name, act) for path, name, act in _actions.ACTS),
+            *(route(path, name, _in_a_thread(page)) for path, name, page in pages),
+            *(route(path, name, play) for path, name, play in _playground.PLAYGROUND),
+            *(route(path, name, act, acting=True) for path, name, act in _actions.ACTS),
             Mount("/static", _Static(packages=[("effectonce.dashboard", "static")]), name="static"),
         ],
         middleware=[Middleware(SecurityMiddleware)],
         exception_handlers={404: lost, 405: lost},
     )
     return made
+
+
+def _in_a_thread(page: Callable[[DashboardRequest], Response]) -> Act:
+    """A page asks the store."""
+    return lambda visit: run_in_threadpool(page, visit)
 
 
 class _Static(StaticFiles):
@@ -95,16 +83,10 @@ class _Static(StaticFiles):
         return response
 
 
-async def _answer(
-    visit: DashboardRequest,
-    access: AccessOf,
-    make: Callable[[], Awaitable[Response]],
-    *,
-    acting: bool = False,
-) -> Response:
+async def _answer(visit: DashboardRequest, access: AccessOf, act: Act, *, acting: bool) -> Response:
     try:
         visit.let_in(await access_of(access, visit.request), acting=acting)
-        return await make()
+        return await act(visit)
     except RefusedVisit as refusal:
         return visit.refused(refusal)
     except StoreUnavailable as error:
@@ -112,6 +94,5 @@ async def _answer(
             RefusedVisit(503, "The store cannot be reached", str(error), error.corrective_action)
         )
     except ContractViolation as error:
-        return visit.refused(
-            RefusedVisit(409, "That was refused", f"Nothing was changed: {error}.")
-        )
+        text = f"Nothing was changed: {error}."
+        return visit.refused(RefusedVisit(409, "That was refused", text))

@@ -1,5 +1,4 @@
-"""For a dashboard on one's own machine: a link that works once, and then a session in that one
-browser.
+"""For a dashboard on one's own machine: a link that works once, then a session in that browser.
 
 A person who can read the terminal gets in, and no other user of the machine. The first browser
 that opens the link uses it up, so it is of no use to a person who finds it later in a history; a
@@ -79,12 +78,7 @@ class LoginLink:
             answer = RedirectResponse("/", 303)
             secure = scope["scheme"] == "https"
             answer.set_cookie(
-                self._cookie,
-                session,
-                max_age=int(LASTS_S),
-                httponly=True,
-                samesite="lax",
-                secure=secure,
+                self._cookie, session, int(LASTS_S), secure=secure, httponly=True, samesite="lax"
             )
             await answer(scope, receive, send)
 

@@ -65,14 +65,9 @@ DONE = {
 
 def overview(visit: DashboardRequest) -> Response:
     """How many of what, and what needs a person."""
-    status, now = look(visit.guard, visit.tenant, visit.shows), visit.now()
-    return visit.page(
-        "overview.html",
-        section="overview",
-        status=status,
-        needs=status["needs_you"][:NEEDS],
-        now=now,
-    )
+    status = look(visit.guard, visit.tenant, visit.shows)
+    data = {"status": status, "needs": status["needs_you"][:NEEDS], "now": visit.now()}
+    return visit.page("overview.html", section="overview", **data)
 
 
 # ---------------------------------------------------------------- effects
@@ -104,13 +99,12 @@ def effects(visit: DashboardRequest) -> Response:
 def _further(visit: DashboardRequest, page: Recently) -> str | None:
     """Where a list goes on."""
     visit.shows(record.request.key for record in page.records)
-    return (
-        None if page.further is None else visit.with_params(after=link_of(page.further.request.key))
-    )
+    if page.further is None:
+        return None
+    return visit.with_params(after=link_of(page.further.request.key))
 
 
 def _looked_at(visit: DashboardRequest, now: float) -> Recently:
-    """What the URL asks for."""
     named = visit.asked("effect").lower().removeprefix("eff_").rstrip("…")
     if re.fullmatch(r"[0-9a-f]{0,12}", named) is None:
         raise ValueError(
@@ -133,13 +127,7 @@ def _looked_at(visit: DashboardRequest, now: float) -> Recently:
     if not named:
         return visit.guard.store.apply(recent)
     found = visit.guard.store.apply(Refer(named, visit.tenant, PAGE))
-    return Recently(
-        tuple(
-            record
-            for record in found
-            if recent.fits(record) and recent.state in (None, record.state)
-        )
-    )
+    return Recently(tuple(r for r in found if recent.fits(r) and recent.state in (None, r.state)))
 
 
 def _state(visit: DashboardRequest) -> str:
@@ -148,7 +136,6 @@ def _state(visit: DashboardRequest) -> str:
 
 
 def _row(record: Record) -> dict[str, Any]:
-    """A line of a list."""
     return {
         "reference": reference(record),
         "tool": record.request.terms.tool,
@@ -164,8 +151,7 @@ def _row(record: Record) -> dict[str, Any]:
 
 def effect(visit: DashboardRequest) -> Response:
     """The proof: everything that is known about one effect, and what may be decided now."""
-    record = visit.find(visit.request.path_params["reference"])
-    return effect_page(visit, record)
+    return effect_page(visit, visit.find(visit.request.path_params["reference"]))
 
 
 def effect_page(
@@ -176,13 +162,13 @@ def effect_page(
     typed: dict[str, str] | None = None,
 ) -> Response:
     """The same, also where a person's input was invalid: they get it back."""
-    now = visit.now()
+    now, guard = visit.now(), visit.guard
     reveal = visit.access.reveals and visit.asked("reveal") == "on"
     screen = Screen(reveal=reveal)
     revealed = _revealed(record) if reveal else {}
-    audited = is_there(visit.guard)
+    audited = is_there(guard)
     read = audited and visit.asked("audit") == "on"  # it takes its time where it is large
-    entries = entries_about(visit.guard, record, reference(record)) if read else []
+    entries = entries_about(guard, record, reference(record)) if read else []
     if (run := run_of(record)) is not None:
         visit.shows_run(run, record)
     return visit.page(
@@ -192,9 +178,7 @@ def effect_page(
         row=_row(record),
         mark=MARK.get(record.state, "…"),
         verdict=verdict(record, now),
-        facts=[
-            (name, text) for name, text in facts_of(record, now, screen) if name not in revealed
-        ],
+        facts=[fact for fact in facts_of(record, now, screen) if fact[0] not in revealed],
         timeline=timeline(record, now, screen),
         entries=[(entry, describe_entry(entry)) for entry in entries[-AUDIT:]],
         audit="read" if read else "there" if audited else "",
@@ -214,15 +198,10 @@ def effect_page(
 
 def _revealed(record: Record) -> dict[str, str]:
     """Arguments and result on lines of their own, for those who may see them."""
-    details = {
-        "arguments": arguments_of(record, reveal=True),
-        "outcome": outcome_of(record.outcome, reveal=True),
-    }
-    return {
-        name: dumps(each.value, 2)
-        for name, each in details.items()
-        if not each.text and (name == "arguments" or record.outcome)
-    }
+    details = {"arguments": arguments_of(record, reveal=True)}
+    if record.outcome:
+        details["outcome"] = outcome_of(record.outcome, reveal=True)
+    return {name: dumps(each.value, 2) for name, each in details.items() if not each.text}
 
 
 def _done(visit: DashboardRequest, record: Record) -> str:
@@ -242,12 +221,8 @@ def _may(visit: DashboardRequest, record: Record, now: float) -> dict[str, bool]
         record.state is State.IN_DOUBT,
         record.request.terms.tool in tools_of(visit.guard),
     )
-    dead = (
-        not doubt
-        and record.state in (State.CLAIMED, State.DISPATCHED)
-        and is_dead(record, now, GRACE_S)
-        and not is_run(record)
-    )
+    is_open = record.state in (State.CLAIMED, State.DISPATCHED) and not is_run(record)
+    dead = is_open and is_dead(record, now, GRACE_S)
     return {
         "sealed": is_sealed(record),
         "settle": doubt,
@@ -317,13 +292,9 @@ def letters(visit: DashboardRequest) -> Response:
     after = place(visit.find(visit.asked("after"))) if visit.asked("after") else (0.0, "")
     found = dead.page(limit=PAGE, after=after, looked_at=LOOKED_AT, **wanted) if chosen else None
     groups = () if chosen else dead.groups(limit=LOOKED_AT, **wanted)
-    shown = () if found is None else found.letters
+    shown, further = ((), None) if found is None else (found.letters, found.after)
     visit.shows(letter.key for letter in shown)
-    more = (
-        visit.with_params(after=link_of(found.after[1]))
-        if found is not None and found.after is not None
-        else None
-    )
+    more = None if further is None else visit.with_params(after=link_of(further[1]))
     return visit.page(
         "letters.html",
         section="letters",
@@ -346,22 +317,10 @@ def breakers(visit: DashboardRequest) -> Response:
         stats = circuit.stats()
         seen = {"state": str(stats.phase), "why": stats.why, "processes": []}
         votes = seen if circuit.shared is None else standing(circuit.shared, name)
-        found.append(
-            {
-                "name": name,
-                "tools": tools,
-                "shared": circuit.shared is not None,
-                "here": stats,
-                **votes,
-            }
-        )
-    return visit.page(
-        "breakers.html",
-        section="breakers",
-        breakers=found,
-        tools=bool(tools_of(visit.guard)),
-        now=visit.now(),
-    )
+        about = {"name": name, "tools": tools, "shared": circuit.shared is not None}
+        found.append({**about, "here": stats, **votes})
+    data = {"breakers": found, "tools": bool(tools_of(visit.guard)), "now": visit.now()}
+    return visit.page("breakers.html", section="breakers", **data)
 
 
 # ---------------------------------------------------------------- workflows
@@ -371,14 +330,12 @@ def workflows(visit: DashboardRequest) -> Response:
     """The runs in one state, the newest first."""
     state = visit.asked("state") or "open"
     if state not in RUN_STATES:
-        raise RefusedVisit(
-            422, "There is no such state", f"Runs are {', '.join(RUN_STATES)}, not {state!r}."
-        )
+        text = f"Runs are {', '.join(RUN_STATES)}, not {state!r}."
+        raise RefusedVisit(422, "There is no such state", text)
     now = visit.now()
     after = visit.find(visit.asked("after")) if visit.asked("after") else None
     recent = Recent(state=RUN_STATES[state], tenant=visit.tenant, after=after, limit=LOOKED_AT)
-    page: Recently = visit.guard.store.apply(recent)
-    page = _first_runs(page)
+    page = _first_runs(visit.guard.store.apply(recent))
     return visit.page(
         "workflows.html",
         section="workflows",
@@ -402,10 +359,10 @@ def workflow(visit: DashboardRequest) -> Response:
     """One run with its steps."""
     record, now = visit.find(visit.request.path_params["reference"]), visit.now()
     if not is_run(record):
-        link = (visit.href("effect", reference=reference(record)), "See the effect")
-        raise RefusedVisit(
-            404, "No run", f"{reference(record)} is an effect, and no run of a workflow.", link=link
-        )
+        ref = reference(record)
+        link = (visit.href("effect", reference=ref), "See the effect")
+        text = f"{ref} is an effect, and no run of a workflow."
+        raise RefusedVisit(404, "No run", text, link=link)
     steps = steps_of(visit.guard, record)
     visit.shows(step.request.key for step in steps)
     run = whole(record, steps, now, reveal=False)

@@ -20,7 +20,7 @@ from effectonce.policy import Retry
 from effectonce.simulate._svg import storm_figure
 from effectonce.simulate.storm import POLICIES, Policy, StormResult, simulate
 
-YOURS, BESIDE = "yours", ("no retries", "naive", "whole")
+BESIDE = ("no retries", "naive", "whole")
 LAYERS = {
     "0": "no layer",
     "1": "the client alone",
@@ -65,11 +65,9 @@ class Simulations:
             return known
         try:
             running = self._pool.submit(self._run, *asked)
-            # A limiter of its own: the thread that waits is none of those that the application
-            # counts.
-            result = await anyio.to_thread.run_sync(
-                running.result, limiter=anyio.CapacityLimiter(1)
-            )
+            # The thread that waits is none of those that the application counts.
+            alone = anyio.CapacityLimiter(1)
+            result = await anyio.to_thread.run_sync(running.result, limiter=alone)
         finally:
             with self._lock:
                 self._viewers.discard(viewer)
@@ -127,11 +125,8 @@ def _read(asked: dict[str, str]) -> Asked:
         jitter=asked["jitter"],
     )
     on = {name: asked[name] == "on" for name in SWITCHES}
-    return (
-        Policy(YOURS, layers=int(asked["layers"]), retry=retry, **on),
-        read["rate"],
-        int(read["seed"]),
-    )
+    policy = Policy("yours", layers=int(asked["layers"]), retry=retry, **on)
+    return policy, read["rate"], int(read["seed"])
 
 
 def _number(name: str, text: str) -> float:
@@ -143,9 +138,8 @@ def _number(name: str, text: str) -> float:
         raise ValueError(f"{name}={text}: this is no number") from None
     whole = name in ("attempts", "seed")
     if not least <= number <= most or (whole and number != int(number)):
-        raise ValueError(
-            f"{name}={text}: choose a {'whole ' * whole}number from {least:,} to {most:,}"
-        )
+        wanted = f"choose a {'whole ' * whole}number from {least:,} to {most:,}"
+        raise ValueError(f"{name}={text}: {wanted}")
     return number
 
 
@@ -186,27 +180,19 @@ def code_of(policy: Policy) -> str:
     """The policy as you would write it."""
     retry = policy.retry
     attempts = retry.attempts if policy.layers else 1
+    delays = f'base_s={retry.base_s:g}, cap_s={retry.cap_s:g}, jitter="{retry.jitter}"'
     parts = [
         'kind="write"',
         f'downstream="{"key" if policy.keys else "none"}"',
-        (
-            f"retry=Retry(attempts={attempts}, base_s={retry.base_s:g}, cap_s={retry.cap_s:g},"
-            f' jitter="{retry.jitter}")'
-        ),
+        f"retry=Retry(attempts={attempts}, {delays})",
         *(['budget=RetryBudget("bank")'] if policy.budget else []),
         *(['breaker=breaker("bank")'] if policy.breaker else []),
     ]
-    wanted = {
-        "Retry": True,
-        "RetryBudget": policy.budget,
-        "breaker": policy.breaker,
-        "current_effect": policy.keys,
-    }
-    head = [
-        f"from effectonce import {', '.join(name for name, is_used in wanted.items() if is_used)}",
-        "",
-        "@guard.tool(",
-    ]
+    used = ["Retry"]
+    used += ["RetryBudget"] if policy.budget else []
+    used += ["breaker"] if policy.breaker else []
+    used += ["current_effect"] if policy.keys else []
+    head = [f"from effectonce import {', '.join(used)}", "", "@guard.tool("]
     key = ", idempotency_key=current_effect().downstream_key" if policy.keys else ""
     body = ["def refund(payment_id: str) -> dict:", f"    return bank.refund(payment_id{key})"]
     return "\n".join([*head, *(f"    {part}," for part in parts), ")", *body])

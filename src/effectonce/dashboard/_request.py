@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import jinja2
 from starlette.requests import Request
@@ -25,11 +25,8 @@ from effectonce.views.times import iso, moment, span
 if TYPE_CHECKING:
     from effectonce import Guard
 
-BEGINNING_LENGTH = (
-    # digits of a key that a link has beside its last 12: enough to find it at once, and 64 bits
-    # are still unknown
-    12
-)
+# digits of a key that a link has beside its last 12: it is found at once, 64 bits stay unknown
+BEGINNING_LENGTH = 12
 _NAMED = re.compile(r"eff_([0-9a-f]{12})(?:_([0-9a-f]{8,12}))?")
 
 
@@ -45,13 +42,8 @@ class RefusedVisit(Exception):
         link: tuple[str, str] | None = None,
     ) -> None:
         super().__init__(title)
-        self.status, self.title, self.text, self.advice, self.link = (
-            status,
-            title,
-            text,
-            advice,
-            link,
-        )
+        self.status, self.title, self.text = status, title, text
+        self.advice, self.link = advice, link
 
 
 class DashboardRequest:
@@ -65,11 +57,8 @@ class DashboardRequest:
     def let_in(self, access: Access | None, *, acting: bool) -> None:
         """Nothing is read or changed before this."""
         if access is None:
-            raise RefusedVisit(
-                403,
-                "You may not look at this",
-                "The operator of this dashboard has not given you access.",
-            )
+            text = "The operator of this dashboard has not given you access."
+            raise RefusedVisit(403, "You may not look at this", text)
         self._access = access
         if acting and not access.acts:
             raise RefusedVisit(
@@ -101,39 +90,25 @@ class DashboardRequest:
         """Where a page is, whatever this application is mounted under."""
         if "reference" in params:
             params["reference"] = self._links.get(params["reference"], params["reference"])
-        return str(self.request.scope.get("root_path", "")) + str(
-            self._routes.url_path_for(name, **params)
-        )
+        under = self.request.scope.get("root_path", "")
+        return f"{under}{self._routes.url_path_for(name, **params)}"
 
     def with_params(self, **changes: str | None) -> str:
         """This page with other parameters; None removes one."""
         known = {**self.request.query_params, **changes}
-        return "?" + "&".join(
-            f"{_quoted(name)}={_quoted(value)}"
-            for name, value in known.items()
-            if value is not None
-        )
+        return _query({name: value for name, value in known.items() if value is not None})
 
     def page(self, template: str, status: int = 200, /, **data: Any) -> Response:
-        now = data.pop("now", None)
-        data |= {
-            "visit": self,
-            "access": self._access,
-            "href": self.href,
-            "now": now,
-            "live": self.asked("live") == "on",
-        }
+        own = {"visit": self, "access": self._access, "href": self.href, "now": None}
+        data = {**own, "live": self.asked("live") == "on", **data}
         return HTMLResponse(TEMPLATES.get_template(template).render(**data), status)
 
     def refused(self, refusal: RefusedVisit) -> Response:
         return self.page("refusal.html", refusal.status, refusal=refusal, section="")
 
-    def go(self, name: str, /, query: Mapping[str, str] | None = None, **params: Any) -> Response:
+    def go(self, name: str, /, query: Mapping[str, str], **params: Any) -> Response:
         """After something was changed: a page that can be loaded again."""
-        wanted = "&".join(
-            f"{_quoted(key)}={_quoted(value)}" for key, value in (query or {}).items()
-        )
-        return RedirectResponse(self.href(name, **params) + (f"?{wanted}" if wanted else ""), 303)
+        return RedirectResponse(self.href(name, **params) + _query(query), 303)
 
     def now(self) -> float:
         return now_of(self.guard)
@@ -152,11 +127,9 @@ class DashboardRequest:
     def find(self, named: str) -> Record:
         """The effect of this reference, or of this link, if these eyes may see it."""
         read = _NAMED.fullmatch(named)
-        found = (
-            ()
-            if read is None
-            else self.guard.store.apply(Refer(read[1], self.tenant, beginning=read[2] or ""))
-        )
+        found: tuple[Record, ...] = ()
+        if read is not None:
+            found = self.guard.store.apply(Refer(read[1], self.tenant, beginning=read[2] or ""))
         if not found:
             raise RefusedVisit(
                 404,
@@ -165,12 +138,8 @@ class DashboardRequest:
                 "Is it in another store, or was it forgotten?",
             )
         if len(found) > 1:
-            raise RefusedVisit(
-                409,
-                "Several effects",
-                f"{named} stands for several effects here.",
-                "Use effectonce effect show KEY.",
-            )
+            text = f"{named} stands for several effects here."
+            raise RefusedVisit(409, "Several effects", text, "Use effectonce effect show KEY.")
         self._links[reference(found[0])] = named
         return found[0]
 
@@ -180,8 +149,8 @@ def link_of(key: str) -> str:
     return f"{reference_of(key)}_{key[:BEGINNING_LENGTH]}"
 
 
-def _quoted(text: str) -> str:
-    return quote(text, safe="")
+def _query(params: Mapping[str, str]) -> str:
+    return f"?{urlencode(params, safe='', quote_via=quote)}"
 
 
 def _shown(value: Any) -> Any:

@@ -1,5 +1,4 @@
-"""What every request passes: no other site may act through a person's browser, and no page may
-be framed, sniffed or kept.
+"""What every request passes: no other site acts through a browser; pages are not framed or kept.
 
 Browsers report themselves who may act: `Sec-Fetch-Site` says where a request comes from, and a
 page cannot forge it. Browsers too old for it send `Origin`. A client that sends neither is no
@@ -56,12 +55,10 @@ class SecurityMiddleware:
 def cross_origin(headers: Headers, scheme: str) -> str:
     """Why a request that changes something is refused; "" if it may pass."""
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site in ("same-origin", "none"):
+        return ""
     if site is not None:
-        return (
-            ""
-            if site in ("same-origin", "none")
-            else f"this came from another site (Sec-Fetch-Site: {site})."
-        )
+        return f"this came from another site (Sec-Fetch-Site: {site})."
     if origin is not None:
         mine = f"{scheme}://{headers.get('host', '')}"
         return "" if origin == mine else f"this came from another site ({origin}), not from {mine}."

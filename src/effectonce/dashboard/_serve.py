@@ -19,18 +19,14 @@ if TYPE_CHECKING:
 
 def served(guard: Guard, access: AccessOf, hosts: Iterable[str]) -> ASGIApp:
     """For those whom *access* lets in. Refuses other host names: strange pages come by those."""
-    return SecurityMiddleware(
-        TrustedHostMiddleware(app(guard, access=access), [*hosts], www_redirect=False)
-    )
+    inner = app(guard, access=access)
+    return SecurityMiddleware(TrustedHostMiddleware(inner, [*hosts], www_redirect=False))
 
 
 def served_here(
     guard: Guard, access: Access, hosts: Iterable[str], cookie: str, notify: Callable[[str], None]
 ) -> ASGIApp:
     """For a person who has the link; *notify* gets the token of each link."""
-    door = LoginLink(access, cookie, notify)
-    return SecurityMiddleware(
-        TrustedHostMiddleware(
-            door.around(app(guard, access=door.access)), [*hosts], www_redirect=False
-        )
-    )
+    login = LoginLink(access, cookie, notify)
+    inner = login.around(app(guard, access=login.access))
+    return SecurityMiddleware(TrustedHostMiddleware(inner, [*hosts], www_redirect=False))

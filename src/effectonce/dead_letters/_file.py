@@ -32,6 +32,11 @@ TIME_MAX = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 LINE_MAX = 64 * 1024 * 1024  # bytes; what is longer is cut off, and so no letter
 
 
+# of a request, and of its record: what is carried as it is
+_ASKED = ("key", "fingerprint", "tenant", "scope", "step", "arguments", "latch", "after")
+_KNOWN = ("state", "sends", "created_at", "first_dispatch_at", "reason", "evidence")
+
+
 class BadLine(ValueError):
     """This line is no dead letter."""
 
@@ -78,17 +83,7 @@ class Carried(Struct, frozen=True):
         if self.sends > 0:
             left_s = max(0.0, self.first_dispatch_at + terms.resend_s - now)
             terms = msgspec.convert({**self.terms, "resend_s": left_s}, Terms, strict=False)
-        return Request(
-            self.key,
-            self.fingerprint,
-            terms,
-            self.tenant,
-            self.scope,
-            self.step,
-            self.arguments,
-            self.latch,
-            self.after,
-        )
+        return Request(terms=terms, **{name: getattr(self, name) for name in _ASKED})
 
 
 class _Line(Struct, frozen=True):
@@ -101,32 +96,18 @@ class _Line(Struct, frozen=True):
 def write_line(record: Record, reference: str) -> bytes:
     """One letter as a line. What does not open here would be lost, yet taken for the letter."""
     r = record.request
-    if any(
-        is_closed(data) for data in (r.arguments, *(entry.outcome for entry in record.evidence))
-    ):
+    if _is_closed(r.arguments, record.evidence):
         raise ContractViolation(
             f"{reference} cannot be carried: some of it does not open here, because its key is"
             " missing or it was changed. Nothing more was written. Give the guard all keys, and"
             " export again."
         )
     carried = Carried(
-        reference,
-        r.terms.tool,
-        r.key,
-        r.fingerprint,
-        orjson.loads(write_terms(r.terms)),
-        r.tenant,
-        r.scope,
-        r.step,
-        r.arguments,
-        r.latch,
-        r.after,
-        record.state,
-        record.sends,
-        record.created_at,
-        record.first_dispatch_at,
-        record.reason,
-        record.evidence,
+        reference=reference,
+        tool=r.terms.tool,
+        terms=orjson.loads(write_terms(r.terms)),
+        **{name: getattr(r, name) for name in _ASKED},
+        **{name: getattr(record, name) for name in _KNOWN},
     )
     # it may be written to a terminal
     letter = harmless_json(msgspec.json.encode(carried).decode()).encode()
@@ -154,10 +135,7 @@ def read_line(line: bytes) -> tuple[Carried, str]:
         request = carried.request(0.0)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BadLine(f"it is not a dead letter ({error})") from None
-    if any(
-        is_closed(data)
-        for data in (carried.arguments, *(entry.outcome for entry in carried.evidence))
-    ):
+    if _is_closed(carried.arguments, carried.evidence):
         raise BadLine(
             "some of it did not open where it was exported: export it again with all keys"
         )
@@ -176,15 +154,14 @@ def read_line(line: bytes) -> tuple[Carried, str]:
     return carried, read.digest
 
 
+def _is_closed(arguments: bytes, evidence: tuple[Evidence, ...]) -> bool:
+    return any(is_closed(data) for data in (arguments, *(entry.outcome for entry in evidence)))
+
+
 def _is_possible(carried: Carried, terms: Terms) -> bool:
-    """JSON has no NaN, and terms carry their numbers as text, which may say it. What lists
-    cannot show would hide the other letters.
-    """
-    times = (
-        carried.created_at,
-        carried.first_dispatch_at,
-        *(entry.at for entry in carried.evidence),
-    )
+    """Terms carry numbers as text, which may say NaN. What no list can show hides other letters."""
+    happened = (entry.at for entry in carried.evidence)
+    times = (carried.created_at, carried.first_dispatch_at, *happened)
     lasting = (terms.window_s, terms.resend_s, terms.tombstone_s, terms.delay_s or 0.0)
     return (
         all(0 <= each < TIME_MAX for each in times)

@@ -13,8 +13,7 @@ IMPORT_LEASE_S = 30.0  # no worker takes what is to be in doubt before it is
 
 
 def taken(carried: Carried, token: str) -> Flow[bool]:
-    """Make the record of a letter, or finish what an import that was killed has begun. False:
-    there was nothing to do.
+    """Make the record of a letter, or finish a killed import. False: there was nothing to do.
 
     The token is made of the line, so that the same line finds its own record again, and leaves
     one alone that has moved on since.
@@ -43,11 +42,9 @@ def _born(carried: Carried, token: str, now: float) -> Flow[Record]:
     lease_s = IMPORT_LEASE_S if carried.state is State.IN_DOUBT else 0.0
     reply = yield from Claim(request, token, lease_s, dispatch=sent)
     if not isinstance(reply, Held):
-        why = (
-            in_the_way(reply)
-            if isinstance(reply, Busy | Latched | Early)
-            else "another process has made it meanwhile"
-        )
+        why = "another process has made it meanwhile"
+        if isinstance(reply, Busy | Latched | Early):
+            why = in_the_way(reply)
         raise BadLine(f"{why}; nothing was changed")
     record = yield from Find(carried.key)
     assert record is not None

@@ -1,7 +1,6 @@
 """A dead letter: a record without an outcome that was given up on, read for people and programs.
 
-There is no second store. Arguments, key, terms and evidence are on the record; a letter only
-shows them.
+There is no second store: arguments, key, terms and evidence are on the record.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from msgspec import Struct
 
 from effectonce._core.attempt_log import FailedAttempt, RedriveRequest, read_entry, read_failure
 from effectonce._core.classification.verdicts import Bucket
-from effectonce._core.codec import Stored, decode
+from effectonce._core.codec import decode
 from effectonce._core.effect_ref import EffectRef
 from effectonce._core.guards import leased
 from effectonce._core.ops import Browse, Find, Flow, ReadCell
@@ -138,9 +137,8 @@ class LetterQuery(Struct, frozen=True, kw_only=True):
             (self.bucket, letter.bucket),
             (self.state, letter.effect_state),
         )
-        return letter.age_s >= self.older_than_s and all(
-            want is None or want == its for want, its in asked
-        )
+        fits = all(want is None or want == its for want, its in asked)
+        return fits and letter.age_s >= self.older_than_s
 
 
 class LetterPage(Struct, frozen=True):
@@ -157,8 +155,7 @@ def page(
     states: tuple[State, ...],
     looked_at: float = inf,
 ) -> Flow[LetterPage]:
-    """Letters in the order in which their effects were first asked for. What changes meanwhile
-    is shown as it was, or as it is.
+    """Letters in the order in which their effects were first asked for.
 
     After *looked_at* records it ends with what was found among them, and where to go on.
     """
@@ -177,14 +174,10 @@ def page(
                 ends.append(place(batch[-1]))
         # Beyond the end of the shortest full batch there may be others that were not read yet.
         horizon = min(ends, default=None)
-        records = sorted(
-            (r for r in seen.values() if horizon is None or place(r) <= horizon), key=place
-        )
-        letters = (
-            letter_of(r, tools.get(r.request.terms.tool), now)
-            for r in records
-            if is_dead(r, now, grace_s)
-        )
+        read = (r for r in seen.values() if horizon is None or place(r) <= horizon)
+        records = sorted(read, key=place)
+        dead = (r for r in records if is_dead(r, now, grace_s))
+        letters = (letter_of(r, tools.get(r.request.terms.tool), now) for r in dead)
         found += [letter for letter in letters if query.holds(letter)]
         if len(found) > limit or (len(found) == limit and horizon is not None):
             return LetterPage(tuple(found[:limit]), found[limit - 1].cursor)
@@ -195,16 +188,12 @@ def page(
 
 
 def is_dead(record: Record, now: float, grace_s: float) -> bool:
-    """Was it given up on? In doubt: no call goes on. Claimed or sent: a call gave up, or its
-    owner is gone for long enough.
-    """
+    """Was it given up on? In doubt: no call goes on. Else: a call gave up, or its owner is gone."""
     if record.state in (State.IN_DOUBT, State.FAILED):
         return True
     if leased(record, now):
         return False
-    return abs(now - record.lease_until) >= grace_s or any(
-        _gave_up(entry) for entry in _entries(record)
-    )
+    return abs(now - record.lease_until) >= grace_s or any(map(_gave_up, _entries(record)))
 
 
 def may_leave(record: Record) -> bool:
@@ -221,18 +210,13 @@ def effect_of(record: Record) -> EffectRef:
 def letter_of(record: Record, tool: GuardedTool | None, now: float) -> Letter:
     """A record as a letter."""
     entries = _entries(record)
-    attempts = tuple(entry for entry in entries if isinstance(entry, FailedAttempt)) + _failure(
-        record
-    )
+    known = tuple(entry for entry in entries if isinstance(entry, FailedAttempt))
+    attempts = known + _failure(record)
     arguments, unreadable = _arguments(record, tool)
     gave_up_at = max((entry.at for entry in entries if _gave_up(entry)), default=None)
-    given_up_at = (
-        record.decided_at
-        if record.state not in OPEN[:2]
-        else record.lease_until
-        if gave_up_at is None
-        else gave_up_at
-    )
+    given_up_at = record.lease_until if gave_up_at is None else gave_up_at
+    if record.state not in (State.CLAIMED, State.DISPATCHED):
+        given_up_at = record.decided_at
     return Letter(
         effect=effect_of(record),
         effect_state=_effect_state(record),
@@ -263,19 +247,13 @@ def _gave_up(entry: FailedAttempt | RedriveRequest) -> bool:
 
 def _failure(record: Record) -> tuple[FailedAttempt, ...]:
     """A definite failure says itself how it ended."""
-    stored = _read(record.outcome) if record.state is State.FAILED else None
-    return (
-        (read_failure(record.decided_at, stored.content),)
-        if stored is not None and stored.status == "error"
-        else ()
-    )
-
-
-def _read(outcome: bytes) -> Stored | None:
+    if record.state is not State.FAILED:
+        return ()
     try:
-        return decode(outcome)
+        stored = decode(record.outcome)
     except NotReadable:
-        return None
+        return ()
+    return (read_failure(record.decided_at, stored.content),) if stored.status == "error" else ()
 
 
 def _effect_state(record: Record) -> EffectState:
@@ -306,13 +284,8 @@ def _arguments(record: Record, tool: GuardedTool | None) -> tuple[Mapping[str, A
     except NotReadable as error:
         return None, str(error)
     if not isinstance(stored.content, Mapping):
-        return (
-            None,
-            (
-                "what is stored as its arguments is no set of arguments, but a"
-                f" {type(stored.content).__name__}"
-            ),
-        )
+        found = type(stored.content).__name__
+        return None, f"what is stored as its arguments is no set of arguments, but a {found}"
     if stored.status not in ("ok", "redacted"):
         return None, str(stored.content.get("why", "they were not stored"))
     return stored.content, ""

@@ -118,30 +118,22 @@ class DeadLetters:
         """Letters, oldest first. The next page begins `after` the `cursor` of the last one."""
         if limit < 1:
             raise ContractViolation(f"limit={limit}: ask for one letter, or more")
-        shown: LetterPage = drive(
-            self._page(LetterQuery(**wanted), after, limit), self._store.apply
-        )
-        return shown.letters
+        return drive(self._page(LetterQuery(**wanted), after, limit), self._store.apply).letters
 
     def show(self, key: str) -> Letter | None:
         """One effect as a letter, whatever its state is, by its key or its reference (`eff_…`)."""
         if key.startswith("eff_"):
-            digits = key.removeprefix("eff_")
-            found = self._store.apply(Refer(digits))
-            keys = [
-                record.request.key for record in found if reference_of(record.request.key) == key
-            ]
+            found = self._store.apply(Refer(key.removeprefix("eff_")))
+            keys = [r.request.key for r in found if reference_of(r.request.key) == key]
             if len(keys) > 1:
                 raise ContractViolation(f"{key} stands for several effects here: use the key")
             if not keys:
                 return None
             key = keys[0]
         record, now = drive(looked_up(key), self._store.apply)
-        return (
-            None
-            if record is None
-            else letter_of(record, self._tools.get(record.request.terms.tool), now)
-        )
+        if record is None:
+            return None
+        return letter_of(record, self._tools.get(record.request.terms.tool), now)
 
     def page(
         self,
@@ -156,10 +148,8 @@ class DeadLetters:
         It looks at about *looked_at* records and no more, so that it may have found none
         although later ones fit.
         """
-        shown: LetterPage = drive(
-            self._page(LetterQuery(**wanted), after, limit, looked_at=looked_at), self._store.apply
-        )
-        return shown
+        flow = self._page(LetterQuery(**wanted), after, limit, looked_at=looked_at)
+        return drive(flow, self._store.apply)
 
     def groups(self, *, limit: int | None = None, **wanted: Unpack[Wanted]) -> tuple[Group, ...]:
         """Letters by tool, error, bucket; largest group first. At most *limit* are looked at."""
@@ -180,15 +170,18 @@ class DeadLetters:
 
     def distribution(self, **wanted: Unpack[Wanted]) -> Distribution:
         """How many letters there are, by tool, error, bucket and effect state."""
-        counts = tuple(Counter[str]() for _ in range(4))
+        tools, errors, buckets, states = (Counter[str]() for _ in range(4))
         for letter in self._in_any_order(LetterQuery(**wanted)):
-            for counter, value in zip(
-                counts, (letter.tool, letter.error, letter.bucket, letter.effect_state), strict=True
-            ):
-                counter[value] += 1
-        tools, errors, buckets, states = (dict(counter.most_common()) for counter in counts)
+            tools[letter.tool] += 1
+            errors[letter.error] += 1
+            buckets[letter.bucket] += 1
+            states[letter.effect_state] += 1
         return Distribution(
-            total=counts[0].total(), tools=tools, errors=errors, buckets=buckets, states=states
+            total=tools.total(),
+            tools=dict(tools.most_common()),
+            errors=dict(errors.most_common()),
+            buckets=dict(buckets.most_common()),
+            states=dict(states.most_common()),
         )
 
     def _page(
@@ -199,16 +192,15 @@ class DeadLetters:
         states: tuple[State, ...] = (),
         looked_at: float = inf,
     ) -> Flow[LetterPage]:
-        return page(
-            query, self._tools, self._grace_s, after, limit, states or query.states, looked_at
-        )
+        states = states or query.states
+        return page(query, self._tools, self._grace_s, after, limit, states, looked_at)
 
     def _all(self, query: LetterQuery, states: tuple[State, ...] = ()) -> Iterator[Letter]:
         """Page after page, doubling: a few come soon, and all take few requests."""
         after: tuple[float, str] | None = _START
         limit = PAGE
         while after is not None:
-            shown: LetterPage = drive(self._page(query, after, limit, states), self._store.apply)
+            shown = drive(self._page(query, after, limit, states), self._store.apply)
             yield from shown.letters
             after, limit = shown.after, min(2 * limit, BATCH_MAX)
 
@@ -221,7 +213,7 @@ class DeadLetters:
         after: tuple[float, str] | None = _START
         limit = PAGE
         while after is not None:
-            shown: LetterPage = await adrive(self._page(query, after, limit), self._store.aapply)
+            shown = await adrive(self._page(query, after, limit), self._store.aapply)
             for letter in shown.letters:
                 yield letter
             after, limit = shown.after, min(2 * limit, BATCH_MAX)
@@ -284,9 +276,8 @@ class DeadLetters:
             if limit <= 0 or stop.is_set():
                 break
             if dry_run:
-                redriven = would(
-                    drive(self._ready(letter.key, early=early, is_async=False), self._store.apply)
-                )
+                ready = self._ready(letter.key, early=early, is_async=False)
+                redriven = would(drive(ready, self._store.apply))
             else:
                 redriven = self.redrive(letter.key, by=by, reason=reason, early=early)
             done.append(redriven)
@@ -319,11 +310,8 @@ class DeadLetters:
             if limit <= 0 or (stop is not None and stop.is_set()):
                 break
             if dry_run:
-                redriven = would(
-                    await adrive(
-                        self._ready(letter.key, early=early, is_async=True), self._store.aapply
-                    )
-                )
+                ready = self._ready(letter.key, early=early, is_async=True)
+                redriven = would(await adrive(ready, self._store.aapply))
             else:
                 redriven = await self.aredrive(letter.key, by=by, reason=reason, early=early)
             done.append(redriven)
@@ -340,9 +328,8 @@ class DeadLetters:
         """The tool and the record, if calling again makes sense; otherwise what there is to say."""
         record, now = yield from looked_up(key)
         if record is None:
-            return Redriven(
-                effect=EffectRef("", key), what="skipped", why="it is unknown to this store"
-            )
+            why = "it is unknown to this store"
+            return Redriven(effect=EffectRef("", key), what="skipped", why=why)
         tool = self._tools.get(record.request.terms.tool)
         letter = letter_of(record, tool, now)
         known = settled(letter)
@@ -353,17 +340,11 @@ class DeadLetters:
         if tool is None:
             return skipped(letter, f"no tool of this guard is called {letter.tool!r}")
         if record.state is State.IN_DOUBT and tool.probe_function is None:
-            return Redriven(
-                effect=letter.effect,
-                what="in_doubt",
-                why=f"{record.reason}; there is no probe to ask",
-            )
+            why = f"{record.reason}; there is no probe to ask"
+            return Redriven(effect=letter.effect, what="in_doubt", why=why)
         if is_async is not None and tool.is_async is not is_async:
-            return skipped(
-                letter,
-                f"{letter.tool} is"
-                f" {'async: use aredrive' if tool.is_async else 'sync: use redrive'}",
-            )
+            use = "async: use aredrive" if tool.is_async else "sync: use redrive"
+            return skipped(letter, f"{letter.tool} is {use}")
         if letter.not_before is not None and letter.not_before > now and not early:
             return skipped(letter, f"it is not due for another {letter.not_before - now:.0f} s")
         why = unsendable(tool, record)
@@ -394,10 +375,6 @@ class DeadLetters:
             raise ContractViolation(
                 undiscardable(record, now) or "it changed meanwhile: look again"
             )
-        self._discarded(record, by, reason)
-
-    def _discarded(self, record: Record, by: str, reason: str) -> None:
-        """Every letter that was discarded passes here."""
         notify_of(self._watch, "discarded", record, by=by, reason=reason)
 
     # ------------------------------------------------------------ carrying
@@ -410,10 +387,9 @@ class DeadLetters:
         would be done again elsewhere. Arguments and errors are in the clear in it, also where
         the store seals them.
         """
-        letters = (
-            letter for letter in self._all(LetterQuery(**wanted)) if may_leave(letter.record)
-        )
-        return write_file(file, (write_line(letter.record, letter.reference) for letter in letters))
+        letters = self._all(LetterQuery(**wanted))
+        leaving = (letter for letter in letters if may_leave(letter.record))
+        return write_file(file, (write_line(letter.record, letter.reference) for letter in leaving))
 
     def load(self, file: str | os.PathLike[str] | IO[bytes]) -> Imported:
         """Take letters from a file into this store, with their keys, terms and evidence. The

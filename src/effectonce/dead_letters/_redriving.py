@@ -17,6 +17,7 @@ from effectonce._core.endings import (
     Lost,
     NothingSent,
     OutOfPatience,
+    OverLimit,
     Rejection,
     Replay,
 )
@@ -83,11 +84,8 @@ def settled(letter: Letter) -> Redriven | None:
         case State.COMPLETED:
             return Redriven(effect=letter.effect, what="replayed", why="it is done already")
         case State.FAILED:
-            return Redriven(
-                effect=letter.effect,
-                what="failed",
-                why="it failed for good, and is not tried again",
-            )
+            why = "it failed for good, and is not tried again"
+            return Redriven(effect=letter.effect, what="failed", why=why)
         case State.TOMBSTONE:
             return skipped(letter, "its key has expired")
         case _:
@@ -118,12 +116,9 @@ def came_to(ending: Ending) -> tuple[What, str, Any]:
         case Fresh(value):
             return "done", "", value
         case Replay(recorded):
-            done = recorded.state is State.COMPLETED
-            return (
-                ("replayed", "it is done already", None)
-                if done
-                else ("failed", "it failed for good", None)
-            )
+            if recorded.state is State.COMPLETED:
+                return "replayed", "it is done already", None
+            return "failed", "it failed for good", None
         case Rejection(error):
             return "failed", last_of(1, error), None
         case Lost(error) | NothingSent(error) | Exhausted(error) | Done(error) if not isinstance(
@@ -138,6 +133,8 @@ def came_to(ending: Ending) -> tuple[What, str, Any]:
             return "gave_up", last_of(attempts, error), None
         case OutOfPatience(why):
             return "gave_up", why, None
+        case OverLimit(allowance):
+            return "skipped", f"{allowance} has less left than it would spend", None
         case _:
             return "skipped", in_the_way(ending), None
 

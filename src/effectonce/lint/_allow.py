@@ -20,7 +20,7 @@ _ALLOW = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Allowance:
+class AllowComment:
     """What a comment allows, and where."""
 
     line: int
@@ -30,7 +30,7 @@ class Allowance:
     reason: str
 
 
-def allowances(source: bytes) -> Iterator[Allowance]:
+def allowances(source: bytes) -> Iterator[AllowComment]:
     """Those of a file that was parsed."""
     if b"effectonce:" not in source:
         return
@@ -42,7 +42,7 @@ def allowances(source: bytes) -> Iterator[Allowance]:
             continue
         alone = not token.line[: token.start[1]].strip()
         allowed = _ALLOW.fullmatch(found["text"])
-        yield Allowance(
+        yield AllowComment(
             line=token.start[0],
             column=token.start[1] + 1,
             covers=below[number] if alone else token.start[0],

@@ -7,13 +7,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from effectonce.lint import _known as known
-from effectonce.lint._source import Function, Module, calls, keyword, own
+from effectonce.lint._source import (
+    Function,
+    Module,
+    argument,
+    callee,
+    calls,
+    keyword,
+    names,
+    own,
+)
 
 _EVERYTHING = ["builtins.Exception"]
 _LIBRARIES = frozenset(known.RETRY_DECORATORS.values())
-_PLAIN_WAITS = frozenset(
-    f"tenacity.{w}"
-    for w in ("wait_fixed", "wait_exponential", "wait_incrementing", "wait_chain", "wait_combine")
+_PLAIN_WAITS = known.words(
+    "tenacity.wait_fixed tenacity.wait_exponential tenacity.wait_incrementing tenacity.wait_chain"
+    " tenacity.wait_combine"
 )
 _ENDS = {
     "tenacity": ("stop",),
@@ -38,14 +47,11 @@ class Retries:
 
 def retries(module: Module, node: ast.AST) -> Retries | None:
     """Is this expression one?"""
-    func = node.func if isinstance(node, ast.Call) else node
-    origin = module.origin(func)
+    origin = module.origin(callee(node))
     library = known.RETRY_DECORATORS.get(origin)
-    return (
-        Retries(node, origin, library)
-        if library is not None and isinstance(node, ast.expr)
-        else None
-    )
+    if library is None or not isinstance(node, ast.expr):
+        return None
+    return Retries(node, origin, library)
 
 
 def all_retries(module: Module) -> Iterator[tuple[Retries, Function | None]]:
@@ -55,10 +61,8 @@ def all_retries(module: Module) -> Iterator[tuple[Retries, Function | None]]:
     decorators: dict[ast.AST, Function] = {}
     for function in module.functions:
         decorators |= dict.fromkeys(function.decorator_list, function)
-    for node in (
-        *module.every(ast.Call),
-        *(each for each in decorators if not isinstance(each, ast.Call)),
-    ):
+    bare = (each for each in decorators if not isinstance(each, ast.Call))
+    for node in (*module.every(ast.Call), *bare):
         found = retries(module, node)
         if found is not None:
             yield found, decorators.get(found.node)
@@ -83,45 +87,41 @@ def errors(module: Module, found: Retries) -> list[str]:
         return []
     match found.library:
         case "tenacity":
-            given = keyword(call, "retry")
-            return (
-                _EVERYTHING if given is None else _of_tenacity(module, module.value(given) or given)
-            )
+            given = module.value(keyword(call, "retry"))
+            return _EVERYTHING if given is None else _of_tenacity(module, given)
         case "backoff" if found.origin == "backoff.on_exception":
-            return _named(
-                module, call.args[1] if len(call.args) > 1 else keyword(call, "exception")
-            )
+            return _named(module, argument(call, 1, "exception"))
         case "stamina":
             return _named(module, keyword(call, "on"))
         case "retrying":
-            chooses = any(
-                keyword(call, name) is not None
-                for name in ("retry_on_exception", "retry_on_result")
-            )
+            chooses = _has(call, "retry_on_exception", "retry_on_result")
             return [] if chooses else _EVERYTHING
         case "retry":
-            given = call.args[0] if call.args else keyword(call, "exceptions")
+            given = argument(call, 0, "exceptions")
             return _EVERYTHING if given is None else _named(module, given)
         case _:
             return []
 
 
+def _has(call: ast.Call, *names: str) -> bool:
+    return any(keyword(call, name) is not None for name in names)
+
+
 def _of_tenacity(module: Module, given: ast.AST) -> list[str]:
+    called = module.origin(given.func) if isinstance(given, ast.Call) else ""
     match given:
-        case ast.Call(func=func, args=args) if (
-            module.origin(func) == "tenacity.retry_if_exception_type"
-        ):
+        case ast.Call(args=args) if called == "tenacity.retry_if_exception_type":
             return _named(module, args[0]) if args else _EVERYTHING
         case ast.BinOp(op=ast.BitOr(), left=left, right=right):
             return [*_of_tenacity(module, left), *_of_tenacity(module, right)]
-        case ast.Call(func=func, args=args) if module.origin(func) == "tenacity.retry_any":
+        case ast.Call(args=args) if called == "tenacity.retry_any":
             return [name for each in args for name in _of_tenacity(module, each)]
         case _:
             return []
 
 
 def _named(module: Module, given: ast.AST | None) -> list[str]:
-    value = module.value(given) if given is not None else None
+    value = module.value(given)
     if isinstance(value, ast.Tuple | ast.List):
         return [name for each in value.elts if (name := module.origin(each))]
     return [name] if (name := module.origin(given)) else []
@@ -129,17 +129,19 @@ def _named(module: Module, given: ast.AST | None) -> list[str]:
 
 def polls(module: Module, found: Retries) -> bool:
     """Does it wait for a result rather than repeat after an error?"""
-    given = keyword(found.call, "retry") if found.call is not None else None
-    asked = given is not None and any("result" in module.origin(call.func) for call in calls(given))
+    asked = any("result" in name for name in _retry_names(module, found))
     return asked or found.origin == "backoff.on_predicate"
 
 
 def is_safe(module: Module, found: Retries) -> bool:
     """Does it ask our tables whether another attempt is safe?"""
-    given = keyword(found.call, "retry") if found.call is not None else None
-    return given is not None and any(
-        module.origin(call.func).endswith("tenacity.retry_if_safe") for call in calls(given)
-    )
+    return any(name.endswith("tenacity.retry_if_safe") for name in _retry_names(module, found))
+
+
+def _retry_names(module: Module, found: Retries) -> list[str]:
+    """What `retry=` calls."""
+    given = None if found.call is None else keyword(found.call, "retry")
+    return [] if given is None else [module.origin(call.func) for call in calls(given)]
 
 
 # ---------------------------------------------------------------- how often, and how long apart
@@ -149,16 +151,12 @@ def is_endless(module: Module, found: Retries) -> bool:
     """Does it never give up?"""
     call = found.call
     if found.library == "stamina":
-        return call is not None and all(
-            _is_none(keyword(call, name)) for name in ("attempts", "timeout")
-        )
+        limits = ("attempts", "timeout")
+        return call is not None and all(_is_none(keyword(call, name)) for name in limits)
     if call is None:
         return True
-    if (
-        is_open(call)
-        or (found.library == "tenacity" and call.args)
-        or (found.library == "retry" and len(call.args) > 1)
-    ):
+    by_place = {"tenacity": 0, "retry": 1}.get(found.library, len(call.args))
+    if is_open(call) or len(call.args) > by_place:
         return False
     given = [keyword(call, name) for name in _ENDS[found.library]]
     ends = [each for each in given if each is not None and not _is_none(each)]
@@ -179,33 +177,20 @@ def waits_alike(module: Module, found: Retries) -> str:
             jitter = keyword(call, "wait_jitter")
             return "wait_jitter=0" if isinstance(jitter, ast.Constant) and jitter.value == 0 else ""
         case "retrying":
-            names = [
-                name
-                for name in ("wait_fixed", "wait_exponential_multiplier")
-                if keyword(call, name) is not None
-            ]
-            return "" if keyword(call, "wait_jitter_max") is not None or not names else names[0]
+            waits = [n for n in ("wait_fixed", "wait_exponential_multiplier") if _has(call, n)]
+            return "" if _has(call, "wait_jitter_max") or not waits else waits[0]
         case "retry":
-            grows = (
-                keyword(call, "backoff") is not None
-                and keyword(call, "jitter") is None
-                and len(call.args) < 6
-            )
+            grows = _has(call, "backoff") and argument(call, 5, "jitter") is None
             return "backoff without jitter" if grows else ""
         case _:
             return ""
 
 
 def _tenacity_wait(module: Module, given: ast.expr | None) -> str:
-    value = module.value(given) if given is not None else None
-    if value is None:
-        return ""
-    names = [module.origin(call.func) for call in calls(value)]
-    return (
-        names[-1].removeprefix("tenacity.")
-        if names and all(name in _PLAIN_WAITS for name in names)
-        else ""
-    )
+    value = module.value(given)
+    waits = [] if value is None else [module.origin(call.func) for call in calls(value)]
+    alike = bool(waits) and _PLAIN_WAITS.issuperset(waits)
+    return waits[-1].removeprefix("tenacity.") if alike else ""
 
 
 def _is_none(node: ast.AST | None) -> bool:
@@ -219,56 +204,40 @@ def _is_none(node: ast.AST | None) -> bool:
 class Loop:
     """A loop that does the same thing again after an error, and is left when that went well."""
 
-    node: ast.For | ast.While | ast.AsyncFor
+    node: ast.For | ast.While
     attempt: ast.Try | ast.TryStar
     handlers: list[ast.ExceptHandler]  # after which it goes on
 
 
+def repeating(module: Module) -> list[ast.For | ast.While]:
+    """The loops that may be attempts."""
+    counted = (n for n in module.every(ast.For) if module.origin(n.iter) == "builtins.range()")
+    return [*module.every(ast.While), *counted]
+
+
 def loops(module: Module) -> Iterator[Loop]:
     """Retries that are written by hand."""
-    for node in module.every(ast.While):
-        yield from _loop(node)
-    for counted in module.every(ast.For):
-        if module.origin(counted.iter) == "builtins.range()":
-            yield from _loop(counted)
+    for node in repeating(module):
+        for place, statement in enumerate(node.body):
+            if not isinstance(statement, ast.Try | ast.TryStar):
+                continue
+            blocks = (statement.body, statement.orelse, node.body[place + 1 :])
+            left = any(isinstance(each, ast.Return | ast.Break) for b in blocks for each in own(b))
+            going_on = [handler for handler in statement.handlers if not _leaves(handler)]
+            if left and going_on and not _counts_items(node, statement):
+                yield Loop(node, statement, going_on)
 
 
-def _loop(node: ast.For | ast.While) -> Iterator[Loop]:
-    for statement in node.body:
-        if not isinstance(statement, ast.Try | ast.TryStar):
-            continue
-        after = node.body[node.body.index(statement) + 1 :]
-        left = any(_leaves(block) for block in (statement.body, statement.orelse, after))
-        going_on = [
-            handler for handler in statement.handlers if not _leaves(handler.body, anywhere=False)
-        ]
-        if left and going_on and not _counts_items(node, statement):
-            yield Loop(node, statement, going_on)
-
-
-def _leaves(block: list[ast.stmt], *, anywhere: bool = True) -> bool:
-    """Does it leave the loop: somewhere, or at its end?"""
-    ends = (ast.Return, ast.Break) if anywhere else (ast.Return, ast.Break, ast.Raise)
-    if not anywhere:
-        return bool(block) and isinstance(block[-1], ends)
-    return any(isinstance(node, ends) for node in own(block))
+def _leaves(handler: ast.ExceptHandler) -> bool:
+    return isinstance(handler.body[-1], ast.Return | ast.Break | ast.Raise)
 
 
 def _counts_items(node: ast.For | ast.While, attempt: ast.Try | ast.TryStar) -> bool:
     """Is the number used in what is tried? Then each round is about something else."""
     if not isinstance(node, ast.For) or not isinstance(node.target, ast.Name):
         return False
-    used = [
-        n
-        for n in own(attempt.body)
-        if isinstance(n, ast.Subscript)
-        and any(_is_name(m, node.target.id) for m in ast.walk(n.slice))
-    ]
-    return bool(used)
-
-
-def _is_name(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name
+    looked_up = (each for each in own(attempt.body) if isinstance(each, ast.Subscript))
+    return any(node.target.id in names(each.slice) for each in looked_up)
 
 
 def slept(module: Module, loop: Loop) -> Iterator[ast.Call]:

@@ -23,22 +23,14 @@ from effectonce.lint import (
     _statuses,
 )
 from effectonce.lint import _known as known
-from effectonce.lint._allow import Allowance, allowances
-from effectonce.lint._finding import Hit, LintFinding, LintRule
+from effectonce.lint._allow import AllowComment, allowances
+from effectonce.lint._finding import Hit, LintFinding, LintRules
 from effectonce.lint._reading import Reading
 from effectonce.lint._source import Module
 
 UNREADABLE, UNEXPLAINED, UNUSED = "EO001", "EO002", "EO003"
-_ALL = (
-    *_keys.RULES,
-    *_effects.RULES,
-    *_endpoints.RULES,
-    *_retries.RULES,
-    *_statuses.RULES,
-    *_declarations.RULES,
-    *_providers.RULES,
-)
-RULES: dict[str, LintRule] = {rule.code: rule for rule in sorted(_ALL, key=lambda rule: rule.code)}
+_ROOMS = (_keys, _effects, _endpoints, _retries, _statuses, _declarations, _providers)
+RULES: LintRules = dict(sorted(rule for room in _ROOMS for rule in room.RULES.items()))
 CODES: tuple[str, ...] = (UNREADABLE, UNEXPLAINED, UNUSED, *RULES)
 SOURCE_MAX = 10_000_000  # bytes; the longest that people write is a tenth of it
 _PASSED_BY = ("node_modules", "__pycache__", "site-packages")
@@ -52,7 +44,7 @@ class Report:
     """What one file has, before it is known what others have."""
 
     findings: tuple[LintFinding, ...] = ()
-    allowances: tuple[Allowance, ...] = ()
+    allowances: tuple[AllowComment, ...] = ()
     # of effectonce.integrations, and the middleware, that it has
     adapters: frozenset[str] = frozenset()
 
@@ -70,10 +62,8 @@ def check_source(
 ) -> list[LintFinding]:
     """Check one text."""
     chosen = frozenset(codes)
-    return judged(
-        [(path, _report(source.encode() if isinstance(source, str) else source, path, chosen))],
-        chosen,
-    )
+    content = source.encode() if isinstance(source, str) else source
+    return judged([(path, _report(content, path, chosen))], chosen)
 
 
 # ---------------------------------------------------------------- which files
@@ -95,11 +85,9 @@ def _below(root: Path) -> Iterator[Path]:
         folders[:] = sorted(
             name for name in folders if not _is_passed_by(Path(folder, name), tests_too=tests_too)
         )
-        yield from (
-            Path(folder, name)
-            for name in sorted(names)
-            if name.endswith(".py") and (tests_too or not _is_test(name))
-        )
+        for name in sorted(names):
+            if name.endswith(".py") and (tests_too or not _is_test(name)):
+                yield Path(folder, name)
 
 
 def _is_passed_by(folder: Path, *, tests_too: bool) -> bool:
@@ -121,11 +109,10 @@ def report(path: Path, codes: frozenset[str]) -> Report:
     try:
         source = _content(path)
     except OSError as error:
-        return _unreadable(str(path), 1, 1, f"cannot be read: {error.strerror}")
+        return _unreadable(str(path), f"cannot be read: {error.strerror}")
     if source is None:
-        return _unreadable(
-            str(path), 1, 1, f"is no ordinary file, or larger than {SOURCE_MAX // 1_000_000} MB"
-        )
+        most = f"{SOURCE_MAX // 1_000_000} MB"
+        return _unreadable(str(path), f"is no ordinary file, or larger than {most}")
     return _report(source, str(path), codes)
 
 
@@ -146,21 +133,16 @@ def _report(source: bytes, path: str, codes: frozenset[str]) -> Report:
         if not _is_about_us(source):
             return Report()
         reading = Reading(Module(tree))
-        found = [
-            _finding(path, code, hit)
-            for code, rule in RULES.items()
-            if code in codes
-            for hit in rule.look(reading)
-        ]
+        chosen = (item for item in RULES.items() if item[0] in codes)
+        found = [_finding(path, code, hit) for code, look in chosen for hit in look(reading)]
         allowed = tuple(allowances(source))
     except SyntaxError as error:
-        return _unreadable(
-            path, error.lineno or 1, error.offset or 1, f"is no Python {_VERSION}: {error.msg}"
-        )
+        why = f"is no Python {_VERSION}: {error.msg}"
+        return _unreadable(path, why, error.lineno or 1, error.offset or 1)
     except ValueError as error:  # a null byte
-        return _unreadable(path, 1, 1, f"is no Python {_VERSION}: {error}")
+        return _unreadable(path, f"is no Python {_VERSION}: {error}")
     except (RecursionError, MemoryError):
-        return _unreadable(path, 1, 1, "is nested too deeply")
+        return _unreadable(path, "is nested too deeply")
     adapters = frozenset(
         name.removeprefix(_ADAPTERS).partition(".")[0]
         for name in reading.module.modules
@@ -180,29 +162,23 @@ def _is_about_us(source: bytes) -> bool:
     return has(known.WORDS) or (has(known.SENDS) and (has(known.LOOPS) or has(known.SERVES)))
 
 
-def _unreadable(path: str, line: int, column: int, why: str) -> Report:
+def _unreadable(path: str, why: str, line: int = 1, column: int = 1) -> Report:
     message = f"this file {why}. Nothing in it was checked."
-    return Report(
-        (
-            LintFinding(
-                path=path,
-                line=line,
-                column=max(column, 1),
-                code=UNREADABLE,
-                message=message,
-                end_line=line,
-            ),
-        )
+    return Report((_in_line(path, line, max(column, 1), UNREADABLE, message),))
+
+
+def _in_line(path: str, line: int, column: int, code: str, message: str) -> LintFinding:
+    return LintFinding(
+        path=path, line=line, column=column, code=code, message=message, end_line=line
     )
 
 
 def _finding(path: str, code: str, hit: Hit) -> LintFinding:
     node = hit.node
     line: int = getattr(node, "lineno", 1)
-    body = getattr(node, "body", None)
-    last = (
-        body[0].lineno - 1 if isinstance(body, list) and body else getattr(node, "end_lineno", line)
-    )
+    body, last = getattr(node, "body", None), getattr(node, "end_lineno", line)
+    if isinstance(body, list) and body:
+        last = body[0].lineno - 1
     return LintFinding(
         path=path,
         line=line,
@@ -225,36 +201,26 @@ def judged(reports: Sequence[tuple[str, Report]], codes: frozenset[str]) -> list
     adapters |= {"mcp", "fastmcp"} if adapters & {"mcp", "fastmcp"} else set()
     found: list[LintFinding] = []
     for path, each in reports:
-        open_ = [
-            replace(finding, unless="", given="")
-            for finding in each.findings
-            if _holds(finding, adapters)
-        ]
-        left, used = _excused(open_, each.allowances)
+        holding = (finding for finding in each.findings if _holds(finding, adapters))
+        left, used = _excused([replace(f, unless="", given="") for f in holding], each.allowances)
         found += left
-        found += [
-            finding
-            for allowance in each.allowances
-            for finding in _about(path, allowance, used, codes)
-        ]
-    return sorted(
-        (finding for finding in found if finding.code in codes),
-        key=lambda f: (f.path, f.line, f.column, f.code),
-    )
+        for allowance in each.allowances:
+            found += _about(path, allowance, used, codes)
+    asked = (finding for finding in found if finding.code in codes)
+    return sorted(asked, key=lambda f: (f.path, f.line, f.column, f.code))
 
 
 def _excused(
-    found: list[LintFinding], allowed: Sequence[Allowance]
-) -> tuple[list[LintFinding], set[tuple[Allowance, str]]]:
+    found: list[LintFinding], allowed: Sequence[AllowComment]
+) -> tuple[list[LintFinding], set[tuple[AllowComment, str]]]:
     """Findings that nothing allows, and the allowances that were of use. Both looked up by line."""
-    by_code: dict[str, list[Allowance]] = {}
+    by_code: dict[str, list[AllowComment]] = {}
     for allowance in sorted(allowed, key=lambda each: each.covers):
         for code in dict.fromkeys(allowance.codes):
             by_code.setdefault(code, []).append(allowance)
     lines = {code: [each.covers for each in several] for code, several in by_code.items()}
-    begins = {
-        code: [0] * (len(several) + 1) for code, several in by_code.items()
-    }  # how many findings begin, less those that ended
+    # how many findings begin, less those that ended
+    begins = {code: [0] * (len(several) + 1) for code, several in by_code.items()}
     left = []
     for finding in found:
         there = lines.get(finding.code, [])
@@ -278,23 +244,14 @@ def _holds(finding: LintFinding, adapters: frozenset[str]) -> bool:
 
 
 def _about(
-    path: str, allowance: Allowance, used: set[tuple[Allowance, str]], codes: frozenset[str]
+    path: str, allowance: AllowComment, used: set[tuple[AllowComment, str]], codes: frozenset[str]
 ) -> Iterator[LintFinding]:
     def finding(code: str, message: str) -> LintFinding:
-        return LintFinding(
-            path=path,
-            line=allowance.line,
-            column=allowance.column,
-            code=code,
-            message=message,
-            end_line=allowance.line,
-        )
+        return _in_line(path, allowance.line, allowance.column, code, message)
 
     if not allowance.codes:
-        yield finding(
-            UNEXPLAINED,
-            "this comment cannot be read. Write `# effectonce: allow EO101 because ...`.",
-        )
+        unread = "this comment cannot be read. Write `# effectonce: allow EO101 because ...`."
+        yield finding(UNEXPLAINED, unread)
     elif not allowance.reason:
         yield finding(
             UNEXPLAINED,
@@ -303,10 +260,8 @@ def _about(
         )
     for code in allowance.codes:
         if code not in CODES:
-            yield finding(
-                UNUSED, f"there is no rule {code}. `effectonce lint --explain all` lists them."
-            )
+            unknown = f"there is no rule {code}. `effectonce lint --explain all` lists them."
+            yield finding(UNUSED, unknown)
         elif code in codes and (allowance, code) not in used:
-            yield finding(
-                UNUSED, f"nothing here is {code}: this allows what comes later. Remove it."
-            )
+            later = f"nothing here is {code}: this allows what comes later. Remove it."
+            yield finding(UNUSED, later)

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 
 from effectonce.lint import _known as known
 from effectonce.lint._effects import starts
-from effectonce.lint._finding import Hit, LintRule
+from effectonce.lint._finding import Hit, LintRules
 from effectonce.lint._reading import DeclaredTool, Reading
-from effectonce.lint._source import Function, Module, calls, keyword, own
+from effectonce.lint._source import Function, Module, calls, given, loads, names, own
 
 _PACKAGES = known.words(
     "builtins requests niquests httpx httpx2 aiohttp urllib3 stripe braintree razorpay aiosmtplib"
@@ -39,19 +39,8 @@ _PLAIN = known.words(
     " isoformat strftime date timestamp json text raise_for_status read hexdigest digest hex"
     " total_seconds quantize model_dump model_dump_json dict index count sort sorted"
 )
-_HOOKS = frozenset(
-    {
-        "event_hooks",
-        "hooks",
-        "auth",
-        "transport",
-        "mounts",
-        "headers",
-        "middlewares",
-        "trace_configs",
-        "app",
-        "client",
-    }
+_HOOKS = known.words(
+    "event_hooks hooks auth transport mounts headers middlewares trace_configs app client"
 )
 _LATER = known.words(
     "builtins.map builtins.filter builtins.zip builtins.iter builtins.reversed builtins.enumerate"
@@ -76,31 +65,19 @@ def _reach(reading: Reading, function: Function) -> list[Function]:
 
 def _is_visible(reading: Reading, reach: list[Function]) -> bool:
     """Is all that it calls known, so that none of it can look at the effect unseen?"""
-    return all(
-        _is_understood(reading.module, call)
-        for function in reach
-        for node in _all(function)
-        for call in calls(node)
-    ) and not any(_hidden_in(function) for function in reach[1:])
+    if any(helper.decorator_list for helper in reach[1:]):
+        return False  # a decorator of a helper may do anything
+    run = (node for function in reach for node in _all(function))
+    return all(_is_understood(reading.module, call) for node in run for call in calls(node))
 
 
-def _all(function: Function) -> list[ast.AST]:
+def _all(function: Function) -> Iterator[ast.AST]:
     """What it runs, functions and lambdas inside it included."""
-    inner = [
-        node
-        for node in ast.walk(function)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-    ]
-    return [
-        part
-        for each in inner
-        for part in ([each.body] if isinstance(each, ast.Lambda) else each.body)
-    ]
-
-
-def _hidden_in(function: Function) -> bool:
-    """A decorator of a helper may do anything."""
-    return bool(function.decorator_list)
+    for node in ast.walk(function):
+        if isinstance(node, Function):
+            yield from node.body
+        elif isinstance(node, ast.Lambda):
+            yield node.body
 
 
 def _is_understood(module: Module, call: ast.Call) -> bool:
@@ -110,12 +87,11 @@ def _is_understood(module: Module, call: ast.Call) -> bool:
     origin = module.origin(func)
     if not origin:
         return isinstance(func, ast.Attribute) and func.attr in _PLAIN
+    is_class = origin.rpartition(".")[2][:1].isupper()
     if origin.startswith("effectonce."):
         # an error, or an answer of a probe
-        return origin.rpartition(".")[2][:1].isupper() and "()" not in origin
-    looks = (
-        _HOOKS if origin.rpartition(".")[2][:1].isupper() else _HOOKS - {"headers"}
-    )  # the headers of a client may be made by hand
+        return is_class and "()" not in origin
+    looks = _HOOKS if is_class else _HOOKS - {"headers"}  # those of a client may be made by hand
     hooked = any(given.arg in looks for given in call.keywords)
     return origin.partition(".")[0] in _PACKAGES and not hooked and not _is_hooked(module, func)
 
@@ -126,30 +102,19 @@ def _is_hooked(module: Module, func: ast.expr) -> bool:
         return False
     client = func.value
     made = module.value(client)
-    if isinstance(made, ast.Call) and any(
-        each.arg in _HOOKS or each.arg is None for each in made.keywords
-    ):
+    options = made.keywords if isinstance(made, ast.Call) else []
+    if any(each.arg in _HOOKS or each.arg is None for each in options):
         return True
     if not isinstance(client, ast.Name):
         return False
     # session.auth = ..., session.headers.update(...), session.mount(...)
     for node in module.every(ast.Attribute):
-        if (
-            isinstance(node.value, ast.Name)
-            and node.value.id == client.id
-            and node.attr in ("auth", "hooks", "headers", "mount")
-        ):
+        of_client = isinstance(node.value, ast.Name) and node.value.id == client.id
+        if of_client and node.attr in ("auth", "hooks", "headers", "mount"):
             return True
-    return any(_is_given(call, client.id) for call in module.every(ast.Call))
-
-
-def _is_given(call: ast.Call, name: str) -> bool:
-    """Is it handed to something, such as `protect(client)` or `@guard.tool(clients=[client])`?"""
-    return any(
-        isinstance(node, ast.Name) and node.id == name
-        for given in (*call.args, *(each.value for each in call.keywords))
-        for node in ast.walk(given)
-    )
+    # it is handed to something, such as `protect(client)` or `@guard.tool(clients=[client])`
+    handed = (each for call in module.every(ast.Call) for each in given(call))
+    return any(client.id in names(each) for each in handed)
 
 
 def _mentions(reach: list[Function], words: re.Pattern[str]) -> bool:
@@ -161,13 +126,10 @@ def _mentions(reach: list[Function], words: re.Pattern[str]) -> bool:
 
 def _downstream(reading: Reading, tool: DeclaredTool) -> str:
     """What a guarded tool declares, if it is written there."""
-    given = None if tool.declared is None else keyword(tool.declared, "downstream")
-    match given:
+    match tool.given("downstream"):
         case ast.Constant(value=str(name)):
             return name
-        case ast.Call(func=ast.Attribute(attr=name) as func) if reading.module.origin(
-            func
-        ).startswith("effectonce."):
+        case ast.Call(func=ast.Attribute(attr=name) as func) if reading.module.is_ours(func):
             return name
         case _:
             return ""
@@ -194,18 +156,16 @@ def _key_unused(reading: Reading) -> Iterator[Hit]:
             )
 
 
+_CONNECTION = re.compile("current_effect|connection")
 _KEY_READ = re.compile(rf"{known.KEYED.pattern}|\.key\b|protect\(", re.IGNORECASE)
 
 
 def _no_probe(reading: Reading) -> Iterator[Hit]:
-    names = {tool.function.name for tool in reading.tools.values()}
+    tools = {tool.function.name for tool in reading.tools.values()}
     probed = [node.value for node in reading.module.every(ast.Attribute) if node.attr == "probe"]
     of = {node.id for node in probed if isinstance(node, ast.Name)}
-    elsewhere = any(
-        not isinstance(node, ast.Name) or node.id not in names
-        for node in probed
-        if not _is_ours(reading, node)
-    )
+    others = (n for n in probed if not reading.module.origin(n).endswith("Downstream"))
+    elsewhere = any(not isinstance(node, ast.Name) or node.id not in tools for node in others)
     for tool in reading.guarded:
         if tool.declared is None or tool.kind == "read" or _downstream(reading, tool) != "probe":
             continue
@@ -218,21 +178,13 @@ def _no_probe(reading: Reading) -> Iterator[Hit]:
             )
 
 
-def _is_ours(reading: Reading, node: ast.expr) -> bool:
-    return reading.module.origin(node).endswith("Downstream")
-
-
 def _no_connection(reading: Reading) -> Iterator[Hit]:
     for tool in reading.guarded:
         if _downstream(reading, tool) != "transaction" or not _is_alone(tool):
             continue
         reach = _reach(reading, tool.function)
         done = [call for function in reach for call in calls(function.body) if _does(reading, call)]
-        if (
-            done
-            and not _mentions(reach, re.compile("current_effect|connection"))
-            and _is_visible(reading, reach)
-        ):
+        if done and not _mentions(reach, _CONNECTION) and _is_visible(reading, reach):
             yield Hit(
                 done[0],
                 f'{tool.function.name} declares downstream="transaction" and does this outside of'
@@ -242,10 +194,8 @@ def _no_connection(reading: Reading) -> Iterator[Hit]:
 
 
 def _does(reading: Reading, call: ast.Call) -> bool:
-    return (
-        reading.effect(call) is not None
-        or _DATABASE.fullmatch(reading.module.origin(call.func)) is not None
-    )
+    in_database = _DATABASE.fullmatch(reading.module.origin(call.func))
+    return in_database is not None or reading.effect(call) is not None
 
 
 # ---------------------------------------------------------------- reads, names, results
@@ -267,15 +217,15 @@ def _read_with_key(reading: Reading) -> Iterator[Hit]:
 
 
 def _needs_a_record(module: Module, node: ast.AST) -> str:
+    of_effect = _of_effect(module, node)
+    if of_effect in ("downstream_key", "key", "connection"):
+        return f"uses current_effect().{of_effect}"
     match node:
-        case ast.Attribute(
-            value=ast.Call(func=func), attr="downstream_key" | "key" | "connection" as attr
-        ) if module.origin(func) == "effectonce.current_effect":
-            return f"uses current_effect().{attr}"
-        case ast.Call(
-            func=ast.Attribute(value=ast.Call(func=func), attr="request_key" | "key_as" as attr)
-        ) if module.origin(func) == "effectonce.current_effect":
-            return f"uses current_effect().{attr}()"
+        case ast.Call(func=func) if (method := _of_effect(module, func)) in (
+            "request_key",
+            "key_as",
+        ):
+            return f"uses current_effect().{method}()"
         case ast.Call(
             func=ast.Attribute(attr="execute" | "executemany"),
             args=[ast.Constant(value=str(sql)), *_],
@@ -287,21 +237,28 @@ def _needs_a_record(module: Module, node: ast.AST) -> str:
             return ""
 
 
+def _of_effect(module: Module, node: ast.AST) -> str:
+    """The name, if this is an attribute of `current_effect()`."""
+    match node:
+        case ast.Attribute(value=ast.Call() as call, attr=attr):
+            return attr if module.origin(call.func) == "effectonce.current_effect" else ""
+        case _:
+            return ""
+
+
 def _same_name(reading: Reading) -> Iterator[Hit]:
     """In one block: two branches of an `if` are one tool, and two factories may have two guards."""
     seen: dict[tuple[ast.AST, str, str], Function] = {}
     for tool in sorted(reading.guarded, key=lambda each: each.function.lineno):
         above = reading.module.parents.get(tool.function)
-        if tool.declared is None or not isinstance(
-            above, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
-        ):
+        if tool.declared is None or not isinstance(above, ast.Module | Function):
             continue
-        given = keyword(tool.declared, "name")
-        if given is not None and not (
-            isinstance(given, ast.Constant) and isinstance(given.value, str)
-        ):
+        named = tool.given("name")
+        name = named.value if isinstance(named, ast.Constant) else None
+        if named is None:
+            name = tool.function.name
+        if not isinstance(name, str):
             continue
-        name = tool.function.name if given is None else str(given.value)
         guard = ast.unparse(tool.declared.func)
         first = seen.setdefault((above, guard, name), tool.function)
         if first is not tool.function:
@@ -316,11 +273,8 @@ def _same_name(reading: Reading) -> Iterator[Hit]:
 def _not_there_yet(reading: Reading) -> Iterator[Hit]:
     for tool in reading.guarded:
         for node in own(tool.function.body):
-            if (
-                isinstance(node, ast.Return)
-                and node.value is not None
-                and (what := _promise(reading.module, tool, node.value))
-            ):
+            returned = node.value if isinstance(node, ast.Return) else None
+            if returned is not None and (what := _promise(reading.module, tool, returned)):
                 yield Hit(
                     node,
                     f"{tool.function.name} returns {what}, and is recorded as done before that is:"
@@ -328,17 +282,12 @@ def _not_there_yet(reading: Reading) -> Iterator[Hit]:
                 )
 
 
-def _promise(module: Module, tool: DeclaredTool, given: ast.expr) -> str:
+def _promise(module: Module, tool: DeclaredTool, returned: ast.expr) -> str:
     """What is returned, if it is something that still has to happen."""
-    value: ast.AST | None = given
-    if isinstance(given, ast.Name):
-        uses = [
-            n
-            for n in own(tool.function.body)
-            if isinstance(n, ast.Name) and n.id == given.id and isinstance(n.ctx, ast.Load)
-        ]
-        # used before: it may be awaited there
-        value = module.value(given) if len(uses) == 1 else given
+    value: ast.AST | None = returned
+    # used before: it may be awaited there
+    if isinstance(returned, ast.Name) and len(loads(tool.function.body, returned.id)) == 1:
+        value = module.value(returned)
     if isinstance(value, ast.GeneratorExp):
         return "a generator"
     if not isinstance(value, ast.Call):
@@ -355,26 +304,26 @@ def _promise(module: Module, tool: DeclaredTool, given: ast.expr) -> str:
 
 def _dropped(reading: Reading) -> Iterator[Hit]:
     for line in reading.module.every(ast.Expr):
-        called = (
-            reading.module.definition(line.value.func) if isinstance(line.value, ast.Call) else None
-        )
+        if not isinstance(line.value, ast.Call):
+            continue
+        called = reading.module.definition(line.value.func)
         tool = reading.tools.get(called) if isinstance(called, ast.AsyncFunctionDef) else None
         if tool is not None and tool.sort in ("guarded", "workflow"):
+            what = "tool" if tool.sort == "guarded" else "workflow"
             yield Hit(
                 line,
-                f"{tool.function.name} is an async"
-                f" {'tool' if tool.sort == 'guarded' else 'workflow'} and is called here without"
-                " await: nothing is run, nothing is recorded, and the code goes on as if it were"
-                " done. Await it.",
+                f"{tool.function.name} is an async {what} and is called here without await:"
+                " nothing is run, nothing is recorded, and the code goes on as if it were done."
+                " Await it.",
             )
 
 
-RULES = (
-    LintRule("EO501", _key_unused),
-    LintRule("EO502", _no_probe),
-    LintRule("EO503", _no_connection),
-    LintRule("EO504", _read_with_key),
-    LintRule("EO505", _same_name),
-    LintRule("EO506", _not_there_yet),
-    LintRule("EO507", _dropped),
-)
+RULES: LintRules = {
+    "EO501": _key_unused,
+    "EO502": _no_probe,
+    "EO503": _no_connection,
+    "EO504": _read_with_key,
+    "EO505": _same_name,
+    "EO506": _not_there_yet,
+    "EO507": _dropped,
+}

@@ -6,12 +6,13 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from itertools import product
 from typing import NamedTuple
 
 from effectonce.lint import _known as known
-from effectonce.lint._finding import Hit, LintRule
+from effectonce.lint._finding import Hit, LintRules
 from effectonce.lint._reading import DeclaredTool, EffectCall, Reading
-from effectonce.lint._source import Function, Module, calls, own
+from effectonce.lint._source import Function, Module, called, calls, caught, loads, own
 
 BESIDE = re.compile(r"log|metric|trac|telemetr|audit|stat|monitor|heartbeat|cache", re.IGNORECASE)
 _EXECUTORS = re.compile(
@@ -46,12 +47,10 @@ def by_helper(reading: Reading, call: ast.Call) -> EffectCall | None:
 
 
 def _advice(tool: DeclaredTool) -> str:
-    elsewhere = (
-        f", or protect its agent with effectonce.integrations.{tool.adapter}"
-        if tool.adapter
-        else ""
-    )
-    return f"Guard it with @guard.tool(kind=...){elsewhere}."
+    advice = "Guard it with @guard.tool(kind=...)"
+    if tool.adapter:
+        advice += f", or protect its agent with effectonce.integrations.{tool.adapter}"
+    return f"{advice}."
 
 
 def _uses(module: Module, tool: DeclaredTool) -> bool:
@@ -60,8 +59,7 @@ def _uses(module: Module, tool: DeclaredTool) -> bool:
     )
 
 
-# ---------------------------------------------------------------- a doubt that is reported as a
-# success
+# ---------------------------------------------------------------- doubts reported as successes
 
 
 def _swallowed(reading: Reading) -> Iterator[Hit]:
@@ -80,24 +78,20 @@ def _swallowed(reading: Reading) -> Iterator[Hit]:
 
 
 def _handlers(reading: Reading, node: ast.Try | ast.TryStar, tool: DeclaredTool) -> Iterator[Hit]:
-    acts = (
-        does_something(reading, node.body)
-        if tool.sort == "guarded"
-        else any(reading.effects(node.body))
-    )
+    if tool.sort == "guarded":
+        acts = does_something(reading, node.body)
+    else:
+        acts = any(reading.effects(node.body))
     for handler in node.handlers if acts else []:
-        what = _doubtful(reading.module, handler.type)
+        what = _doubtful(reading.module, handler)
         parts = list(own(handler.body))
-        ends = any(isinstance(part, ast.Return) for part in parts) or _goes_on_to_return(
-            reading.module, node
-        )
-        if (
-            what
-            and ends
-            and not any(isinstance(part, ast.Raise) for part in parts)
-            and not _leaves(reading, parts)
-        ):
+        ends = _any(parts, ast.Return) or _goes_on_to_return(reading.module, node)
+        if what and ends and not _any(parts, ast.Raise) and not _leaves(reading, parts):
             yield Hit(handler, _doubt(what, reading.name_of(tool.function)), given=tool.adapter)
+
+
+def _any(parts: list[ast.AST], kind: type[ast.AST]) -> bool:
+    return any(isinstance(part, kind) for part in parts)
 
 
 def _doubt(what: str, name: str) -> str:
@@ -115,11 +109,8 @@ def _goes_on_to_return(module: Module, node: ast.AST) -> bool:
         statements = getattr(above, block, None)
         if isinstance(statements, list) and node in statements:
             after = statements[statements.index(node) + 1 :]
-            return (
-                bool(after)
-                and isinstance(after[0], ast.Return)
-                and isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef)
-            )
+            returns = bool(after) and isinstance(after[0], ast.Return)
+            return returns and isinstance(above, Function)
     return False
 
 
@@ -139,18 +130,18 @@ def _suppresses(reading: Reading, node: ast.With) -> str:
             and reading.module.origin(call.func) == "contextlib.suppress"
             and any(reading.effects(node.body))
         ):
-            return next(
-                (what for each in call.args if (what := _doubtful(reading.module, each))), ""
-            )
+            errors = [each for arg in call.args for each in getattr(arg, "elts", [arg])]
+            return _doubt_among(reading.module, errors)
     return ""
 
 
-def _doubtful(module: Module, caught: ast.expr | None) -> str:
-    """What a handler catches, if the effect is unknown after it; "" if it catches less."""
-    if caught is None:
-        return "every error"
-    for each in caught.elts if isinstance(caught, ast.Tuple) else [caught]:
-        origin = module.origin(each)
+def _doubtful(module: Module, handler: ast.ExceptHandler) -> str:
+    """What it catches, if the effect is unknown after it; "" if it catches less."""
+    return "every error" if handler.type is None else _doubt_among(module, caught(handler))
+
+
+def _doubt_among(module: Module, errors: list[ast.expr]) -> str:
+    for origin in map(module.origin, errors):
         if origin in known.EVERYTHING:
             return "every error"
         if known.LOST_ANSWER.fullmatch(origin):
@@ -164,10 +155,7 @@ def does_something(reading: Reading, body: list[ast.stmt]) -> bool:
         if reading.effect(call) is not None:
             return True
         package = reading.module.origin(call.func).partition(".")[0]
-        name = (
-            call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-        )
-        if is_verb(name) and package not in known.SENDS and package not in sys.stdlib_module_names:
+        if is_verb(called(call)) and package not in known.SENDS | sys.stdlib_module_names:
             return True
         helper = reading.module.definition(call.func)
         if helper is not None and any(reading.effects(helper.body)):
@@ -193,23 +181,15 @@ def _not_waited_for(reading: Reading) -> Iterator[Hit]:
     module = reading.module
     for tool in reading.guarded:
         body = tool.function.body
-        waited = {
-            node.id
-            for node in own(body)
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-        }
-        joined = any(
-            isinstance(c.func, ast.Attribute) and c.func.attr in ("join", "result", "wait")
-            for c in calls(body)
-        )
+        methods = [call.func.attr for call in calls(body) if isinstance(call.func, ast.Attribute)]
+        joined = not {"join", "result", "wait"}.isdisjoint(methods)
         for call in calls(body):
             how = starts(module, call)
             if not how or BESIDE.search(ast.unparse(call)) or (how == "a thread" and joined):
                 continue
             above = module.parents.get(call)
-            kept = isinstance(above, ast.Assign) and any(
-                isinstance(t, ast.Name) and t.id in waited for t in above.targets
-            )
+            targets = above.targets if isinstance(above, ast.Assign) else []
+            kept = any(isinstance(t, ast.Name) and loads(body, t.id) for t in targets)
             if isinstance(above, ast.Expr | ast.Assign) and not kept:
                 yield Hit(
                     call,
@@ -222,9 +202,7 @@ def _not_waited_for(reading: Reading) -> Iterator[Hit]:
 def starts(module: Module, call: ast.Call) -> str:
     """What a call leaves its work to; "" if it does it."""
     origin = module.origin(call.func)
-    if origin in _TASKS or (
-        not origin and isinstance(call.func, ast.Attribute) and call.func.attr == "run_in_executor"
-    ):
+    if origin in _TASKS or (not origin and getattr(call.func, "attr", "") == "run_in_executor"):
         return "a task"
     if origin in ("threading.Thread().start", "multiprocessing.Process().start"):
         return "a thread"
@@ -241,21 +219,24 @@ def _read_that_writes(reading: Reading) -> Iterator[Hit]:
     for tool in reading.guarded:
         if tool.kind != "read":
             continue
-        for effect in reading.effects(tool.function.body):
+        effect = next(reading.effects(tool.function.body), None)
+        if effect is not None:
             yield Hit(
                 effect.call,
                 f'{tool.function.name} is declared kind="read" and {effect.what}: nothing is'
                 ' recorded, and every repeat does it again. Declare what it is: kind="write", or'
                 ' "irreversible".',
             )
-            break
+
+
+Effects = tuple[EffectCall, ...]
 
 
 class _Path(NamedTuple):
     """What may happen on the way through some statements."""
 
-    ended: tuple[EffectCall, ...]  # the most, on a way that leaves the function
-    on: tuple[EffectCall, ...] | None  # the most, on a way that goes on; None if none does
+    ended: Effects  # the most, on a way that leaves the function
+    on: Effects | None  # the most, on a way that goes on; None if none does
 
 
 def _several(reading: Reading) -> Iterator[Hit]:
@@ -266,28 +247,24 @@ def _several(reading: Reading) -> Iterator[Hit]:
         most = max(path.ended, path.on or (), key=len)
         if len(most) > 1 and not all(effect.keyed for effect in most):
             first, second = most[:2]
-            yield Hit(
-                second.call,
-                _one_record(reading.name_of(tool.function), looped=first is second),
-                given=tool.adapter,
-            )
+            message = _EACH_ITEM if first is second else _SECOND
+            name = reading.name_of(tool.function)
+            yield Hit(second.call, message.format(name), given=tool.adapter)
 
 
-def _one_record(name: str, *, looped: bool) -> str:
-    if looped:
-        return (
-            f"{name} does this for each item and is recorded as one effect: after a crash in"
-            " between it is unknown which were done. Call a tool for each item."
-        )
-    return (
-        f"this is the second effect of {name}, which is recorded as one: after a crash between them"
-        " it is unknown which was done. Make them two tools, or two steps of a workflow."
-    )
+_EACH_ITEM = (
+    "{} does this for each item and is recorded as one effect: after a crash in between it is"
+    " unknown which were done. Call a tool for each item."
+)
+_SECOND = (
+    "this is the second effect of {}, which is recorded as one: after a crash between them it is"
+    " unknown which was done. Make them two tools, or two steps of a workflow."
+)
 
 
 def _through(reading: Reading, statements: list[ast.stmt]) -> _Path:
-    ended: tuple[EffectCall, ...] = ()
-    so_far: tuple[EffectCall, ...] = ()
+    ended: Effects = ()
+    so_far: Effects = ()
     for statement in statements:
         path = _step(reading, statement)
         ended = max(ended, so_far + path.ended if path.ended or path.on is None else (), key=len)
@@ -303,11 +280,8 @@ def _step(reading: Reading, statement: ast.stmt) -> _Path:
             first = tuple(reading.effects(test))
             return _either(first, _through(reading, body), _through(reading, orelse))
         case ast.Match(subject=subject, cases=cases):
-            return _either(
-                tuple(reading.effects(subject)),
-                *(_through(reading, case.body) for case in cases),
-                _Path((), ()),
-            )
+            first = tuple(reading.effects(subject))
+            return _either(first, _NOTHING, *(_through(reading, case.body) for case in cases))
         case ast.Try() | ast.TryStar():
             whole = _through(reading, [*statement.body, *statement.orelse])
             instead = [_through(reading, handler.body) for handler in statement.handlers]
@@ -316,43 +290,38 @@ def _step(reading: Reading, statement: ast.stmt) -> _Path:
             return _Path(taken.ended + last, None if taken.on is None else taken.on + last)
         case ast.With() | ast.AsyncWith():
             first = tuple(effect for item in statement.items for effect in reading.effects(item))
-            inner = _through(reading, statement.body)
-            return _Path(
-                first + inner.ended if inner.ended or inner.on is None else (),
-                None if inner.on is None else first + inner.on,
-            )
+            return _either(first, _through(reading, statement.body))
         case ast.For() | ast.AsyncFor() | ast.While():
             return _Path((), _looped(reading, statement))
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-            return _Path((), ())
+            return _NOTHING
         case ast.Return() | ast.Raise():
             return _Path(tuple(reading.effects(statement)), None)
         case _:
             return _Path((), tuple(reading.effects(statement)))
 
 
-def _either(first: tuple[EffectCall, ...], *ways: _Path) -> _Path:
-    ended = max((way.ended for way in ways), key=len, default=())
+_NOTHING = _Path((), ())
+
+
+def _either(first: Effects, *ways: _Path) -> _Path:
+    ended = max((way.ended for way in ways), key=len)
     ons = [way.on for way in ways if way.on is not None]
-    return _Path(
-        first + ended if ended or not ons else (), first + max(ons, key=len) if ons else None
-    )
+    on = first + max(ons, key=len) if ons else None
+    return _Path(first + ended if ended or not ons else (), on)
 
 
-def _looped(reading: Reading, loop: ast.For | ast.AsyncFor | ast.While) -> tuple[EffectCall, ...]:
+def _looped(reading: Reading, loop: ast.For | ast.AsyncFor | ast.While) -> Effects:
     """One for each item is several; a loop that is left after the first is an attempt."""
     inside = tuple(reading.effects(loop.body))
     left = any(isinstance(node, ast.Break | ast.Return) for node in own(loop.body))
-    items = (
-        isinstance(loop, ast.For | ast.AsyncFor)
-        and not left
-        and reading.module.origin(loop.iter) != "builtins.range()"
-    )
-    return (inside * 2)[: max(2, len(inside))] if items else inside[:1]
+    if left or isinstance(loop, ast.While):
+        return inside[:1]
+    counted = reading.module.origin(loop.iter) == "builtins.range()"
+    return inside[:1] if counted else (inside * 2)[: max(2, len(inside))]
 
 
-# ---------------------------------------------------------------- workflows, and records made by
-# hand
+# ---------------------------------------------------------------- workflows, and own records
 
 
 def _beside_the_steps(reading: Reading) -> Iterator[Hit]:
@@ -367,6 +336,7 @@ def _beside_the_steps(reading: Reading) -> Iterator[Hit]:
             )
 
 
+_REDIS = re.compile(r"redis\.|django\.core\.cache\.cache\.")
 _LOOKS, _WRITES = ("get", "exists", "sismember", "hget"), ("set", "setex", "sadd", "hset", "psetex")
 
 
@@ -375,13 +345,9 @@ def _looked_up_then_done(reading: Reading) -> Iterator[Hit]:
         return
     for function in reading.module.functions:
         effects = [effect for effect in reading.effects(function.body) if not effect.keyed]
-        if not effects:
-            continue
-        for look, write in _pairs(reading.module, function):
-            between = [
-                effect for effect in effects if look.lineno < effect.call.lineno < write.lineno
-            ]
-            if between:
+        lines = [effect.call.lineno for effect in effects]
+        for look, write in _pairs(reading.module, function) if lines else ():
+            if any(look.lineno < line < write.lineno for line in lines):
                 yield Hit(
                     look,
                     f"{function.name} looks whether it was done, does it, and then writes that"
@@ -398,30 +364,23 @@ def _pairs(module: Module, function: Function) -> Iterator[tuple[ast.Call, ast.C
         for call in calls(function.body)
         if isinstance(call.func, ast.Attribute)
         and call.args
-        and re.match(r"redis\.|django\.core\.cache\.cache\.", module.origin(call.func))
+        and _REDIS.match(module.origin(call.func))
     ]
-    for look in of_redis:
-        for write in of_redis:
-            assert isinstance(look.func, ast.Attribute)
-            assert isinstance(write.func, ast.Attribute)
-            same = ast.dump(look.args[0]) == ast.dump(write.args[0])
-            claims = any(each.arg in ("nx", "xx") for each in write.keywords)
-            if (
-                same
-                and look.func.attr in _LOOKS
-                and write.func.attr in _WRITES
-                and not claims
-                and look.lineno < write.lineno
-            ):
-                yield look, write
+    looks = [call for call in of_redis if called(call) in _LOOKS]
+    writes = [call for call in of_redis if called(call) in _WRITES]
+    for look, write in product(looks, writes):
+        claims = any(each.arg in ("nx", "xx") for each in write.keywords)
+        same = ast.dump(look.args[0]) == ast.dump(write.args[0])
+        if same and not claims and look.lineno < write.lineno:
+            yield look, write
 
 
-RULES = (
-    LintRule("EO201", _unprotected),
-    LintRule("EO202", _swallowed),
-    LintRule("EO203", _not_waited_for),
-    LintRule("EO204", _read_that_writes),
-    LintRule("EO205", _several),
-    LintRule("EO206", _beside_the_steps),
-    LintRule("EO207", _looked_up_then_done),
-)
+RULES: LintRules = {
+    "EO201": _unprotected,
+    "EO202": _swallowed,
+    "EO203": _not_waited_for,
+    "EO204": _read_that_writes,
+    "EO205": _several,
+    "EO206": _beside_the_steps,
+    "EO207": _looked_up_then_done,
+}

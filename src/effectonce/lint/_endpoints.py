@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from effectonce.lint import _known as known
 from effectonce.lint._effects import BESIDE, by_helper
-from effectonce.lint._finding import Hit, LintRule
+from effectonce.lint._finding import Hit, LintRules
 from effectonce.lint._reading import EffectCall, Reading
-from effectonce.lint._source import Function, Module, calls, keyword
+from effectonce.lint._source import Function, Module, argument, calls, constants, keyword
 
 MIDDLEWARE = "http.server"  # protects the endpoints of all files
 # a package, or a class
@@ -20,7 +20,6 @@ _LOOKS = re.compile(
     r"|get_or_create|\bnx=",
     re.IGNORECASE,
 )
-_CHANGES = frozenset({"POST", "PATCH"})
 
 
 def has_middleware(module: Module) -> bool:
@@ -37,11 +36,8 @@ def _unprotected(reading: Reading) -> Iterator[Hit]:
             continue
         effect = _effect(reading, function, route)
         if effect is not None:
-            advice = (
-                "Add IdempotencyMiddleware of effectonce.http.server, or guard"
-                if is_asgi
-                else "Guard"
-            )
+            middleware = "Add IdempotencyMiddleware of effectonce.http.server, or guard"
+            advice = middleware if is_asgi else "Guard"
             yield Hit(
                 effect.call,
                 f"{function.name} {effect.what} for each request, and a client that got no answer"
@@ -54,9 +50,8 @@ def _unprotected(reading: Reading) -> Iterator[Hit]:
 def _looks(module: Module, function: Function, route: ast.Call) -> bool:
     """Does it, a dependency or the router look whether it was done? By words: silent if it may."""
     router = module.value(route.func.value) if isinstance(route.func, ast.Attribute) else None
-    return any(
-        _LOOKS.search(ast.unparse(node)) for node in (function, route, router) if node is not None
-    )
+    words = (ast.unparse(node) for node in (function, route, router) if node is not None)
+    return any(map(_LOOKS.search, words))
 
 
 def _effect(reading: Reading, function: Function, route: ast.Call) -> EffectCall | None:
@@ -76,13 +71,15 @@ def _endpoints(module: Module) -> Iterator[tuple[Function, ast.Call, bool]]:
     """The functions for POST or PATCH, where declared, and if our middleware can precede them."""
     for function in module.functions:
         for decorator in function.decorator_list:
-            made = _kind(module, decorator) if isinstance(decorator, ast.Call) else None
-            if made is not None and isinstance(decorator, ast.Call):
+            if not isinstance(decorator, ast.Call):
+                continue
+            made = _kind(module, decorator)
+            if made is not None:
                 yield function, decorator, made
                 break
     for call in module.every(ast.Call):
         if module.origin(call.func) == "starlette.routing.Route" and _changes(call):
-            given = call.args[1] if len(call.args) > 1 else keyword(call, "endpoint")
+            given = argument(call, 1, "endpoint")
             function_given = module.definition(given) if given is not None else None
             if function_given is not None:
                 yield function_given, call, True
@@ -91,22 +88,15 @@ def _endpoints(module: Module) -> Iterator[tuple[Function, ast.Call, bool]]:
 def _kind(module: Module, decorator: ast.Call) -> bool | None:
     """Is it of an ASGI server, or of another? None if it is no endpoint that changes something."""
     origin = module.origin(decorator.func)
-    found = (
-        next((is_asgi for pattern, is_asgi in known.ENDPOINTS if pattern.fullmatch(origin)), None)
-        if origin
-        else None
-    )
-    return found if origin.rpartition(".")[2] in ("post", "patch") or _changes(decorator) else None
+    if origin.rpartition(".")[2] not in ("post", "patch") and not _changes(decorator):
+        return None
+    return next((is_asgi for row, is_asgi in known.ENDPOINTS if row.fullmatch(origin)), None)
 
 
 def _changes(call: ast.Call) -> bool:
     methods = keyword(call, "methods")
-    given = (
-        set()
-        if methods is None
-        else {part.value for part in ast.walk(methods) if isinstance(part, ast.Constant)}
-    )
-    return not _CHANGES.isdisjoint(str(each).upper() for each in given)
+    named = set() if methods is None else constants(methods)
+    return not {"POST", "PATCH"}.isdisjoint(str(each).upper() for each in named)
 
 
-RULES = (LintRule("EO208", _unprotected),)
+RULES: LintRules = {"EO208": _unprotected}

@@ -21,18 +21,9 @@ class LintFinding:
     code: str
     message: str
     end_line: int
-    # an adapter of effectonce.integrations, or the middleware: if any file has it, this is no
-    # finding
+    # an adapter of effectonce.integrations, or the middleware, which no file may have
     unless: str = ""
     given: str = ""  # and the other way round
-
-
-@dataclass(frozen=True, slots=True)
-class LintRule:
-    """One question of the checklist. `rules/<code>.md` explains it, with an example both ways."""
-
-    code: str
-    look: Callable[[Reading], Iterator[Hit]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +34,10 @@ class Hit:
     message: str
     unless: str = ""
     given: str = ""
+
+
+# The questions of the checklist. `rules/<code>.md` explains each, with an example both ways.
+LintRules = dict[str, Callable[[Reading], Iterator[Hit]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +55,13 @@ class RulePage:
 @cache
 def page(code: str) -> RulePage:
     """The page of a rule: a title, a paragraph, and two examples, which are also its tests."""
-    text = (
-        resources.files("effectonce.lint")
-        .joinpath("rules", f"{code}.md")
-        .read_text(encoding="utf-8")
-    )
+    file = resources.files("effectonce.lint") / "rules" / f"{code}.md"
+    text = file.read_text(encoding="utf-8")
     title, _, rest = text.partition("\n")
     why, _, examples = rest.partition("Found:")
     bad, _, good = examples.partition("Not found:")
-    return RulePage(
-        code, title.removeprefix(f"# {code} "), why.strip(), _block(bad), _block(good), text.strip()
-    )
+    name = title.removeprefix(f"# {code} ")
+    return RulePage(code, name, why.strip(), _block(bad), _block(good), text.strip())
 
 
 def _block(text: str) -> str:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from effectonce.lint import _known as known
-from effectonce.lint._finding import Hit, LintRule
+from effectonce.lint._finding import Hit, LintRules
 from effectonce.lint._reading import Reading
-from effectonce.lint._source import Module, keyword, own, parameters
+from effectonce.lint._source import Function, Module, called, keyword, loads, parameters
 
 _ARGUMENT = re.compile(
     r"idempotency_?key|MessageDeduplicationId|ClientRequestToken|ClientToken", re.IGNORECASE
@@ -37,6 +37,9 @@ _METHODS = known.words(
 )
 
 
+Says = Callable[[Module, ast.AST], str]
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
     """An expression that is used as a key."""
@@ -50,22 +53,25 @@ def keys(reading: Reading) -> Iterator[Key]:
     """Where this file says which key something has."""
     module = reading.module
     for call in module.every(ast.Call):
-        yield from (
-            Key(given.value)
-            for given in call.keywords
-            if given.arg and _ARGUMENT.fullmatch(given.arg)
-        )
+        for given in call.keywords:
+            if given.arg and _ARGUMENT.fullmatch(given.arg):
+                yield Key(given.value)
         yield from _of_guard(reading, call)
     for entries in module.every(ast.Dict):
         for name, value in zip(entries.keys, entries.values, strict=True):
             if isinstance(name, ast.Constant) and _is_sent(module, entries, str(name.value)):
                 yield Key(value)
+    for header, assigned in set_items(module):
+        if _HEADER.fullmatch(header):
+            yield Key(assigned.value)
+
+
+def set_items(module: Module) -> Iterator[tuple[str, ast.Assign]]:
+    """`headers["Idempotency-Key"] = ...`: the name, and the statement."""
     for assigned in module.every(ast.Assign):
         match assigned.targets:
-            case [ast.Subscript(slice=ast.Constant(value=str(header)))] if _HEADER.fullmatch(
-                header
-            ):
-                yield Key(assigned.value)
+            case [ast.Subscript(slice=ast.Constant(value=str(name)))]:
+                yield name, assigned
             case _:
                 pass
 
@@ -83,19 +89,16 @@ def _is_sent(module: Module, entries: ast.Dict, name: str) -> bool:
 
 
 def _of_guard(reading: Reading, call: ast.Call) -> Iterator[Key]:
-    match call.func:
-        case ast.Attribute(value=guard, attr="call") if (
-            key := keyword(call, "key")
-        ) is not None and reading.is_guard(guard):
-            yield Key(key)
-        case ast.Attribute(value=guard, attr="step") if reading.is_guard(guard):
-            named = [
-                given for name in ("scope", "step") if (given := keyword(call, name)) is not None
-            ]
-            for part in (*call.args[:2], *named):
+    func = call.func
+    if not isinstance(func, ast.Attribute) or not reading.is_guard(func.value):
+        return
+    key = keyword(call, "key")
+    if func.attr == "call" and key is not None:
+        yield Key(key)
+    if func.attr == "step":
+        for part in (*call.args[:2], keyword(call, "scope"), keyword(call, "step")):
+            if part is not None:
                 yield Key(part, whole=False)
-        case _:
-            pass
 
 
 # ---------------------------------------------------------------- what a key is made of
@@ -115,12 +118,9 @@ def parts(
         case ast.BinOp(op=ast.Add() | ast.Mod(), left=left, right=right):
             inner = [left, right]
         case ast.Call() if _hands_on(module, node):
-            receiver = (
-                [node.func.value]
-                if isinstance(node.func, ast.Attribute) and _is_method(module, node)
-                else []
-            )
-            inner = [*receiver, *node.args]
+            inner = [*node.args]
+            if isinstance(node.func, ast.Attribute) and _is_method(module, node):
+                inner.insert(0, node.func.value)
         case ast.Attribute(attr="hex" | "int" | "bytes", value=ast.Call() as value):
             inner = [value]
         case ast.Name() if (meant := module.value(node)) is not None and meant is not node:
@@ -153,20 +153,13 @@ def _is_kept(module: Module, name: ast.Name, value: ast.AST) -> bool:
     if isinstance(scope.node, ast.Module) or name.id not in scope.names:
         # made outside this function: it was there before the attempt
         return not isinstance(value, ast.Constant)
-    uses = [
-        node
-        for node in own(getattr(scope.node, "body", []))
-        if isinstance(node, ast.Name) and node.id == name.id
-    ]
-    loads = [node for node in uses if isinstance(node.ctx, ast.Load)]
-    return len(loads) > 1 or _loop_around(module, name) is not _loop_around(module, value)
+    uses = loads(getattr(scope.node, "body", []), name.id)
+    return len(uses) > 1 or _loop_around(module, name) is not _loop_around(module, value)
 
 
 def _loop_around(module: Module, node: ast.AST) -> ast.AST | None:
     at: ast.AST | None = node
-    while at is not None and not isinstance(
-        at, ast.For | ast.AsyncFor | ast.While | ast.FunctionDef | ast.AsyncFunctionDef
-    ):
+    while at is not None and not isinstance(at, ast.For | ast.AsyncFor | ast.While | Function):
         at = module.parents.get(at)
     return at
 
@@ -174,24 +167,34 @@ def _loop_around(module: Module, node: ast.AST) -> ast.AST | None:
 # ---------------------------------------------------------------- the rules
 
 
+def _reported(reading: Reading, says: Says, message: str) -> Iterator[Hit]:
+    """Each key, if *says* has something to say of a part of it: *message* is about that."""
+    for key in keys(reading):
+        said = (says(reading.module, part) for part in parts(reading.module, key.node))
+        if what := next(filter(None, said), ""):
+            yield Hit(key.node, message.format(what))
+
+
 def _fresh(reading: Reading) -> Iterator[Hit]:
     module = reading.module
     for key in keys(reading):
         if _is_written_down(module, key.node):
             continue
-        for part in parts(module, key.node, made_now=True):
-            if isinstance(part, ast.Call) and known.FRESH.fullmatch(
-                origin := module.origin(part.func)
-            ):
-                if known.CLOCK.match(origin) and _is_coarse(module, part):
-                    continue
-                yield Hit(
-                    key.node,
-                    f"this key is made with {origin}(), so that each attempt has another one and is"
-                    " done again. Make it of ids that are the same on the next attempt, or write"
-                    " it down before the first one.",
-                )
-                break
+        made_now = parts(module, key.node, made_now=True)
+        if origin := next((name for part in made_now if (name := _changing(module, part))), ""):
+            yield Hit(
+                key.node,
+                f"this key is made with {origin}(), so that each attempt has another one and is"
+                " done again. Make it of ids that are the same on the next attempt, or write it"
+                " down before the first one.",
+            )
+
+
+def _changing(module: Module, part: ast.AST) -> str:
+    """What makes another one each time, if this is a call of it."""
+    origin = module.origin(part.func) if isinstance(part, ast.Call) else ""
+    coarse = known.CLOCK.match(origin) and _is_coarse(module, part)
+    return origin if known.FRESH.fullmatch(origin) and not coarse else ""
 
 
 def _is_written_down(module: Module, key: ast.expr) -> bool:
@@ -199,9 +202,7 @@ def _is_written_down(module: Module, key: ast.expr) -> bool:
     given = module.parents.get(key)
     call = module.parents.get(given) if isinstance(given, ast.keyword) else None
     if isinstance(call, ast.Call):
-        name = (
-            call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-        )
+        name = called(call)
         # of a model, as far as the file shows
         row = name in ("create", "acreate") and not module.origin(call.func)
         return name[:1].isupper() or name in _WRITES_DOWN or row
@@ -209,12 +210,8 @@ def _is_written_down(module: Module, key: ast.expr) -> bool:
     function = module.function_around(key)
     if not isinstance(assigned, ast.Assign) or function is None:
         return False
-    names = {target.id for target in assigned.targets if isinstance(target, ast.Name)}
-    uses = (
-        node
-        for node in own(function.body)
-        if isinstance(node, ast.Name) and node.id in names and isinstance(node.ctx, ast.Load)
-    )
+    names = [target.id for target in assigned.targets if isinstance(target, ast.Name)]
+    uses = loads(function.body, *names)
     return any(_loop_around(module, use) is not _loop_around(module, assigned) for use in uses)
 
 
@@ -227,9 +224,8 @@ def _is_coarse(module: Module, clock: ast.AST) -> bool:
         case ast.Attribute(attr="strftime" | "format"):
             call = module.parents.get(above)
             given = call.args[0] if isinstance(call, ast.Call) and call.args else None
-            return not (
-                isinstance(given, ast.Constant) and known.FINE_FORMAT.search(str(given.value))
-            )
+            written = str(given.value) if isinstance(given, ast.Constant) else ""
+            return not known.FINE_FORMAT.search(written)
         case ast.FormattedValue(format_spec=ast.JoinedStr(values=[ast.Constant(value=str(spec))])):
             return "%" in spec and not known.FINE_FORMAT.search(spec)
         case _:
@@ -237,19 +233,15 @@ def _is_coarse(module: Module, clock: ast.AST) -> bool:
 
 
 def _per_attempt(reading: Reading) -> Iterator[Hit]:
-    for key in keys(reading):
-        for part in parts(reading.module, key.node):
-            if name := _attempt_or_call(part):
-                yield Hit(
-                    key.node,
-                    f"{name} is in this key, and the next attempt has another one, so that it is"
-                    " done again. Make the key of what stays: the conversation or task, the step,"
-                    " the ids it is about.",
-                )
-                break
+    return _reported(
+        reading,
+        _attempt_or_call,
+        "{} is in this key, and the next attempt has another one, so that it is done again. Make"
+        " the key of what stays: the conversation or task, the step, the ids it is about.",
+    )
 
 
-def _attempt_or_call(node: ast.AST) -> str:
+def _attempt_or_call(_: Module, node: ast.AST) -> str:
     match node:
         case ast.Name(id=name) | ast.Attribute(attr=name) if (
             name.lower() in known.ATTEMPT | known.CALL_IDS
@@ -270,16 +262,12 @@ def _attempt_or_call(node: ast.AST) -> str:
 
 
 def _per_request(reading: Reading) -> Iterator[Hit]:
-    for key in keys(reading):
-        for part in parts(reading.module, key.node):
-            if name := _request_id(reading.module, part):
-                yield Hit(
-                    key.node,
-                    f"{name} is in this key and names one request: a caller that got no answer asks"
-                    " again in another one, and it is done again. Use the caller's"
-                    " Idempotency-Key, or ids of what it is about.",
-                )
-                break
+    return _reported(
+        reading,
+        _request_id,
+        "{} is in this key and names one request: a caller that got no answer asks again in another"
+        " one, and it is done again. Use the caller's Idempotency-Key, or ids of what it is about.",
+    )
 
 
 def _request_id(module: Module, node: ast.AST) -> str:
@@ -320,20 +308,17 @@ _OF_CELERY = ".request.correlation_id"  # a task that is tried again has the sam
 
 
 def _per_process(reading: Reading) -> Iterator[Hit]:
-    module = reading.module
-    for key in keys(reading):
-        for part in (part for part in parts(module, key.node) if isinstance(part, ast.Call)):
-            if reason := _differs(module, part):
-                yield Hit(
-                    key.node,
-                    f"{reason}, so that after a restart, or on another worker, the same effect has"
-                    " another key and is done again. Use content_key(), or a hash of"
-                    " json.dumps(..., sort_keys=True).",
-                )
-                break
+    return _reported(
+        reading,
+        _differs,
+        "{}, so that after a restart, or on another worker, the same effect has another key and is"
+        " done again. Use content_key(), or a hash of json.dumps(..., sort_keys=True).",
+    )
 
 
-def _differs(module: Module, call: ast.Call) -> str:
+def _differs(module: Module, call: ast.AST) -> str:
+    if not isinstance(call, ast.Call):
+        return ""
     given = call.args[0] if call.args else None
     match module.origin(call.func):
         case "builtins.hash":
@@ -344,17 +329,12 @@ def _differs(module: Module, call: ast.Call) -> str:
             return "the text of a dict depends on the order in which it was filled"
         case "builtins.str" | "builtins.repr" if _type_of(module, given) == "set":
             return "a set has another order in each process"
-        case "json.dumps" if keyword(call, "sort_keys") is None and all(
-            each.arg for each in call.keywords
-        ):
-            why = (
+        case "json.dumps" if all(each.arg not in (None, "sort_keys") for each in call.keywords):
+            if _type_of(module, given) not in ("dict", "") or _is_in_order(module.value(given)):
+                return ""
+            return (
                 "json.dumps() without sort_keys=True writes a dict in the order in which it was"
                 " filled"
-            )
-            return (
-                why
-                if _type_of(module, given) in ("dict", "") and not _is_in_order(module.value(given))
-                else ""
             )
         case _:
             return ""
@@ -391,11 +371,12 @@ def _type_of(module: Module, node: ast.AST | None) -> str:
 def _declared(module: Module, name: ast.Name) -> str:
     """The type of a parameter."""
     function = module.scope_of(name).node
-    if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+    named = parameters(function) if isinstance(function, Function) else ()
+    arg = next((arg for arg in named if arg.arg == name.id), None)
+    if arg is None:
         return ""
-    arg = next((arg for arg in parameters(function) if arg.arg == name.id), None)
-    if arg is None or arg is function.args.kwarg:
-        return "" if arg is None else "dict"
+    if isinstance(function, Function) and arg is function.args.kwarg:
+        return "dict"
     typed = arg.annotation.value if isinstance(arg.annotation, ast.Subscript) else arg.annotation
     return module.origin(typed).rpartition(".")[2].lower()
 
@@ -404,9 +385,8 @@ def _constant(reading: Reading) -> Iterator[Hit]:
     module = reading.module
     for key in keys(reading):
         function = module.function_around(key.node)
-        if function is None or not [
-            arg for arg in parameters(function) if arg.arg not in ("self", "cls")
-        ]:
+        asked = () if function is None else parameters(function)
+        if all(arg.arg in ("self", "cls") for arg in asked):
             continue  # a script that runs once has one key
         if key.whole and _is_constant(module, key.node):
             yield Hit(
@@ -432,26 +412,28 @@ def _is_constant(module: Module, node: ast.AST) -> bool:
 def _personal(reading: Reading) -> Iterator[Hit]:
     module = reading.module
     for key in keys(reading):
-        if any(
-            isinstance(node, ast.Call) and _HASHES.fullmatch(module.origin(node.func))
-            for node in parts(module, key.node)
-        ):
+        made_of = list(parts(module, key.node))
+        calls = (part for part in made_of if isinstance(part, ast.Call))
+        if any(_HASHES.fullmatch(module.origin(call.func)) for call in calls):
             continue
-        for part in parts(module, key.node):
-            match part:
-                case (
-                    ast.Name(id=name)
-                    | ast.Attribute(attr=name)
-                    | ast.Subscript(slice=ast.Constant(value=str(name)))
-                ) if name.lower() in known.PERSONAL:
-                    yield Hit(
-                        key.node,
-                        f"{name} is in this key: keys are stored, logged and sent to others, and a"
-                        " person who changes it has another key. Use the id of the account.",
-                    )
-                    break
-                case _:
-                    pass
+        if name := next((name for part in made_of if (name := _personal_name(part))), ""):
+            yield Hit(
+                key.node,
+                f"{name} is in this key: keys are stored, logged and sent to others, and a person"
+                " who changes it has another key. Use the id of the account.",
+            )
+
+
+def _personal_name(node: ast.AST) -> str:
+    match node:
+        case (
+            ast.Name(id=name)
+            | ast.Attribute(attr=name)
+            | ast.Subscript(slice=ast.Constant(value=str(name)))
+        ) if name.lower() in known.PERSONAL:
+            return name
+        case _:
+            return ""
 
 
 def _shown_to_the_model(reading: Reading) -> Iterator[Hit]:
@@ -468,12 +450,12 @@ def _shown_to_the_model(reading: Reading) -> Iterator[Hit]:
                 )
 
 
-RULES = (
-    LintRule("EO101", _fresh),
-    LintRule("EO102", _per_attempt),
-    LintRule("EO103", _per_process),
-    LintRule("EO104", _constant),
-    LintRule("EO105", _personal),
-    LintRule("EO106", _shown_to_the_model),
-    LintRule("EO107", _per_request),
-)
+RULES: LintRules = {
+    "EO101": _fresh,
+    "EO102": _per_attempt,
+    "EO103": _per_process,
+    "EO104": _constant,
+    "EO105": _personal,
+    "EO106": _shown_to_the_model,
+    "EO107": _per_request,
+}

@@ -110,14 +110,11 @@ KEYED = re.compile(
     r"idempot|dedup|downstream_key|current_effect|request_key|key_as|client_?token|client_?request_?token",
     re.IGNORECASE,
 )
-IN_A_THREAD = frozenset(
-    {
-        "asyncio.to_thread",
-        "anyio.to_thread.run_sync",
-        "starlette.concurrency.run_in_threadpool",
-        "fastapi.concurrency.run_in_threadpool",
-    }
-)  # they call what they are given first, and wait for it
+# They call what they are given first, and wait for it.
+IN_A_THREAD = words(
+    "asyncio.to_thread anyio.to_thread.run_sync starlette.concurrency.run_in_threadpool"
+    " fastapi.concurrency.run_in_threadpool"
+)
 
 # ---------------------------------------------------------------- tools
 
@@ -149,32 +146,22 @@ AGENTS: Frameworks = tuple(
         (r"google\.adk(?:\.agents(?:\.\w+)?)?\.(?:Llm)?Agent", "tool of Google ADK", "google_adk"),
         (r"autogen_agentchat\.agents\.AssistantAgent", "tool of AutoGen", "autogen"),
         (r"pydantic_ai(?:\.agent)?\.Agent", "tool of Pydantic AI", "pydantic_ai"),
-        (
-            r"langchain\.agents\.create_agent|langgraph\.prebuilt\.(?:create_react_agent|ToolNode)",
-            "tool of LangChain",
-            "langchain",
-        ),
+        (r"langchain\.agents\.create_agent|langgraph\.prebuilt\.(?:create_react_agent|ToolNode)", "tool of LangChain", "langchain"),
         (r"agent_framework\.(?:Chat)?Agent", "tool of the Agent Framework", "agent_framework"),
     )
-)
+)  # fmt: skip
 # The same for what engines run again by themselves. Their rooms give a place, not protection: it
 # takes `@guard.tool` as well.
 ENGINES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), name)
     for pattern, name in (
         (r"temporalio\.activity\.defn", "activity of Temporal"),
-        (
-            r"celery\.(?:app\.(?:base\.)?)?Celery\(\)\.task|celery\.shared_task|celery\.app\.shared_task",
-            "task of Celery",
-        ),
-        (
-            r"\.*(?:[\w.]+\.)?celery(?:_app)?\.(?:celery_)?app\.task|\.*(?:[\w.]+\.)?celery_app\.task",
-            "task of Celery",
-        ),
+        (r"celery\.(?:app\.(?:base\.)?)?Celery\(\)\.task|celery\.shared_task|celery\.app\.shared_task", "task of Celery"),
+        (r"\.*(?:[\w.]+\.)?celery(?:_app)?\.(?:celery_)?app\.task|\.*(?:[\w.]+\.)?celery_app\.task", "task of Celery"),
         (r"dbos\.(?:_dbos\.)?DBOS(?:\(\))?\.step", "step of DBOS"),
         (r"dramatiq\.(?:actor\.)?actor", "actor of Dramatiq"),
     )
-)
+)  # fmt: skip
 # Decorators of endpoints, and whether they are of an ASGI server, which our middleware can stand
 # before.
 ENDPOINTS: tuple[tuple[re.Pattern[str], bool], ...] = tuple(
@@ -209,20 +196,7 @@ FRESH = re.compile(
     r"|ulid\.(?:new|ULID)|nanoid\.generate|cuid2?\.\w+|ksuid\.\w+|numpy\.random\.\w+"
 )
 CLOCK = re.compile(r"time\.|datetime\.|pendulum\.|arrow\.|django\.utils\.timezone\.")
-COARSE = frozenset(
-    {
-        "date",
-        "isocalendar",
-        "year",
-        "month",
-        "day",
-        "weekday",
-        "start_of",
-        "floor",
-        "toordinal",
-        "replace",
-    }
-)
+COARSE = words("date isocalendar year month day weekday start_of floor toordinal replace")
 FINE_FORMAT = re.compile(r"%[HIMSfsXcpT]|HH|mm|ss")
 ATTEMPT = words(
     "attempt attempts attempt_number attempt_no attempt_num attempt_count attempt_index retries"
@@ -231,8 +205,7 @@ ATTEMPT = words(
 )
 CALL_IDS = words("tool_call_id toolcallid tool_use_id tooluseid function_call_id")
 TOOL_CALLS = words("tool_call toolcall tool_use function_call tc")
-# One for each request: in headers, under these names whatever has them, kept by a framework, and
-# asked of a function or a context variable.
+# One for each request: in headers, under these names, kept by a framework, or asked of a function.
 REQUEST_HEADER = re.compile(
     r"(?:http[-_])?(?:x[-_])?(?:request|correlation|trace|b3[-_]trace|amzn[-_](?:trace|request))[-_]?id|(?:http[-_])?traceparent"
     r"|x[-_]cloud[-_]trace[-_]context",
@@ -251,18 +224,12 @@ PERSONAL = words("email e_mail email_address user_email customer_email phone pho
 
 # ---------------------------------------------------------------- retries
 
-RETRY_DECORATORS = {
-    "tenacity.retry": "tenacity",
-    "tenacity.Retrying": "tenacity",
-    "tenacity.AsyncRetrying": "tenacity",
-    "backoff.on_exception": "backoff",
-    "backoff.on_predicate": "backoff",
-    "stamina.retry": "stamina",
-    "stamina.retry_context": "stamina",
-    "retrying.retry": "retrying",
-    "retry.retry": "retry",
-    "retry.api.retry": "retry",
-}
+_RETRY_DECORATORS = words(
+    "tenacity.retry tenacity.Retrying tenacity.AsyncRetrying backoff.on_exception"
+    " backoff.on_predicate stamina.retry stamina.retry_context retrying.retry retry.retry"
+    " retry.api.retry"
+)
+RETRY_DECORATORS = {name: name.partition(".")[0] for name in _RETRY_DECORATORS}  # their library
 BREAKERS = re.compile(
     r"circuitbreaker\.(?:circuit|CircuitBreaker(?:\(\))?)|pybreaker\.CircuitBreaker\(\)|aiobreaker\.CircuitBreaker\(\)|purgatory\.\w+\(\)\.\w+"
 )
@@ -288,9 +255,7 @@ FINAL = re.compile(
     r"|effectonce(?:\.errors)?\.(?:ContractViolation|Conflict|Expired|InDoubt)"
     r"|botocore\.exceptions\.ParamValidationError|smtplib\.(?:SMTPAuthenticationError|SMTPRecipientsRefused)"
 )
-SLEEP = frozenset(
-    {"time.sleep", "asyncio.sleep", "anyio.sleep", "trio.sleep", "gevent.sleep", "eventlet.sleep"}
-)
+SLEEP = words("time.sleep asyncio.sleep anyio.sleep trio.sleep gevent.sleep eventlet.sleep")
 SDKS = re.compile(
     r"(?:openai\.(?:Async)?(?:Azure)?OpenAI|openai\.AsyncAzureOpenAI|anthropic\.(?:Async)?Anthropic(?:Bedrock|Vertex)?)\(\)"
 )

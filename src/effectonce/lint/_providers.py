@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING
 
-from effectonce.lint._finding import Hit, LintRule
+from effectonce.lint._finding import Hit, LintRules
+from effectonce.lint._keys import set_items
 from effectonce.lint._reading import DeclaredTool, Reading
-from effectonce.lint._source import Module, keyword
+from effectonce.lint._source import Module, constants, keyword
 
 if TYPE_CHECKING:
     from effectonce._core.key_shapes import KeyShape
@@ -25,13 +26,7 @@ if TYPE_CHECKING:
 
 _EFFECTS = 16  # made-up ones, whose keys are tried
 _DEFAULT_S = 86400.0  # downstream="key"
-_UNITS_S = {
-    "days": 86400.0,
-    "seconds": 1.0,
-    "minutes": 60.0,
-    "hours": 3600.0,
-    "weeks": 604800.0,
-}
+_UNITS_S = {"days": 86400.0, "seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "weeks": 604800.0}
 _SHARED = frozenset({"idempotency-key", "x-idempotency-key"})
 _AWS = re.compile(r"boto3\.([a-z0-9-]+)\(\)\.([a-z0-9_]+)")
 
@@ -55,22 +50,13 @@ def _by_header() -> dict[str, tuple[Provider, ...]]:
 @cache
 def _of_aws(service: str, method: str) -> tuple[Provider, ...]:
     """The operation of that method of a client, if botocore is installed and knows it."""
-    from effectonce.errors import ContractViolation  # noqa: PLC0415  # with the first question
-    from effectonce.providers import provider  # noqa: PLC0415
-
-    try:
-        return (provider(f"aws.{service}.{''.join(map(str.capitalize, method.split('_')))}"),)
-    except ContractViolation:
-        return ()
+    return _named(f"aws.{service}.{''.join(map(str.capitalize, method.split('_')))}")[0]
 
 
 def _declared(tool: DeclaredTool) -> str | None:
-    given = None if tool.declared is None else keyword(tool.declared, "provider")
-    match given:
-        case ast.Constant(value=str(name)):
-            return name
-        case _:
-            return None
+    given = tool.given("provider")
+    name = given.value if isinstance(given, ast.Constant) else None
+    return name if isinstance(name, str) else None
 
 
 def _named(name: str) -> tuple[tuple[Provider, ...], str]:
@@ -94,12 +80,8 @@ def _handed(reading: Reading) -> Iterator[tuple[ast.expr, tuple[Provider, ...]]]
         for name, value in zip(entries.keys, entries.values, strict=True):
             if isinstance(name, ast.Constant) and isinstance(name.value, str):
                 yield value, _of_header(reading, entries, name.value)
-    for assigned in module.every(ast.Assign):
-        match assigned.targets:
-            case [ast.Subscript(slice=ast.Constant(value=str(header)))]:
-                yield assigned.value, _of_header(reading, assigned, header)
-            case _:
-                pass
+    for header, assigned in set_items(module):
+        yield assigned.value, _of_header(reading, assigned, header)
     for call in module.every(ast.Call):
         for found in _of_call(module, call):
             given = keyword(call, str(found.key.name))
@@ -113,11 +95,8 @@ def _of_header(reading: Reading, node: ast.AST, name: str) -> tuple[Provider, ..
     tool = None if function is None else reading.tools.get(function)
     if found or tool is None or (declared := _declared(tool)) is None:
         return found
-    return tuple(
-        each
-        for each in _named(declared)[0]
-        if each.key.where == "header" and str(each.key.name).lower() == name.lower()
-    )
+    of_header = (each for each in _named(declared)[0] if each.key.where == "header")
+    return tuple(each for each in of_header if str(each.key.name).lower() == name.lower())
 
 
 def _of_call(module: Module, call: ast.Call) -> tuple[Provider, ...]:
@@ -199,18 +178,11 @@ def _refused(reading: Reading) -> Iterator[Hit]:
 
 
 def _shapes_it(reading: Reading, node: ast.AST) -> bool:
-    """Is it in a tool that names its provider, so that `downstream_key` has the shape that this
-    one takes? A helper may be called by such a tool.
-    """
+    """Is it in a tool that names its provider, or may such a tool call it? Then it fits."""
     function = reading.module.function_around(node)
     tool = None if function is None else reading.tools.get(function)
-    if tool is None or tool.declared is None:
-        return any(_provides(each) for each in reading.guarded)
-    return _provides(tool)
-
-
-def _provides(tool: DeclaredTool) -> bool:
-    return tool.declared is not None and keyword(tool.declared, "provider") is not None
+    tools = reading.guarded if tool is None or tool.declared is None else [tool]
+    return any(each.given("provider") is not None for each in tools)
 
 
 def _mentions_a_key(module: Module) -> bool:
@@ -237,18 +209,13 @@ def _forgotten(reading: Reading) -> Iterator[Hit]:
 
 
 def _keepers(reading: Reading, tool: DeclaredTool) -> tuple[Provider, ...]:
-    """Who gets the key of a tool: the provider that it names, or the one whose header, or
-    operation, it uses. Nothing, if it uses several.
-    """
+    """Who gets its key: who it names, or whose header, or operation, it uses. None, if several."""
     name = _declared(tool)
     if name is not None:
         return _named(name)[0]
     nodes = [node for part in tool.function.body for node in ast.walk(part)]
-    words = {
-        node.value.lower()
-        for node in nodes
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }
+    texts = (value for part in tool.function.body for value in constants(part))
+    words = {text.lower() for text in texts if isinstance(text, str)}
     headers = sorted(words & _by_header().keys()) if any("-" in word for word in words) else []
     called = [
         found
@@ -264,14 +231,11 @@ def _keepers(reading: Reading, tool: DeclaredTool) -> tuple[Provider, ...]:
 
 def _window_s(module: Module, tool: DeclaredTool) -> float | None:
     """How long its key counts, if that is written there."""
-    given = None if tool.declared is None else keyword(tool.declared, "downstream")
-    match module.value(given):
+    match module.value(tool.given("downstream")):
         # with provider=, the window of the provider holds
         case ast.Constant(value="key") if _declared(tool) is None:
             return _DEFAULT_S
-        case ast.Call(func=ast.Attribute(attr="key") as func) as call if module.origin(
-            func
-        ).startswith("effectonce."):
+        case ast.Call(func=ast.Attribute(attr="key")) as call if module.is_ours(call.func):
             window = keyword(call, "window")
             return _DEFAULT_S if window is None else _seconds(module, window)
         case _:
@@ -280,10 +244,8 @@ def _window_s(module: Module, tool: DeclaredTool) -> float | None:
 
 def _seconds(module: Module, node: ast.expr) -> float | None:
     match module.value(node):
-        case ast.Constant(value=int(number)):
+        case ast.Constant(value=int(number) | float(number)):
             return float(number)
-        case ast.Constant(value=float(number)):
-            return number
         case ast.BinOp(left=left, op=ast.Mult(), right=right):
             factors = _seconds(module, left), _seconds(module, right)
             return None if factors[0] is None or factors[1] is None else factors[0] * factors[1]
@@ -305,9 +267,9 @@ def _sum(module: Module, given: list[ast.keyword]) -> float | None:
 
 
 def _span(length_s: float) -> str:
-    from effectonce.policy import span  # noqa: PLC0415  # with the first finding
+    from effectonce._text import span  # noqa: PLC0415  # with the first finding
 
     return span(length_s)
 
 
-RULES = (LintRule("EO508", _refused), LintRule("EO509", _forgotten))
+RULES: LintRules = {"EO508": _refused, "EO509": _forgotten}

@@ -6,10 +6,21 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Literal
 
 from effectonce.lint import _known as known
-from effectonce.lint._source import Function, Module, calls, keyword, own
+from effectonce.lint._source import (
+    Function,
+    Module,
+    callee,
+    calls,
+    constants,
+    given,
+    keyword,
+    names,
+    own,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +44,10 @@ class DeclaredTool:
     adapter: str = ""  # the room of effectonce.integrations that protects it elsewhere
     kind: str = ""  # of a guarded one, if it is written there
     declared: ast.Call | None = None  # and all that it declares
+
+    def given(self, name: str) -> ast.expr | None:
+        """What it declares under this name."""
+        return None if self.declared is None else keyword(self.declared, name)
 
 
 class Reading:
@@ -87,53 +102,38 @@ class Reading:
 
     def _of_framework(self, function: Function) -> DeclaredTool | None:
         for decorator in function.decorator_list:
-            origin = self.module.origin(
-                decorator.func if isinstance(decorator, ast.Call) else decorator
-            )
+            origin = self.module.origin(callee(decorator))
             if found := _framework(origin):
                 return DeclaredTool(function, "agent", *found)
-            if name := next(
-                (name for pattern, name in known.ENGINES if pattern.fullmatch(origin)), ""
-            ):
+            engines = (name for pattern, name in known.ENGINES if pattern.fullmatch(origin))
+            if name := next(engines, ""):
                 return DeclaredTool(function, "engine", name)
-        return self._method_of_tool_class(function)
-
-    def _method_of_tool_class(self, function: Function) -> DeclaredTool | None:
-        cls = self.module.parents.get(function)
-        if not isinstance(cls, ast.ClassDef) or function.name not in known.TOOL_METHODS:
-            return None
-        for base in cls.bases:
+        cls = self._tool_class(function)
+        for base in [] if cls is None else cls.bases:
             if found := known.TOOL_CLASSES.get(self.module.origin(base)):
                 return DeclaredTool(function, "agent", *found)
         return None
 
+    def _tool_class(self, function: Function) -> ast.ClassDef | None:
+        """The class, if a method is what makes it a tool."""
+        cls = self.module.parents.get(function)
+        named = function.name in known.TOOL_METHODS
+        return cls if named and isinstance(cls, ast.ClassDef) else None
+
     def _handed_over(self) -> Iterator[tuple[Function, DeclaredTool]]:
-        """Functions that are made tools by a call: `FunctionTool(refund)`, `AssistantAgent(...,
-        tools=[refund])`.
-        """
+        """Functions made tools by a call: `FunctionTool(refund)`, `Agent(tools=[refund])`."""
         for call in self.module.every(ast.Call):
             origin = self.module.origin(call.func)
             if made := _framework(origin):
-                given = [
-                    *call.args[:1],
-                    *(
-                        value
-                        for name in ("func", "fn")
-                        if (value := keyword(call, name)) is not None
-                    ),
-                ]
+                handed = [*call.args[:1], keyword(call, "func"), keyword(call, "fn")]
             elif made := _framework(origin, known.AGENTS):
                 lists = [*call.args, keyword(call, "tools")]
-                given = [
-                    each
-                    for one in lists
-                    if isinstance(one, ast.List | ast.Tuple)
-                    for each in one.elts
-                ]
+                several = (one.elts for one in lists if isinstance(one, ast.List | ast.Tuple))
+                handed = [*chain.from_iterable(several)]
             else:
                 continue
-            for each in given:
-                function = self.module.definition(each)
+            for each in handed:
+                function = None if each is None else self.module.definition(each)
                 if function is not None:
                     yield function, DeclaredTool(function, "agent", *made)
 
@@ -158,53 +158,35 @@ class Reading:
         if known.HTTP.fullmatch(origin):
             return self._request(call, last, args)
         what = next((what for pattern, what in known.EFFECTS if pattern.fullmatch(origin)), "")
-        return (
-            EffectCall(call, what, self._keyed(call), repeatable=False, http=False)
-            if what
-            else None
-        )
+        if not what:
+            return None
+        return EffectCall(call, what, self._keyed(call), repeatable=False, http=False)
 
     def _request(self, call: ast.Call, verb: str, args: list[ast.expr]) -> EffectCall | None:
         method = verb.upper()
         if verb in ("request", "urlopen"):
-            given = args[0] if args else keyword(call, "method")
-            method = str(_constant(given) or "").upper()
+            named = args[0] if args else keyword(call, "method")
+            method = str(_constant(named) or "").upper()
             args = args[1:]
-            if not method:
-                return None
-        if method in known.SAFE_METHODS or self._asks(call, args, method):
+        if method in ("", *known.SAFE_METHODS) or (method == "POST" and self._asks(call, args)):
             return None
-        return EffectCall(
-            call,
-            f"sends a {method}",
-            self._keyed(call),
-            repeatable=method in known.REPEATABLE_METHODS,
-            http=True,
-        )
+        repeatable = method in known.REPEATABLE_METHODS
+        return EffectCall(call, f"sends a {method}", self._keyed(call), repeatable, http=True)
 
-    def _asks(self, call: ast.Call, args: list[ast.expr], method: str) -> bool:
-        """Is it a POST that only asks, as far as its address or its function tells?"""
-        if method != "POST":
-            return False
+    def _asks(self, call: ast.Call, args: list[ast.expr]) -> bool:
+        """Does a POST only ask, as far as its address or its function tells?"""
         url = args[0] if args else keyword(call, "url")
         function = self.module.function_around(call)
-        named = (
-            []
-            if function is None
-            else [part.lower() for part in known.NAME_PARTS.findall(self.name_of(function))]
-        )
+        name = "" if function is None else self.name_of(function)
+        named = [part.lower() for part in known.NAME_PARTS.findall(name)]
         if named and (named[0] in known.ASKING_FIRST or not known.ASKING.isdisjoint(named)):
             return True
         return known.ASKING_URL.search(self.text(url)) is not None
 
     def name_of(self, function: Function) -> str:
         """As people call it: a tool that is a class has the name of the class."""
-        cls = self.module.parents.get(function)
-        return (
-            cls.name
-            if isinstance(cls, ast.ClassDef) and function.name in known.TOOL_METHODS
-            else function.name
-        )
+        cls = self._tool_class(function)
+        return function.name if cls is None else cls.name
 
     def text(self, node: ast.AST | None) -> str:
         """What an expression says, and what its names are assigned: to look at its words."""
@@ -216,27 +198,20 @@ class Reading:
                 words.append(part.id if isinstance(part, ast.Name) else part.attr)
                 meant = self.module.value(part)
                 if isinstance(meant, ast.Constant | ast.JoinedStr | ast.BinOp):
-                    words.extend(
-                        str(each.value)
-                        for each in ast.walk(meant)
-                        if isinstance(each, ast.Constant)
-                    )
+                    words += map(str, constants(meant))
             elif isinstance(part, ast.Constant):
                 words.append(str(part.value))
         return " ".join(words)
 
     def _keyed(self, call: ast.Call) -> bool:
         """Does it carry a key, in its arguments or in what they were assigned in this file?"""
-        given = [*call.args, *(each.value for each in call.keywords)]
-        names = [each.arg or "" for each in call.keywords]
-        values = [self.module.value(node) or node for each in given for node in ast.walk(each)]
-        texts = (*names, *(ast.unparse(value) for value in values if isinstance(value, ast.expr)))
-        if any(known.KEYED.search(text) for text in texts):
+        arguments = [each.arg or "" for each in call.keywords]
+        values = (self.module.value(node) for each in given(call) for node in ast.walk(each))
+        texts = (ast.unparse(value) for value in values if isinstance(value, ast.expr))
+        if any(known.KEYED.search(text) for text in (*arguments, *texts)):
             return True
         function = self.module.function_around(call)
-        mentioned = {
-            node.id for each in given for node in ast.walk(each) if isinstance(node, ast.Name)
-        }
+        mentioned = set[str]().union(*map(names, given(call)))
         return function is not None and any(
             isinstance(node.value, ast.Name)
             and node.value.id in mentioned
@@ -247,13 +222,8 @@ class Reading:
 
 
 def _framework(origin: str, table: known.Frameworks = known.TOOLS) -> tuple[str, str] | None:
-    return (
-        next(
-            ((name, adapter) for pattern, name, adapter in table if pattern.fullmatch(origin)), None
-        )
-        if origin
-        else None
-    )
+    rows = (row for row in table if origin and row[0].fullmatch(origin))
+    return next(((name, adapter) for _, name, adapter in rows), None)
 
 
 def _constant(node: ast.AST | None) -> object:

@@ -20,11 +20,18 @@ from effectonce.lint._attempts import (
     waits_alike,
 )
 from effectonce.lint._effects import does_something, is_verb
-from effectonce.lint._finding import Hit, LintRule
+from effectonce.lint._finding import Hit, LintRules
 from effectonce.lint._reading import EffectCall, Reading
-from effectonce.lint._source import Function, Module, calls, keyword, own
-
-_ONE_LAYER = "Let effectonce do it: @guard.tool(..., retry=Retry(attempts=...))."
+from effectonce.lint._source import (
+    Function,
+    Module,
+    callee,
+    calls,
+    caught,
+    constants,
+    keyword,
+    own,
+)
 
 
 def _two_layers(reading: Reading) -> Iterator[Hit]:
@@ -40,16 +47,16 @@ def _two_layers(reading: Reading) -> Iterator[Hit]:
             if found is not None and not is_safe(module, found):
                 yield Hit(call, _layers(found.library, tool.function.name))
         for loop in by_hand:
-            if module.function_around(loop.node) is tool.function and risked(
-                reading, loop.attempt.body
-            ):
+            inside = module.function_around(loop.node) is tool.function
+            if inside and risked(reading, loop.attempt.body) is not None:
                 yield Hit(loop.node, _layers("a loop", tool.function.name))
 
 
 def _layers(who: str, name: str) -> str:
-    layers = "three of each are nine, and the record knows of three"
     return (
-        f"{who} tries again inside {name}, which effectonce tries again too: {layers}. {_ONE_LAYER}"
+        f"{who} tries again inside {name}, which effectonce tries again too: three of each are"
+        " nine, and the record knows of three. Let effectonce do it: @guard.tool(...,"
+        " retry=Retry(attempts=...))."
     )
 
 
@@ -63,18 +70,14 @@ def _retries_inside(reading: Reading, call: ast.Call) -> Retries | None:
     helper = module.definition(call.func)
     if helper is None or not (is_verb(helper.name) or does_something(reading, helper.body)):
         return None
-    return next(
-        (found for each in helper.decorator_list if (found := retries(module, each)) is not None),
-        None,
-    )
+    decorators = (retries(module, each) for each in helper.decorator_list)
+    return next((found for found in decorators if found is not None), None)
 
 
 def risked(reading: Reading, nodes: list[ast.stmt]) -> EffectCall | None:
     """The first effect in there that a repeat would do twice."""
-    return next(
-        (effect for effect in reading.effects(nodes) if not effect.keyed and not effect.repeatable),
-        None,
-    )
+    effects = reading.effects(nodes)
+    return next((each for each in effects if not each.keyed and not each.repeatable), None)
 
 
 def _retries_everything(reading: Reading) -> Iterator[Hit]:
@@ -82,11 +85,8 @@ def _retries_everything(reading: Reading) -> Iterator[Hit]:
     guarded = {tool.function for tool in reading.guarded}
     for found, function in all_retries(module):
         body = function.body if function is not None else body_of_loop(module, found)
-        if (
-            body is None
-            or {function, module.function_around(found.node)} & guarded
-            or is_safe(module, found)
-        ):
+        around = {function, module.function_around(found.node)}
+        if body is None or around & guarded or is_safe(module, found):
             continue
         effect, error = risked(reading, body), broad(errors(module, found))
         if effect is not None and error:
@@ -118,7 +118,7 @@ def caught_by(module: Module, handler: ast.ExceptHandler) -> str:
     """The same of a handler."""
     if handler.type is None:
         return "any error"
-    return broad([module.origin(each) for each in getattr(handler.type, "elts", [handler.type])])
+    return broad([module.origin(each) for each in caught(handler)])
 
 
 def _again(who: str, effect: EffectCall, error: str) -> str:
@@ -135,31 +135,25 @@ def _without_end(reading: Reading) -> Iterator[Hit]:
     module = reading.module
     for found, _ in all_retries(module):
         if is_endless(module, found):
-            yield Hit(
-                found.node,
-                f"{found.library} never gives up here: its caller may never get an answer, and an"
-                f" outage keeps every caller. {_END}",
-            )
+            yield Hit(found.node, f"{found.library} never gives up here: {_END}")
     for loop in loops(module):
         if (
             _runs_for_ever(module, loop)
             and any(slept(module, loop))
             and all(caught_by(module, each) for each in loop.handlers)
         ):
-            yield Hit(
-                loop.node,
-                "this loop never gives up: its caller may never get an answer, and an outage keeps"
-                f" every caller. {_END}",
-            )
+            yield Hit(loop.node, f"this loop never gives up: {_END}")
 
 
-_END = "Give it a number of attempts and a deadline."
+_END = (
+    "its caller may never get an answer, and an outage keeps every caller. Give it a number of"
+    " attempts and a deadline."
+)
 
 
 def _runs_for_ever(module: Module, loop: Loop) -> bool:
-    if not isinstance(loop.node, ast.While) or not (
-        isinstance(loop.node.test, ast.Constant) and loop.node.test.value
-    ):
+    test = loop.node.test if isinstance(loop.node, ast.While) else None
+    if not isinstance(test, ast.Constant) or not test.value:
         return False
     tried = set(own(loop.attempt.body)) | set(own(loop.attempt.orelse))
     others = [node for node in own(loop.node.body) if node not in tried]
@@ -189,20 +183,17 @@ def _without_jitter(reading: Reading) -> Iterator[Hit]:
         if not any(_is_of_others(module, handler) for handler in loop.handlers):
             continue
         for call in slept(module, loop):
-            if (
-                call.args
-                and _grows(module, loop, call.args[0])
-                and not re.search("random|jitter|uniform", _text_around(module, loop))
-            ):
+            grows = bool(call.args) and _grows(module, loop, call.args[0])
+            around = module.function_around(loop.node) or loop.node
+            if grows and not re.search("random|jitter|uniform", ast.unparse(around)):
                 yield Hit(call, f"this wait grows and is the same for all callers: {_TOGETHER}")
 
 
 def _is_of_others(module: Module, handler: ast.ExceptHandler) -> bool:
     """May it come from a service? A file that is not there yet keeps no other caller waiting."""
-    names = [module.origin(each) for each in getattr(handler.type, "elts", [handler.type])]
-    return bool(caught_by(module, handler)) or any(
-        not name.startswith("builtins.") for name in names
-    )
+    names = [module.origin(each) for each in caught(handler)]
+    others = [name for name in names if not name.startswith("builtins.")]
+    return bool(caught_by(module, handler)) or bool(others)
 
 
 _TOGETHER = (
@@ -216,18 +207,9 @@ def _grows(module: Module, loop: Loop, given: ast.expr) -> bool:
     value = module.value(given)
     if value is not None and any(isinstance(node, ast.Pow) for node in ast.walk(value)):
         return True
-    return isinstance(given, ast.Name) and any(
-        isinstance(node, ast.AugAssign)
-        and isinstance(node.op, ast.Mult)
-        and isinstance(node.target, ast.Name)
-        and node.target.id == given.id
-        for node in own(loop.node.body)
-    )
-
-
-def _text_around(module: Module, loop: Loop) -> str:
-    function = module.function_around(loop.node)
-    return ast.unparse(loop.node if function is None else function)
+    changed = (node for node in own(loop.node.body) if isinstance(node, ast.AugAssign))
+    grown = [node.target for node in changed if isinstance(node.op, ast.Mult)]
+    return isinstance(given, ast.Name) and any(given.id == getattr(t, "id", "") for t in grown)
 
 
 # ---------------------------------------------------------------- clients
@@ -237,30 +219,22 @@ def _clients(reading: Reading) -> Iterator[Hit]:
     module = reading.module
     if not reading.guarded:
         return
-    yield from (
-        Hit(call, _RESENDS) for call in module.every(ast.Call) if _sends_posts_again(module, call)
-    )
-    yield from (
-        Hit(node, _SDK.format("Stripe"))
-        for node in (*module.every(ast.Assign), *module.every(ast.Call))
-        if _stripe_retries(module, node)
-    )
+    for call in module.every(ast.Call):
+        if _sends_posts_again(module, call):
+            yield Hit(call, _RESENDS)
+    for setting in (*module.every(ast.Assign), *module.every(ast.Call)):
+        if _stripe_retries(module, setting):
+            yield Hit(setting, _SDK.format("Stripe"))
     reported: set[ast.AST] = set()
     for tool in reading.guarded:
         for node in own(tool.function.body):
-            if not isinstance(node, ast.Name | ast.Attribute) or not known.SDKS.fullmatch(
-                module.origin(node)
-            ):
+            if not isinstance(node, ast.Name | ast.Attribute):
                 continue
-            made = module.value(node)
-            above = module.parents.get(node)
+            made, above = module.value(node), module.parents.get(node)
+            if not known.SDKS.fullmatch(module.origin(node)) or not isinstance(made, ast.Call):
+                continue
             once = isinstance(above, ast.Attribute) and above.attr == "with_options"
-            if (
-                isinstance(made, ast.Call)
-                and made not in reported
-                and not once
-                and _max_retries(made) != 0
-            ):
+            if made not in reported and not once and _max_retries(made) != 0:
                 reported.add(made)
                 yield Hit(made, _SDK.format(module.origin(made).partition(".")[0]))
 
@@ -286,11 +260,8 @@ def _stripe_retries(module: Module, node: ast.AST) -> bool:
             return times > 0 and module.origin(target) == "stripe.max_network_retries"
         case ast.Call(func=func):
             given = keyword(node, "max_network_retries")
-            return (
-                module.origin(func) == "stripe.StripeClient"
-                and isinstance(given, ast.Constant)
-                and bool(given.value)
-            )
+            tries = isinstance(given, ast.Constant) and bool(given.value)
+            return tries and module.origin(func) == "stripe.StripeClient"
         case _:
             return False
 
@@ -298,13 +269,16 @@ def _stripe_retries(module: Module, node: ast.AST) -> bool:
 def _sends_posts_again(module: Module, call: ast.Call) -> bool:
     if not known.URLLIB3_RETRY.fullmatch(module.origin(call.func)):
         return False
-    given = keyword(call, "allowed_methods") or keyword(call, "method_whitelist")
+    given = allowed_methods(call)
     if isinstance(given, ast.Constant):
         return given.value in (None, False)
-    return given is not None and any(
-        isinstance(n, ast.Constant) and n.value == "POST"
-        for n in ast.walk(module.value(given) or given)
-    )
+    meant = module.value(given)
+    return meant is not None and "POST" in constants(meant)
+
+
+def allowed_methods(call: ast.Call) -> ast.expr | None:
+    """The methods that a `Retry` of urllib3 sends again."""
+    return keyword(call, "allowed_methods") or keyword(call, "method_whitelist")
 
 
 # ---------------------------------------------------------------- errors that stay
@@ -340,15 +314,13 @@ def _open_circuit(reading: Reading) -> Iterator[Hit]:
 def _retried(reading: Reading, pattern: re.Pattern[str], message: str) -> Iterator[Hit]:
     module = reading.module
     for found, _ in all_retries(module):
-        for name in errors(module, found):
-            if pattern.fullmatch(name):
-                yield Hit(found.node, message.format(name, found.library))
-                break
+        after = filter(pattern.fullmatch, errors(module, found))
+        if name := next(after, ""):
+            yield Hit(found.node, message.format(name, found.library))
     for loop in loops(module):
         for handler in loop.handlers:
-            caught = [] if handler.type is None else getattr(handler.type, "elts", [handler.type])
-            for each in caught:
-                if pattern.fullmatch(name := module.origin(each)):
+            for name in map(module.origin, caught(handler)):
+                if pattern.fullmatch(name):
                     yield Hit(handler, message.format(name, "this loop"))
 
 
@@ -356,22 +328,18 @@ def _retrying_decorator_above_breaker(module: Module, function: Function) -> Ret
     outer: Retries | None = None
     for decorator in function.decorator_list:
         outer = outer or retries(module, decorator)
-        origin = module.origin(decorator.func if isinstance(decorator, ast.Call) else decorator)
-        if (
-            outer is not None
-            and known.BREAKERS.fullmatch(origin)
-            and "builtins.Exception" in errors(module, outer)
-        ):
+        breaks = known.BREAKERS.fullmatch(module.origin(callee(decorator)))
+        if breaks and outer is not None and "builtins.Exception" in errors(module, outer):
             return outer
     return None
 
 
-RULES = (
-    LintRule("EO301", _two_layers),
-    LintRule("EO302", _retries_everything),
-    LintRule("EO303", _without_end),
-    LintRule("EO304", _without_jitter),
-    LintRule("EO305", _clients),
-    LintRule("EO306", _final),
-    LintRule("EO401", _open_circuit),
-)
+RULES: LintRules = {
+    "EO301": _two_layers,
+    "EO302": _retries_everything,
+    "EO303": _without_end,
+    "EO304": _without_jitter,
+    "EO305": _clients,
+    "EO306": _final,
+    "EO401": _open_circuit,
+}

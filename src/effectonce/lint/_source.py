@@ -18,34 +18,17 @@ from typing import TypeVar
 N = TypeVar("N", bound=ast.AST)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _OWN_SCOPE = (
-    ast.FunctionDef,
-    ast.AsyncFunctionDef,
-    ast.Lambda,
-    ast.ClassDef,
-    ast.ListComp,
-    ast.SetComp,
-    ast.DictComp,
-    ast.GeneratorExp,
-)
+    ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.ListComp, ast.SetComp,
+    ast.DictComp, ast.GeneratorExp,
+)  # fmt: skip
 _BINDS = (
-    ast.Name,
-    ast.Assign,
-    ast.Import,
-    ast.ImportFrom,
-    ast.FunctionDef,
-    ast.AsyncFunctionDef,
-    ast.ClassDef,
-    ast.AnnAssign,
-    ast.NamedExpr,
-    ast.withitem,
-    ast.ExceptHandler,
-    ast.MatchAs,
-    ast.MatchStar,
-    ast.Global,
-    ast.Nonlocal,
-)
+    ast.Name, ast.Assign, ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef,
+    ast.ClassDef, ast.AnnAssign, ast.NamedExpr, ast.withitem, ast.ExceptHandler, ast.MatchAs,
+    ast.MatchStar, ast.Global, ast.Nonlocal,
+)  # fmt: skip
 _NOTHING: frozenset[ast.AST] = frozenset()
 _BUILTINS = frozenset(dir(builtins))
+_BOTO3 = ("boto3.client", "boto3.resource")
 _CONTAINERS = ("typing.Annotated", "typing.Optional", "typing_extensions.Annotated")
 
 
@@ -122,11 +105,7 @@ class Module:
                 self.modules.add(module)
                 for alias in node.names:
                     self.stars |= alias.name == "*"
-                    joined = (
-                        f"{module}{alias.name}"
-                        if module.endswith(".")
-                        else f"{module}.{alias.name}"
-                    )
+                    joined = module + "." * (not module.endswith(".")) + alias.name
                     self.modules.add(joined)
                     scope.bind(alias.asname or alias.name, joined)
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
@@ -134,13 +113,10 @@ class Module:
             case ast.Assign(targets=[target], value=value):
                 self._bind_target(target, value, scope)
             case ast.AnnAssign(target=target, value=value, annotation=annotation):
-                self._bind_target(
-                    target,
-                    value if value is not None else Instance(annotation, called=False),
-                    scope,
-                )
-            case ast.NamedExpr(target=ast.Name(id=name), value=value):
-                scope.bind(name, value)
+                declared = Instance(annotation, called=False)
+                self._bind_target(target, declared if value is None else value, scope)
+            case ast.NamedExpr(target=target, value=value):
+                scope.bind(target.id, value)
             case ast.withitem(context_expr=value, optional_vars=ast.Name(id=name)):
                 scope.bind(name, Instance(value, called=True))
             case ast.Name() if not self._is_bound_elsewhere(node):
@@ -174,41 +150,31 @@ class Module:
     def _is_bound_elsewhere(self, node: ast.Name) -> bool:
         """Is it the target of something that `_bind` reads as a whole?"""
         match self.parents.get(node):
-            case (
-                ast.Assign(targets=[target])
-                | ast.AnnAssign(target=target)
-                | ast.NamedExpr(target=target)
-            ):
+            case ast.Assign(targets=[target]) | ast.withitem(optional_vars=target):
                 return target is node
-            case ast.withitem(optional_vars=target):
+            case ast.AnnAssign(target=target) | ast.NamedExpr(target=target):
                 return target is node
             case _:
                 return False
 
     def _bind_parameters(self, node: ast.AST, scope: SourceScope) -> None:
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        if not isinstance(node, Function | ast.Lambda):
             return
         for arg in parameters(node):
-            scope.bind(
-                arg.arg, None if arg.annotation is None else Instance(arg.annotation, called=False)
-            )
+            typed = arg.annotation
+            scope.bind(arg.arg, None if typed is None else Instance(typed, called=False))
 
     def _class_of(self, me: str, scope: SourceScope) -> ast.ClassDef | None:
         """The class whose method this is, if *me* is its first parameter."""
         around: SourceScope | None = scope
-        while around is not None and not isinstance(
-            around.node, ast.FunctionDef | ast.AsyncFunctionDef
-        ):
+        while around is not None and not isinstance(around.node, Function):
             around = around.outer
         if around is None or around.outer is None:
             return None
-        method, cls = around.node, around.outer.node
-        if not isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) or not isinstance(
-            cls, ast.ClassDef
-        ):
-            return None
-        first = next(parameters(method), None)
-        return cls if first is not None and first.arg == me else None
+        cls = around.outer.node
+        first = next(parameters(around.node), None) if isinstance(around.node, Function) else None
+        mine = first is not None and first.arg == me
+        return cls if mine and isinstance(cls, ast.ClassDef) else None
 
     # ---------------------------------------------------------------- asking it
 
@@ -227,6 +193,10 @@ class Module:
         while at not in self._scopes or (at is node and isinstance(at, _OWN_SCOPE)):
             at = self.parents[at]
         return self._scopes[at]
+
+    def is_ours(self, node: ast.AST) -> bool:
+        """Is it of effectonce?"""
+        return self.origin(node).startswith("effectonce.")
 
     def origin(self, node: ast.AST | None) -> str:
         """What *node* is, as a dotted name; "" if the file does not tell."""
@@ -248,10 +218,7 @@ class Module:
             case ast.Call(func=func, args=args):
                 base = self.origin(func)
                 match args:
-                    case [ast.Constant(value=str(service)), *_] if base in (
-                        "boto3.client",
-                        "boto3.resource",
-                    ):
+                    case [ast.Constant(value=str(service)), *_] if base in _BOTO3:
                         return f"boto3.{service}()"
                     case _:
                         return f"{base}()" if base else ""
@@ -267,14 +234,10 @@ class Module:
         meanings = self.meanings(node)
         if meanings is None:
             return f"builtins.{node.id}" if node.id in _BUILTINS and not self.stars else ""
-        imported = [meaning for meaning in meanings if isinstance(meaning, str)]
-        if imported:
-            return imported[0] if all(isinstance(m, str) for m in meanings) else ""
-        return (
-            self.origin(meanings[0])
-            if len(meanings) == 1 and isinstance(meanings[0], ast.AST)
-            else ""
-        )
+        if all(isinstance(meaning, str) for meaning in meanings):
+            return str(meanings[0])
+        only = meanings[0] if len(meanings) == 1 else None
+        return self.origin(only) if isinstance(only, ast.AST) else ""
 
     def meanings(self, name: ast.Name) -> list[str | ast.AST | None] | None:
         """All that a name is bound to, in the scope that counts; None if it is bound nowhere."""
@@ -289,35 +252,30 @@ class Module:
 
     def value(self, node: ast.AST | None) -> ast.AST | None:
         """What *node*, a name or an attribute of `self`, is assigned, if once; otherwise itself."""
-        seen = 0
-        while isinstance(node, ast.Name | ast.Attribute) and seen < 8:
-            meant: ast.AST | None = None
+        for _ in range(8):  # an end, where names are made of each other
             if isinstance(node, ast.Name):
-                found = self.meanings(node) or []
-                meant = found[0] if len(found) == 1 and isinstance(found[0], ast.AST) else None
+                meant = self._only_meaning(node)
             else:
-                meant = self._attribute(node)
+                meant = self._attribute(node) if isinstance(node, ast.Attribute) else None
             if not isinstance(meant, ast.expr):
                 return node
-            node, seen = meant, seen + 1
+            node = meant
         return node
+
+    def _only_meaning(self, name: ast.Name) -> str | ast.AST | None:
+        meanings = self.meanings(name) or []
+        return meanings[0] if len(meanings) == 1 else None
 
     def definition(self, node: ast.AST) -> Function | None:
         """The function of this file that a name calls, or the class's method for `self.name`."""
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             cls = self._class_of(node.value.id, self.scope_of(node))
-            methods = (
-                []
-                if cls is None
-                else [each for each in cls.body if getattr(each, "name", "") == node.attr]
-            )
+            body = [] if cls is None else cls.body
+            methods = [each for each in body if getattr(each, "name", "") == node.attr]
             only = methods[0] if len(methods) == 1 else None
-            return only if isinstance(only, ast.FunctionDef | ast.AsyncFunctionDef) else None
-        if not isinstance(node, ast.Name):
-            return None
-        meanings = self.meanings(node) or []
-        meant = meanings[0] if len(meanings) == 1 else None
-        return meant if isinstance(meant, ast.FunctionDef | ast.AsyncFunctionDef) else None
+            return only if isinstance(only, Function) else None
+        meant = self._only_meaning(node) if isinstance(node, ast.Name) else None
+        return meant if isinstance(meant, Function) else None
 
     def _attribute(self, node: ast.Attribute) -> ast.AST | None:
         """What `self.name` is assigned, if that happens once in its class."""
@@ -343,13 +301,13 @@ class Module:
         at: ast.AST | None = node
         while at is not None:
             above = self.parents.get(at)
-            if isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef) and at in above.body:
+            if isinstance(above, Function) and at in above.body:
                 return above
             at = above
         return None
 
 
-def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> Iterator[ast.arg]:
+def parameters(function: Function | ast.Lambda) -> Iterator[ast.arg]:
     """All of them, in order."""
     args = function.args
     yield from (*args.posonlyargs, *args.args)
@@ -366,7 +324,7 @@ def own(nodes: ast.AST | list[ast.stmt]) -> Iterator[ast.AST]:
     while stack:
         node = stack.pop()
         yield node
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+        if not isinstance(node, Function | ast.Lambda | ast.ClassDef):
             stack.extend(reversed(children(node)))
 
 
@@ -378,6 +336,48 @@ def calls(nodes: ast.AST | list[ast.stmt]) -> Iterator[ast.Call]:
 def keyword(call: ast.Call, name: str) -> ast.expr | None:
     """What a call gives for a parameter by its name."""
     return next((given.value for given in call.keywords if given.arg == name), None)
+
+
+def argument(call: ast.Call, place: int, name: str) -> ast.expr | None:
+    """What a call gives for a parameter, by its place or its name."""
+    return call.args[place] if len(call.args) > place else keyword(call, name)
+
+
+def given(call: ast.Call) -> list[ast.expr]:
+    """All that a call gives."""
+    return [*call.args, *(each.value for each in call.keywords)]
+
+
+def callee(node: ast.AST) -> ast.AST:
+    """What a decorator calls, or is."""
+    return node.func if isinstance(node, ast.Call) else node
+
+
+def called(call: ast.Call) -> str:
+    """The last name of what is called."""
+    func = call.func
+    return func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
+
+
+def caught(handler: ast.ExceptHandler) -> list[ast.expr]:
+    """The errors that a handler names; none, if it takes all."""
+    return [] if handler.type is None else getattr(handler.type, "elts", [handler.type])
+
+
+def names(node: ast.AST) -> set[str]:
+    """The names in it."""
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+
+
+def loads(nodes: ast.AST | list[ast.stmt], *of: str) -> list[ast.Name]:
+    """Where these names are read."""
+    named = (node for node in own(nodes) if isinstance(node, ast.Name) and node.id in of)
+    return [node for node in named if isinstance(node.ctx, ast.Load)]
+
+
+def constants(node: ast.AST) -> set[object]:
+    """The values that are written in it."""
+    return {part.value for part in ast.walk(node) if isinstance(part, ast.Constant)}
 
 
 def children(node: ast.AST) -> list[ast.AST]:
@@ -394,10 +394,6 @@ def children(node: ast.AST) -> list[ast.AST]:
 
 def _evaluated_outside(node: ast.AST) -> frozenset[ast.AST]:
     """The parts of a definition that are looked up where it stands, not inside it."""
-    match node:
-        case ast.FunctionDef() | ast.AsyncFunctionDef():
-            return frozenset(node.decorator_list)
-        case ast.ClassDef():
-            return frozenset((*node.decorator_list, *node.bases, *node.keywords))
-        case _:
-            return _NOTHING
+    if isinstance(node, ast.ClassDef):
+        return frozenset((*node.decorator_list, *node.bases, *node.keywords))
+    return frozenset(node.decorator_list) if isinstance(node, Function) else _NOTHING

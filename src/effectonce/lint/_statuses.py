@@ -17,11 +17,30 @@ from http import HTTPStatus
 from typing import Any
 
 from effectonce.lint import _known as known
-from effectonce.lint._attempts import Retries, all_retries, errors, is_open, loops
-from effectonce.lint._finding import Hit, LintRule
+from effectonce.lint._attempts import Retries, all_retries, errors, is_open, loops, repeating
+from effectonce.lint._finding import Hit, LintRules
 from effectonce.lint._reading import EffectCall, Reading
-from effectonce.lint._retries import TELLS, body_of_loop, broad, caught_by, risked
-from effectonce.lint._source import Module, calls, children, keyword, own, parameters
+from effectonce.lint._retries import (
+    TELLS,
+    allowed_methods,
+    body_of_loop,
+    broad,
+    caught_by,
+    risked,
+)
+from effectonce.lint._source import (
+    Module,
+    argument,
+    calls,
+    caught,
+    children,
+    constants,
+    given,
+    keyword,
+    names,
+    own,
+    parameters,
+)
 
 _GOOD, _BAD = (200, 201, 202, 204), (400, 401, 403, 404, 409, 422, 429, 500, 502, 503, 504)
 _FINAL = (400, 401, 403, 404, 405, 410, 413, 415, 422)
@@ -107,48 +126,39 @@ def _says(module: Module, test: ast.AST, answer: str) -> str:
         return "some" if _has_name(test, {answer}) else ""
     if len(bad) == 2:
         return "some"
-    return (
-        "bad"
-        if True in bad and False in good
-        else "good"
-        if True in good and True not in bad
-        else ""
-    )
+    if True in bad:
+        return "bad" if False in good else ""
+    return "good" if True in good else ""
 
 
-def _names(node: ast.AST) -> set[str]:
-    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+def _has_name(node: ast.AST, wanted: set[str]) -> bool:
+    return not wanted.isdisjoint(names(node))
 
 
-def _has_name(node: ast.AST, names: set[str]) -> bool:
-    return not names.isdisjoint(_names(node))
+def _assigned(node: ast.Assign) -> set[str]:
+    return {target.id for target in node.targets if isinstance(target, ast.Name)}
 
 
 def _tells_apart(module: Module, nodes: list[ast.stmt], answer: str) -> bool:
     """May something in there treat one bad answer, or error, in another way than the next?"""
-    names = {answer}
+    about = {answer}
     inside = list(own(nodes))
     for node in inside:
-        if isinstance(node, ast.Assign) and _has_name(node.value, names):
-            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        if isinstance(node, ast.Assign) and _has_name(node.value, about):
+            about |= _assigned(node)
     for node in inside:
         match node:
-            case ast.If(test=test) | ast.IfExp(test=test) if _has_name(test, names):
+            case ast.If(test=test) | ast.IfExp(test=test) if _has_name(test, about):
                 if _says(module, test, answer) == "some" or not _has_name(test, {answer}):
                     return True
-            case ast.Match(subject=subject) if _has_name(subject, names):
+            case ast.Match(subject=subject) if _has_name(subject, about):
                 return True
-            case ast.Call() if not _is_only_shown(module, node) and any(
-                _has_name(given, names) for given in _given(node)
-            ):
-                return True
+            case ast.Call() if any(_has_name(each, about) for each in given(node)):
+                if not _is_only_shown(module, node):
+                    return True
             case _:
                 pass
     return False
-
-
-def _given(call: ast.Call) -> list[ast.expr]:
-    return [*call.args, *(each.value for each in call.keywords)]
 
 
 def _is_only_shown(module: Module, call: ast.Call) -> bool:
@@ -172,32 +182,24 @@ def _by_hand(reading: Reading) -> Iterator[Hit]:
     guarded = {tool.function for tool in reading.guarded}
     reported: set[ast.AST] = set()  # by EO301 or EO302, for the same attempt
     for loop in loops(module):
-        caught = [caught_by(module, handler) for handler in loop.handlers]
-        if any(caught) or module.function_around(loop.node) in guarded:
+        broadly = any(caught_by(module, handler) for handler in loop.handlers)
+        if broadly or module.function_around(loop.node) in guarded:
             reported.add(loop.node)
             continue
         effect = _risked(reading, loop.attempt.body)
         handlers = [handler for handler in loop.handlers if _is_status_error(module, handler)]
         if effect is None or not handlers or not _is_the_same(loop.node, effect.call):
             continue
-        if not _tells_apart(
-            module, loop.attempt.body, _name_of_answer(module, effect.call)
-        ) and not any(
-            _tells_apart(module, handler.body, handler.name or "") for handler in handlers
-        ):
+        looked_at = [(loop.attempt.body, _name_of_answer(module, effect.call))]
+        looked_at += [(handler.body, handler.name or "") for handler in handlers]
+        if not any(_tells_apart(module, body, name) for body, name in looked_at):
             reported.add(loop.node)
             yield Hit(loop.node, _message("this loop", effect))
-    counted = [
-        node for node in module.every(ast.For) if module.origin(node.iter) == "builtins.range()"
-    ]
-    every: list[ast.For | ast.While] = [*module.every(ast.While), *counted]
-    for node in every:
+    for node in repeating(module):
         effect = None if node in reported else _risked(reading, node.body)
-        if (
-            effect is not None
-            and _is_until_success(module, node, effect.call)
-            and _is_the_same(node, effect.call)
-        ):
+        if effect is None or not _is_the_same(node, effect.call):
+            continue
+        if _is_until_success(module, node, effect.call):
             yield Hit(node, _message("this loop", effect))
 
 
@@ -207,8 +209,7 @@ def _risked(reading: Reading, nodes: list[ast.stmt]) -> EffectCall | None:
 
 
 def _is_status_error(module: Module, handler: ast.ExceptHandler) -> bool:
-    caught = [] if handler.type is None else getattr(handler.type, "elts", [handler.type])
-    return any(_ERRORS.fullmatch(module.origin(each)) for each in caught)
+    return any(_ERRORS.fullmatch(module.origin(each)) for each in caught(handler))
 
 
 def _name_of_answer(module: Module, call: ast.Call) -> str:
@@ -218,49 +219,42 @@ def _name_of_answer(module: Module, call: ast.Call) -> str:
     match above:
         case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
             return name
-        case (
-            ast.NamedExpr(target=ast.Name(id=name)) | ast.withitem(optional_vars=ast.Name(id=name))
-        ):
-            return name
+        case ast.NamedExpr(target=target) | ast.withitem(optional_vars=target):
+            return target.id if isinstance(target, ast.Name) else ""
         case _:
             return ""
 
 
-def _is_the_same(loop: ast.For | ast.While | ast.AsyncFor, call: ast.Call) -> bool:
+def _is_the_same(loop: ast.For | ast.While, call: ast.Call) -> bool:
     """Does each round send the same? Results of calls, counters, the round's number may differ."""
-    changed: set[str] = set() if isinstance(loop, ast.While) else _names(loop.target)
+    changed: set[str] = set() if isinstance(loop, ast.While) else names(loop.target)
     for node in own(loop.body):
         if isinstance(node, ast.AugAssign):
-            changed |= _names(node.target)
-        elif isinstance(node, ast.Assign) and (
-            any(calls(node.value)) or _has_name(node.value, changed)
-        ):
-            changed |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-    return not any(_has_name(given, changed) for given in _given(call))
+            changed |= names(node.target)
+        elif isinstance(node, ast.Assign):
+            differs = any(calls(node.value)) or _has_name(node.value, changed)
+            changed |= _assigned(node) if differs else set()
+    return not any(_has_name(each, changed) for each in given(call))
 
 
 def _is_until_success(module: Module, loop: ast.For | ast.While, call: ast.Call) -> bool:
     """Is it left after a success, and goes on after anything else?"""
     answer = _name_of_answer(module, call)
     after = [statement for statement in _flat(loop.body) if statement.lineno > call.lineno]
-    if (
-        not answer
-        or _ends(after, ast.Raise)
-        or any(_raises_itself(node, answer) for node in own(loop.body))
-    ):
+    raises = any(_raises_itself(node, answer) for node in own(loop.body))
+    if not answer or raises or _ends(after, ast.Raise):
         return False
-    if isinstance(loop, ast.While) and any(
-        _says(module, part, answer) == "bad" for part in _parts(loop.test)
-    ):
+    tests = _parts(loop.test) if isinstance(loop, ast.While) else []
+    if any(_says(module, part, answer) == "bad" for part in tests):
         return not _ends(after, *_LEAVES) and not _tells_apart(module, loop.body, answer)
     for number, statement in enumerate(after):
-        says = _says(module, statement.test, answer) if isinstance(statement, ast.If) else ""
-        if isinstance(statement, ast.If) and says in ("good", "bad"):
-            success, failure = (
-                (statement.body, statement.orelse)
-                if says == "good"
-                else (statement.orelse, statement.body)
-            )
+        if not isinstance(statement, ast.If):
+            continue
+        success, failure = statement.body, statement.orelse
+        says = _says(module, statement.test, answer)
+        if says == "bad":
+            success, failure = failure, success
+        if says in ("good", "bad"):
             goes_on = _goes_on(success, failure, after[number + 1 :])
             return goes_on and not _tells_apart(module, _without(loop.body, success), answer)
     return False
@@ -288,9 +282,8 @@ def _without(body: list[ast.stmt], success: list[ast.stmt]) -> list[ast.stmt]:
             found += [part for part in inner if part not in success]
         elif isinstance(statement, ast.With | ast.AsyncWith | ast.Try):
             found += _without(statement.body, success)
-            found += [
-                part for handler in getattr(statement, "handlers", []) for part in handler.body
-            ]
+            for handler in getattr(statement, "handlers", []):
+                found += handler.body
         elif statement not in success:
             found.append(statement)
     return found
@@ -311,11 +304,8 @@ def _ends(statements: list[ast.stmt], *how: type[ast.stmt]) -> bool:
 
 
 def _raises_itself(node: ast.AST, answer: str) -> bool:
-    return (
-        isinstance(node, ast.Attribute)
-        and node.attr == "raise_for_status"
-        and _has_name(node.value, {answer})
-    )
+    raises = isinstance(node, ast.Attribute) and node.attr == "raise_for_status"
+    return raises and answer in names(node)
 
 
 # ---------------------------------------------------------------- libraries
@@ -329,9 +319,8 @@ def _by_library(reading: Reading) -> Iterator[Hit]:
         effect = None if body is None or function in guarded else _risked(reading, body)
         if body is None or effect is None or broad(errors(module, found)):
             continue
-        if _after_any(module, found) and not _tells_apart(
-            module, body, _name_of_answer(module, effect.call)
-        ):
+        answer = _name_of_answer(module, effect.call)
+        if _after_any(module, found) and not _tells_apart(module, body, answer):
             yield Hit(found.node, _message(found.library, effect))
 
 
@@ -341,20 +330,14 @@ def _after_any(module: Module, found: Retries) -> bool:
         return False
     if any(_ERRORS.fullmatch(name) for name in errors(module, found)):
         return True
-    given = keyword(call, "retry")
     if found.origin == "backoff.on_predicate":
-        predicate: ast.AST | None = (
-            call.args[1] if len(call.args) > 1 else keyword(call, "predicate")
-        )
-    elif (
-        isinstance(given, ast.Call)
-        and module.origin(given.func) == "tenacity.retry_if_result"
-        and given.args
-    ):
-        predicate = given.args[0]
-    else:
-        return False
-    return _is_bad(module, predicate)
+        return _is_bad(module, argument(call, 1, "predicate"))
+    match keyword(call, "retry"):
+        case ast.Call(func=func, args=[predicate, *_]):
+            of_result = module.origin(func) == "tenacity.retry_if_result"
+            return of_result and _is_bad(module, predicate)
+        case _:
+            return False
 
 
 def _is_bad(module: Module, predicate: ast.AST | None) -> bool:
@@ -377,8 +360,8 @@ def _by_urllib3(reading: Reading) -> Iterator[Hit]:
     for call in module.every(ast.Call):
         if not known.URLLIB3_RETRY.fullmatch(module.origin(call.func)):
             continue
-        methods = keyword(call, "allowed_methods") or keyword(call, "method_whitelist")
-        if methods is None or not {"POST", "PATCH"} & _texts(module.value(methods) or methods):
+        methods = module.value(allowed_methods(call))
+        if methods is None or not {"POST", "PATCH"} & constants(methods):
             continue
         statuses = keyword(call, "status_forcelist")
         if statuses is not None and (final := _final_among(module, statuses)):
@@ -387,10 +370,6 @@ def _by_urllib3(reading: Reading) -> Iterator[Hit]:
                 f"this Retry sends a POST again after a {final[0]}, which is the same however often"
                 " it is asked. Leave out every 4xx but 429, and let @guard.tool retry.",
             )
-
-
-def _texts(node: ast.AST) -> set[object]:
-    return {part.value for part in ast.walk(node) if isinstance(part, ast.Constant)}
 
 
 def _final_among(module: Module, node: ast.AST) -> list[int]:
@@ -421,4 +400,4 @@ def _after_any_status(reading: Reading) -> Iterator[Hit]:
     yield from _by_urllib3(reading)
 
 
-RULES = (LintRule("EO307", _after_any_status),)
+RULES: LintRules = {"EO307": _after_any_status}

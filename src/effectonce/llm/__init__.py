@@ -21,7 +21,6 @@ import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -46,9 +45,9 @@ from effectonce.llm._answers import (
     INSTEAD,
     betas,
     is_given,
+    is_marked,
     is_model,
     mark,
-    marked,
     plain,
     rebuilt,
 )
@@ -61,31 +60,17 @@ from effectonce.retries.turn import turn_here
 
 __all__ = ["CLIENT_SIDE", "LLMCall", "once_llm", "was_cached", "was_fallback"]
 R = TypeVar("R")
-CLIENT_SIDE = frozenset(
-    {
-        "extra_headers",  # those of a beta count
-        "metadata",
-        "prompt_cache_key",
-        "prompt_cache_retention",
-        "safety_identifier",
-        "service_tier",
-        "timeout",
-        "user",
-    }
-)  # how and for whom it is asked, not what
-
-
-DOWN = frozenset(
-    {
-        Bucket.CIRCUIT_OPEN,
-        Bucket.NO_ANSWER,
-        Bucket.OVERLOADED,
-        Bucket.QUOTA,
-        Bucket.RATE_LIMIT,
-        Bucket.SERVER_ERROR,
-        Bucket.UNREACHABLE,
-    }
-)  # another model may answer
+# How and for whom it is asked, not what. Of the headers, those of a beta count.
+CLIENT_SIDE = frozenset({
+    "extra_headers", "metadata", "prompt_cache_key", "prompt_cache_retention", "safety_identifier",
+    "service_tier", "timeout", "user",
+})  # fmt: skip
+_REFUSED = {"stream": "a stream cannot be recorded", "background": "its answer is not there yet"}
+# After these, another model may answer.
+DOWN = frozenset({
+    Bucket.CIRCUIT_OPEN, Bucket.NO_ANSWER, Bucket.OVERLOADED, Bucket.QUOTA, Bucket.RATE_LIMIT,
+    Bucket.SERVER_ERROR, Bucket.UNREACHABLE,
+})  # fmt: skip
 
 
 def once_llm(
@@ -142,10 +127,8 @@ def once_llm(
         {"model": each} if isinstance(each, str) else dict(each)
         for each in several("fallback", fallback)
     )
-    volatile_too, answers = (
-        CLIENT_SIDE | set(volatile),
-        declared_answer(create) if returns is None else returns,
-    )
+    volatile_too = CLIENT_SIDE | set(volatile)
+    answers = declared_answer(create) if returns is None else returns
     return LLMCall(tool, once, at, volatile_too, answers, shared=shared, instead=instead)
 
 
@@ -157,21 +140,16 @@ class LLMCall(Generic[R]):
         tool: GuardedTool,
         create: Callable[..., R],
         at: str,
-        volatile: set[str] | frozenset[str],
+        volatile: frozenset[str],
         returns: Any,
         *,
         shared: bool,
-        instead: tuple[dict[str, Any], ...] = (),
+        instead: tuple[dict[str, Any], ...],
     ) -> None:
-        self._instead = instead
-        self._tool, self._create, self._at, self._volatile, self._returns = (
-            tool,
-            create,
-            at,
-            volatile,
-            returns,
-        )
-        self._shared, self._signature = shared, inspect.signature(create)
+        self._tool, self._create, self._at = tool, create, at
+        self._volatile, self._returns = volatile, returns
+        self._shared, self._instead = shared, instead
+        self._signature = inspect.signature(create)
         self.__effectonce_async__ = tool.is_async  # as a step of a workflow
 
     def __call__(self, *, sample: int = 0, **parameters: Any) -> R:
@@ -185,9 +163,10 @@ class LLMCall(Generic[R]):
         """The same as an `Outcome`: was it replayed? For an async method, await it."""
         if self._tool.is_async:
             return self._acall(sample, parameters)
-        known = [self._tool.house.store.apply(Find(key)) for key in self._keys(sample, parameters)]
-        questions, failed = self._questions(parameters, known), None
-        for number, question in questions:
+        keys, store = self._keys(sample, parameters), self._tool.house.store
+        known = [store.apply(Find(key)) for key in keys]
+        failed: Exception | None = None
+        for number, question in self._questions(parameters, known):
             asking, prepared = self._asked(sample, question)
             try:
                 return _instead(self._concluded(self._tool.call(prepared), asking), number)
@@ -201,11 +180,10 @@ class LLMCall(Generic[R]):
         raise failed
 
     async def _acall(self, sample: int, parameters: Mapping[str, Any]) -> Outcome[Any]:
-        known = [
-            await self._tool.house.store.aapply(Find(key)) for key in self._keys(sample, parameters)
-        ]
-        questions, failed = self._questions(parameters, known), None
-        for number, question in questions:
+        keys, store = self._keys(sample, parameters), self._tool.house.store
+        known = [await store.aapply(Find(key)) for key in keys]
+        failed: Exception | None = None
+        for number, question in self._questions(parameters, known):
             asking, prepared = self._asked(sample, question)
             try:
                 return _instead(self._concluded(await self._tool.acall(prepared), asking), number)
@@ -220,23 +198,22 @@ class LLMCall(Generic[R]):
 
     def _keys(self, sample: int, parameters: Mapping[str, Any]) -> list[str]:
         """Under which keys an answer may be recorded, if there is more than one."""
-        asked = (
-            [parameters, *(dict(parameters) | each for each in self._instead)]
-            if self._instead
-            else []
-        )
+        asked = self._models(parameters) if self._instead else []
         return [self._asked(sample, each)[1].ref.key for each in asked]
+
+    def _models(self, parameters: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """The question itself, and as it is asked of other models."""
+        return [parameters, *(dict(parameters) | each for each in self._instead)]
 
     def _questions(
         self, parameters: Mapping[str, Any], known: Sequence[Record | None]
     ) -> list[tuple[int, Mapping[str, Any]]]:
         """What to ask, in order; 0: the question itself. An answered one gets no other model."""
-        asked = list(enumerate([parameters, *(dict(parameters) | each for each in self._instead)]))
-        now = time.time()
-        answered = [
-            n for n, record in enumerate(known) if record is not None and _is_answer(record, now)
-        ]
-        return [asked[answered[0]]] if answered else asked
+        asked, now = list(enumerate(self._models(parameters))), time.time()
+        for record, question in zip(known, asked, strict=False):
+            if record is not None and _is_answer(record, now):
+                return [question]
+        return asked
 
     async def _aunwrapped(self, sample: int, parameters: Mapping[str, Any]) -> Any:
         return (await self._acall(sample, parameters)).unwrap()
@@ -244,10 +221,7 @@ class LLMCall(Generic[R]):
     def _asked(self, sample: int, given: Mapping[str, Any]) -> tuple[_Asking, Prepared]:
         """What is keyed is what is sent."""
         name = self._tool.contract.name
-        for flag, why in (
-            ("stream", "a stream cannot be recorded"),
-            ("background", "its answer is not there yet"),
-        ):
+        for flag, why in _REFUSED.items():
             if given.get(flag) is True:
                 raise ContractViolation(
                     f"{name}: {flag}=True: {why}. Nothing was sent. Ask without it, or ask the"
@@ -269,12 +243,10 @@ class LLMCall(Generic[R]):
             self._signature.bind(**parameters)
         except TypeError as error:
             raise ContractViolation(f"{name}: {error}. Nothing was sent.") from None
-        asking = _Asking(
-            self._create, parameters, takes_timeout="timeout" in self._signature.parameters
-        )
-        return asking, self._tool.prepare(
-            (), {"model": str(given.get("model")), "content": content, "asking": asking}
-        )
+        timed = "timeout" in self._signature.parameters
+        asking = _Asking(self._create, parameters, takes_timeout=timed)
+        asked = {"model": str(given.get("model")), "content": content, "asking": asking}
+        return asking, self._tool.prepare((), asked)
 
     def _scope(self, name: str) -> str:
         boundary = here.get()
@@ -293,12 +265,11 @@ class LLMCall(Generic[R]):
             return outcome
         answer, recorded = asking.own, outcome.value
         if outcome.replayed and recorded is not None:
-            known = "fields" in recorded
-            answer = (
-                marked(rebuilt(self._returns, recorded["fields"], outcome.effect))
-                if known
-                else recorded["answer"]
-            )
+            if "fields" in recorded:
+                answer = rebuilt(self._returns, recorded["fields"], outcome.effect)
+                mark(CACHED, answer)
+            else:
+                answer = recorded["answer"]
         elif self._returns is None and is_model(answer):
             self._returns = type(answer)
         return msgspec.structs.replace(outcome, value=answer)
@@ -317,15 +288,12 @@ def was_cached(answer: Any) -> bool:
             f"a {type(answer).__name__} cannot say whether it was cached: use ask.call(...), and"
             " its `replayed`"
         )
-    known = CACHED.get(id(answer))
-    return known is not None and known() is answer
+    return is_marked(CACHED, answer)
 
 
 def was_fallback(answer: Any) -> bool:
     """Did another model answer, as the first was down? Takes an SDK's answer, or its `Outcome`."""
-    value = answer.value if isinstance(answer, Outcome) else answer
-    known = INSTEAD.get(id(value))
-    return known is not None and known() is value
+    return is_marked(INSTEAD, answer.value if isinstance(answer, Outcome) else answer)
 
 
 def _instead(outcome: Outcome[Any], number: int) -> Outcome[Any]:
@@ -384,11 +352,8 @@ class _NotKept(Exception):
         self.effectonce_verdict = Verdict(Bucket.SCHEMA, Certainty.NOT_SENT, str(self), retry=False)
 
     def as_outcome(self, effect: EffectRef, asking: _Asking) -> Outcome[Any]:
-        LOG.warning(
-            "%s: %s. It is asked anew each time. Let it return plain data, or a model.",
-            effect,
-            self,
-        )
+        advice = "It is asked anew each time. Let it return plain data, or a model."
+        LOG.warning("%s: %s. %s", effect, self, advice)
         return Outcome(status="succeeded", effect=effect, value=asking.own, recorded=False)
 
 
@@ -409,12 +374,7 @@ class _NoAnswer:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         verdict = classify(error) if isinstance(error, Exception) else None
         if verdict is not None and not verdict.retryable:
             error.effectonce_verdict = verdict.but(certainty=Certainty.NOT_SENT, retry=False)  # type: ignore[union-attr]

@@ -59,11 +59,11 @@ CACHED: dict[int, weakref.ref[Any]] = {}
 INSTEAD: dict[int, weakref.ref[Any]] = {}  # answers of another model
 
 
-def marked(answer: Any) -> Any:
-    mark(CACHED, answer)
-    return answer
-
-
 def mark(among: dict[int, weakref.ref[Any]], answer: Any) -> None:
     mine = id(answer)
     among[mine] = weakref.ref(answer, lambda _: among.pop(mine, None))
+
+
+def is_marked(among: dict[int, weakref.ref[Any]], answer: Any) -> bool:
+    known = among.get(id(answer))
+    return known is not None and known() is answer

@@ -31,11 +31,8 @@ def method_name(create: Callable[..., Any]) -> str:
         )
     if "resources" not in module:
         return f"{function.__module__}.{called}"
-    path = [
-        part
-        for part, before in zip(module, ["", *module], strict=False)
-        if part not in (before, "resources")
-    ]
+    pairs = zip(module, ["", *module], strict=False)
+    path = [part for part, before in pairs if part not in (before, "resources")]
     return ".".join([*path, function.__name__])
 
 
@@ -49,10 +46,8 @@ def one_request_each(create: Callable[..., R]) -> tuple[Callable[..., R], str]:
         once = without_retries(client)
     except TypeError:  # it sends through something that is not known
         once = client.with_options(max_retries=0)
-    query = {
-        name: str(value)
-        for name, value in dict(getattr(client, "default_query", None) or {}).items()
-    }
+    default = dict(getattr(client, "default_query", None) or {})
+    query = {name: str(value) for name, value in default.items()}
     always = betas(getattr(client, "default_headers", None)), query  # sent with every question
     at = f"{client.base_url} {canonical(always).decode()}" if any(always) else str(client.base_url)
     return getattr(type(resource)(once), create.__name__), at
@@ -64,8 +59,5 @@ def declared_answer(create: Callable[..., Any]) -> type | None:
         hint = typing.get_type_hints(inmost(create)).get("return")
     except (NameError, TypeError):
         return None
-    candidates = typing.get_args(hint) or (hint,)
-    return next(
-        (each for each in candidates if isinstance(each, type) and hasattr(each, "model_validate")),
-        None,
-    )
+    classes = (each for each in typing.get_args(hint) or (hint,) if isinstance(each, type))
+    return next((each for each in classes if hasattr(each, "model_validate")), None)

@@ -51,30 +51,22 @@ def anchor_line(heads: Iterable[Head], now: float) -> str:
 
 def notes_of(lines: Iterable[str]) -> list[AuditNote]:
     """What anchors say of streams. An unreadable line is refused: it may be the one that tells."""
+    notes: list[AuditNote] = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            notes += _notes(line) if line.strip() else []
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise ContractViolation(
+                f"anchor {number} cannot be read ({error}): it is a line that `effectonce audit"
+                " anchor` wrote"
+            ) from None
+    return notes
+
+
+def _notes(line: str) -> list[AuditNote]:
+    anchor = msgspec.json.decode(line, type=Anchor)
+    why = f"it was anchored on {anchor.at}"
     return [
-        note
-        for number, line in enumerate(lines, start=1)
-        if line.strip()
-        for note in _notes(number, line)
+        AuditNote(stream, to.entries, bytes.fromhex(to.mark), to.until, why, to.whole_until)
+        for stream, to in anchor.streams.items()
     ]
-
-
-def _notes(number: int, line: str) -> list[AuditNote]:
-    try:
-        anchor = msgspec.json.decode(line, type=Anchor)
-        return [
-            AuditNote(
-                stream,
-                each.entries,
-                bytes.fromhex(each.mark),
-                each.until,
-                f"it was anchored on {anchor.at}",
-                each.whole_until,
-            )
-            for stream, each in anchor.streams.items()
-        ]
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise ContractViolation(
-            f"anchor {number} cannot be read ({error}): it is a line that `effectonce audit anchor`"
-            " wrote"
-        ) from None

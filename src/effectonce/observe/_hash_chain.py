@@ -76,9 +76,8 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
     fingerprint: str = ""
     arguments: Mapping[str, str] = {}
-    heads: Mapping[
-        str, tuple[int, bytes, float]
-    ] = {}  # of other streams: number and mark of the last entry, when it was written
+    # of other streams: number and mark of the last entry, when it was written
+    heads: Mapping[str, tuple[int, bytes, float]] = {}
 
 
 _SHARED = tuple(
@@ -109,12 +108,8 @@ def _place(effect: EffectRef) -> dict[str, str]:
     """Which effect, and where. A nested call's step is made of a key: named as that effect is."""
     nested = effect.step.startswith(INSIDE) and len(effect.step) == len(INSIDE) + len(effect.key)
     step = INSIDE + EffectRef("", effect.step).reference if nested else effect.step
-    return {
-        "effect": effect.reference,
-        "tenant": effect.tenant,
-        "scope": effect.scope,
-        "step": step,
-    }
+    reference, tenant, scope = effect.reference, effect.tenant, effect.scope
+    return {"effect": reference, "tenant": tenant, "scope": scope, "step": step}
 
 
 # ---------------------------------------------------------------- marks
@@ -178,11 +173,9 @@ class Marks:
 
     def of(self, *parts: bytes) -> bytes:
         data = b"".join(parts)  # every part but the last has a fixed length, or is the beginning
-        return (
-            hmac.digest(self._secret, data, "sha256")
-            if self._secret
-            else hashlib.sha256(data).digest()
-        )
+        if self._secret:
+            return hmac.digest(self._secret, data, "sha256")
+        return hashlib.sha256(data).digest()
 
     def batch(self, unsealed: EntryBatch) -> bytes:
         """A batch as a cell holds it."""
@@ -253,6 +246,3 @@ def shown(entry: Entry) -> dict[str, Any]:
         for name, value in asdict(entry).items()
         if value not in (None, "", 0, {}) and name != "heads"
     }
-
-
-# ---------------------------------------------------------------- verifying

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from effectonce.observe._hash_chain import Entry
+from effectonce.observe._hash_chain import Entry, began_at
 
 _CALL_ID = re.compile(r"^(call|toolu|tooluse|chatcmpl|run|resp|msg)[_-]", re.IGNORECASE)
 _RANDOM = re.compile(
@@ -37,7 +37,7 @@ def symptoms(reserved: Iterable[Entry], within_s: float, deploy_s: float) -> lis
     known: set[str] = set()  # the first entry of an effect counts; later ones go on with it
     found: list[Symptom] = []
     for entry in reserved:
-        begun.setdefault(entry.stream, _started(entry.stream, entry.at))
+        begun.setdefault(entry.stream, began_at(entry.stream) or entry.at)
         if entry.effect in known:
             continue
         known.add(entry.effect)
@@ -99,14 +99,6 @@ def _all_but_one(entry: Entry) -> Iterator[Alike]:
             yield entry.tool, entry.tenant, entry.scope, entry.step, name, others
 
 
-def _started(stream: str, at: float) -> float:
-    """A stream begins with the time when it did."""
-    try:
-        return int(stream.partition("-")[0], 16) / 1000
-    except ValueError:
-        return at
-
-
 def _compared(a: Entry, b: Entry, *, around: bool) -> Symptom | None:
     if a.scope != b.scope and _RUN.match(a.scope) and _RUN.match(b.scope):
         return None  # steps of two runs: if these should have been one, their runs tell
@@ -127,11 +119,8 @@ def _compared(a: Entry, b: Entry, *, around: bool) -> Symptom | None:
 
 def _one_that_differs(a: Entry, b: Entry) -> str:
     """The one argument that tells two calls apart; "" if not exactly one, or not of one place."""
-    if a.arguments.keys() != b.arguments.keys() or (a.tenant, a.scope, a.step) != (
-        b.tenant,
-        b.scope,
-        b.step,
-    ):
+    one_place = (a.tenant, a.scope, a.step) == (b.tenant, b.scope, b.step)
+    if not one_place or a.arguments.keys() != b.arguments.keys():
         return ""
     names = [name for name, digest in a.arguments.items() if b.arguments[name] != digest]
     return names[0] if len(names) == 1 and len(a.arguments) > 1 else ""
@@ -140,54 +129,35 @@ def _one_that_differs(a: Entry, b: Entry) -> str:
 def _where(a: Entry, b: Entry) -> tuple[str, str]:
     """What differs between two places that asked for the same, and what that usually means."""
     if a.tenant != b.tenant:
-        return (
-            "tenant",
-            (
-                "The tenant differs: two customers may well ask for the same. If it is one, name it"
-                " the same."
-            ),
+        return "tenant", (
+            "The tenant differs: two customers may well ask for the same. If it is one, name it the"
+            " same."
         )
     if a.scope != b.scope:
         if _RANDOM.match(b.scope) or _CALL_ID.match(b.scope):
-            return (
-                "scope",
-                (
-                    "The scope looks like the id of one run. Use what stays: the conversation, the"
-                    " order, the workflow id."
-                ),
+            return "scope", (
+                "The scope looks like the id of one run. Use what stays: the conversation, the"
+                " order, the workflow id."
             )
-        return (
-            "scope",
-            "The scope differs. If it is one conversation or workflow, it must have one name.",
+        return "scope", (
+            "The scope differs. If it is one conversation or workflow, it must have one name."
         )
-    if a.step != b.step:
-        if _CALL_ID.match(b.step):
-            return (
-                "step",
-                (
-                    "The step looks like a tool_call_id, which is another one whenever the model"
-                    " decides again. Name the step."
-                ),
-            )
-        if _RANDOM.match(b.step):
-            return (
-                "step",
-                (
-                    "The step looks random or like a time: made anew for every attempt. Make it"
-                    " before the first one, and keep it."
-                ),
-            )
-        return (
-            "step",
-            (
-                "The step differs. A step id that counts attempts or loops of a retry makes every"
-                " attempt a new effect."
-            ),
-        )
-    return (
-        "ordinal",
-        (
+    if a.step == b.step:
+        return "ordinal", (
             "Same place, same arguments: the model asked again after it was shown the result, or"
             " `delivered` says so wrongly."
-        ),
+        )
+    if _CALL_ID.match(b.step):
+        return "step", (
+            "The step looks like a tool_call_id, which is another one whenever the model decides"
+            " again. Name the step."
+        )
+    if _RANDOM.match(b.step):
+        return "step", (
+            "The step looks random or like a time: made anew for every attempt. Make it before the"
+            " first one, and keep it."
+        )
+    return "step", (
+        "The step differs. A step id that counts attempts or loops of a retry makes every attempt a"
+        " new effect."
     )

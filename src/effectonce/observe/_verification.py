@@ -84,7 +84,7 @@ class Examination:
         self._before: dict[str, EntryBatch | None] = {}
 
     def _flaw(
-        self, what: str, stream: str, batch: int | None, entry: int | None, found: str
+        self, what: str, stream: str, found: str, batch: int | None = None, entry: int | None = None
     ) -> None:
         self.flaws.append(Flaw(what, stream, batch, entry, found))
 
@@ -93,40 +93,26 @@ class Examination:
         expected = self.last.get(stream, -1) + 1
         self.last[stream] = number
         if batch is None or (batch.stream, batch.number) != (stream, number):
-            found = (
-                f"batch {number} {UNREADABLE}"
-                if batch is None
-                else f"batch {number} is another one"
-            )
-            self._flaw("unreadable", stream, number, None, found)
+            found = UNREADABLE if batch is None else "is another one"
+            self._flaw("unreadable", stream, f"batch {number} {found}", number)
             self._gap(stream, expected, number, None)
             self._before[stream] = None
             return
         self._gap(stream, expected, number, batch)
         before = self._before.get(stream) if number == expected else None
         if before is not None and (batch.before, batch.first) != (before.mark, before.last + 1):
-            self._flaw(
-                "changed",
-                stream,
-                number,
-                batch.first,
-                f"batch {number} does not follow the one before it",
-            )
+            found = f"batch {number} does not follow the one before it"
+            self._flaw("changed", stream, found, number, batch.first)
         if self._marks.can_check(stream):
             self._check(batch)
         self._take(batch)
 
     def _check(self, batch: EntryBatch) -> None:
         for entry in self._marks.changed(batch):
-            self._flaw("changed", batch.stream, batch.number, entry, f"entry {entry} was changed")
+            self._flaw("changed", batch.stream, f"entry {entry} was changed", batch.number, entry)
         if not self._marks.fits(batch):
-            self._flaw(
-                "changed",
-                batch.stream,
-                batch.number,
-                None,
-                f"what batch {batch.number} says about itself was changed",
-            )
+            found = f"what batch {batch.number} says about itself was changed"
+            self._flaw("changed", batch.stream, found, batch.number)
 
     def _gap(self, stream: str, expected: int, number: int, batch: EntryBatch | None) -> None:
         if number == expected:
@@ -134,21 +120,19 @@ class Examination:
         begins = expected == 0 and stream not in self.streams
         if begins and batch is not None and batch.before_at + batch.keep_s < self._now + SLACK_S:
             return  # what came before is past its time
-        which = (
-            f"batch {expected} is"
-            if number == expected + 1
-            else f"batches {expected} to {number - 1} are"
-        )
-        self._flaw("missing", stream, expected, None, f"{which} missing")
+        verb = "is" if number == expected + 1 else "are"
+        found = f"{_batches(expected, number - 1)} {verb} missing"
+        self._flaw("missing", stream, found, expected)
 
     def _take(self, batch: EntryBatch) -> None:
         self._before[batch.stream] = batch
         self._ends.setdefault(batch.stream, {})[batch.last] = batch.mark
         seen = self.streams.get(batch.stream)
-        first, started = (
-            (batch.first, batch.entries()[0].at) if seen is None else (seen.first, seen.started_at)
+        first, count, started = (
+            (batch.first, 1, batch.entries()[0].at)
+            if seen is None
+            else (seen.first, seen.batches + 1, seen.started_at)
         )
-        count = 1 if seen is None else seen.batches + 1
         self.streams[batch.stream] = Stream(
             batch.stream, first, batch.last, count, started, batch.at, batch.closed
         )
@@ -161,7 +145,7 @@ class Examination:
                     f"{entry.count} entries before this one could not be written: the store did not"
                     " answer for too long"
                 )
-                self._flaw("lost", batch.stream, batch.number, entry.number, found)
+                self._flaw("lost", batch.stream, found, batch.number, entry.number)
 
     def behind(self) -> list[str]:
         """Streams of which others say more than was read. What is noted from now on is too new."""
@@ -181,43 +165,23 @@ class Examination:
     ) -> Verified:
         """All batches were looked at, at least as far as *heads* go. *newer* was read after all."""
         for stream in dict.fromkeys((*heads, *newer)):
-            self._compare(
-                stream,
-                heads.get(stream),
-                newer.get(stream, heads.get(stream)),
-                self.last.get(stream),
-            )
+            head = heads.get(stream)
+            self._compare(stream, head, newer.get(stream, head), self.last.get(stream))
         for stream, number in self.last.items():
-            if (
-                stream not in heads
-                and stream not in newer
-                and number > 0
-                and not self._past(stream)
-            ):
-                self._flaw(
-                    "removed",
-                    stream,
-                    None,
-                    None,
-                    "its head is gone: how far it had come is not known any more",
-                )
+            headless = stream not in heads and stream not in newer
+            if headless and number > 0 and not self._past(stream):
+                found = "its head is gone: how far it had come is not known any more"
+                self._flaw("removed", stream, found)
         for stream, number, mark in self._notes:
             self._noted(stream, number, mark, "another stream had seen it")
         for note in notes:
             if note.until > self._now + SLACK_S:
                 self._noted(note.stream, note.entry, note.mark, note.why)
                 self._begun(note)
-        unchecked = tuple(
-            stream
-            for stream in dict.fromkeys((*self.last, *heads))
-            if not self._marks.can_check(stream)
-        )
-        return Verified(
-            tuple(self.streams.values()),
-            tuple(dict.fromkeys(self.flaws)),
-            self._marks.keyed,
-            unchecked,
-        )
+        known = dict.fromkeys((*self.last, *heads))
+        unchecked = tuple(stream for stream in known if not self._marks.can_check(stream))
+        flaws = tuple(dict.fromkeys(self.flaws))
+        return Verified(tuple(self.streams.values()), flaws, self._marks.keyed, unchecked)
 
     def _past(self, stream: str) -> bool:
         """Is the time of its last batch, and so that of its head, over, or nearly?"""
@@ -229,40 +193,24 @@ class Examination:
     ) -> None:
         """The head read before the batches is how far they must go; the newest how far they may."""
         if newest is None:
-            self._flaw("unreadable", stream, None, None, f"its head {UNREADABLE}")
+            self._flaw("unreadable", stream, f"its head {UNREADABLE}")
         elif newest.stream != stream or (
             self._marks.can_check(stream) and not self._marks.head_fits(newest)
         ):
-            self._flaw("changed", stream, None, None, "its head was changed")
+            self._flaw("changed", stream, "its head was changed")
         elif last is None:
             if newest.at + newest.keep_s > self._now + SLACK_S:
-                self._flaw(
-                    "removed",
-                    stream,
-                    None,
-                    None,
-                    f"the whole stream is gone: it had {newest.last} entries",
-                )
+                found = f"the whole stream is gone: it had {newest.last} entries"
+                self._flaw("removed", stream, found)
         elif head is not None and head.batch > last:
-            which = (
-                f"batch {head.batch}"
-                if head.batch == last + 1
-                else f"batches {last + 1} to {head.batch}"
-            )
-            self._flaw(
-                "cut",
-                stream,
-                last + 1,
-                None,
-                f"its end is missing: {which}, up to entry {head.last}",
-            )
+            which = _batches(last + 1, head.batch)
+            found = f"its end is missing: {which}, up to entry {head.last}"
+            self._flaw("cut", stream, found, last + 1)
         elif newest.batch < last - 1 or (
             newest.batch == last
             and newest.mark != self._ends.get(stream, {}).get(newest.last, newest.mark)
         ):
-            self._flaw(
-                "changed", stream, None, None, "its head is not the one that was written last"
-            )
+            self._flaw("changed", stream, "its head is not the one that was written last")
 
     def _begun(self, note: AuditNote) -> None:
         """A batch can forge the time of earlier ones; not how long they are kept, if noted."""
@@ -273,33 +221,21 @@ class Examination:
                 f"its beginning is missing: {note.why}, when entry {kept_from} was to be kept until"
                 " later than now"
             )
-            self._flaw("missing", note.stream, None, kept_from, found)
+            self._flaw("missing", note.stream, found, entry=kept_from)
 
     def _noted(self, stream: str, number: int, mark: bytes, why: str) -> None:
         ends, seen = self._ends.get(stream, {}), self.streams.get(stream)
         if seen is None:
-            self._flaw(
-                "removed",
-                stream,
-                None,
-                None,
-                f"the whole stream is gone: {why} with {number} entries",
-            )
+            found = f"the whole stream is gone: {why} with {number} entries"
+            self._flaw("removed", stream, found)
         elif number > seen.last:
-            self._flaw(
-                "cut",
-                stream,
-                None,
-                seen.last + 1,
-                f"its end is missing: {why} up to entry {number}",
-            )
-        elif (
-            number >= seen.first and ends.get(number) != mark
-        ):  # what is known from elsewhere was the end of a batch, and still is
-            self._flaw(
-                "changed",
-                stream,
-                None,
-                number,
-                f"entry {number} is not the one that was written: {why} otherwise",
-            )
+            found = f"its end is missing: {why} up to entry {number}"
+            self._flaw("cut", stream, found, entry=seen.last + 1)
+        # what is known from elsewhere was the end of a batch, and still is
+        elif number >= seen.first and ends.get(number) != mark:
+            found = f"entry {number} is not the one that was written: {why} otherwise"
+            self._flaw("changed", stream, found, entry=number)
+
+
+def _batches(first: int, last: int) -> str:
+    return f"batch {first}" if first == last else f"batches {first} to {last}"

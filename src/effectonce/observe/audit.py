@@ -1,5 +1,5 @@
 """The audit: what happened to every effect and who decided it, append-only, in the guard's own
-store. The form of it is in `_chain.py`.
+store. The form of it is in `_hash_chain.py`.
 
 Calls only put entries aside; a thread writes them, many at once. What a person decides is
 written before the answer is shown. A full buffer is written by the call that fills it, so
@@ -18,7 +18,9 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from effectonce._core.guarantees import DAY_S
 from effectonce._core.ops import ListCells, ReadCell, Together, WriteCell
@@ -46,6 +48,7 @@ from effectonce.observe.events import EVENTS, Event
 from effectonce.stores.base import Store
 from effectonce.stores.keyring import Keyring, NotOpened
 
+R = TypeVar("R")
 NOT_AUDITED = frozenset({"calling", "attempting", "store", "call"})
 # these calls are reported by no other event
 REPORTED_BY_CALL = frozenset({"refused", "gave_up", "cancelled"})
@@ -85,12 +88,8 @@ class Audit:
             raise ContractViolation(f"{home!r} can keep no audit: give a guard, or a store")
         self._keyring = keyring if house is None else home.keyring
         self._marks = Marks(secret if house is None else house.secret)
-        self._keep_s, self._flush_s, self._batch, self._buffer = (
-            seconds(keep, "keep"),
-            flush_s,
-            batch,
-            buffer,
-        )
+        self._keep_s, self._flush_s = seconds(keep, "keep"), flush_s
+        self._batch, self._buffer = batch, buffer
         if not (self._keep_s > 0 and flush_s > 0 and 0 < batch <= buffer <= WAITING_MAX):
             raise ContractViolation(
                 f"keep={keep}, flush_s={flush_s}, batch={batch}, buffer={buffer}: an audit keeps"
@@ -118,9 +117,8 @@ class Audit:
 
     def _begin(self) -> None:
         self._began = self._clock()
-        self.stream = (
-            f"{int(self._began * 1000):012x}-{os.urandom(6).hex()}{KEYED * self._marks.keyed}"
-        )
+        began_ms, end = int(self._began * 1000), KEYED * self._marks.keyed
+        self.stream = f"{began_ms:012x}-{os.urandom(6).hex()}{end}"
         self._number, self._last, self._mark, self._at = 0, 0, START, 0.0
         self._head = 0  # the revision that it stands at
         self._unwritten: EntryBatch | None = None  # whether the store has it is not known
@@ -148,12 +146,10 @@ class Audit:
         with self._lock:
             if self._thread is None:
                 self._stopped = threading.Event()  # the one before may still have to be noticed
+                args = (weakref.ref(self), self._stopped, self._flush_s)
                 self._thread = threading.Thread(
-                    target=_live,
-                    args=(weakref.ref(self), self._stopped, self._flush_s),
-                    daemon=True,
+                    target=_live, args=args, name="effectonce-audit", daemon=True
                 )
-                self._thread.name = "effectonce-audit"
                 self._thread.start()
 
     def flush(self) -> bool:
@@ -190,9 +186,8 @@ class Audit:
         """
         self._own()
         with self._lock:
-            self._waiting.append(
-                {"event": HEAD, "at": self._clock(), "heads": self._heads_there(limit=None)}
-            )
+            heads = self._heads_there(limit=None)
+            self._waiting.append({"event": HEAD, "at": self._clock(), "heads": heads})
             while self._waiting or self._unwritten is not None:
                 self._write(closed=False)
             return f"{self.stream}:{self._last}:{self._mark.hex()}"
@@ -222,10 +217,8 @@ class Audit:
         head = Head(
             self.stream, batch.number, batch.last, batch.mark, batch.at, self._keep_s, batch.closed
         )
-        value, head_value = (
-            self._sealed(self._marks.batch(batch), name),
-            self._sealed(self._marks.head(head), head_name),
-        )
+        value = self._sealed(self._marks.batch(batch), name)
+        head_value = self._sealed(self._marks.head(head), head_name)
         self._unwritten = batch
         writes = (
             self._cell(name, 0, value),
@@ -238,17 +231,11 @@ class Audit:
         if now.value != head_value:
             self._store.apply(self._cell(head_name, now.revision, head_value))
         if stands is None or stands.value == value:
-            self._number, self._last, self._mark, self._at = (
-                batch.number + 1,
-                batch.last,
-                batch.mark,
-                batch.at,
-            )
+            self._number, self._last = batch.number + 1, batch.last
+            self._mark, self._at = batch.mark, batch.at
         else:  # another process writes under our name: this stream is not ours any more
             ours = [entry for entry in batch.entries() if entry.event != OPENED]
-            self._waiting.extendleft(
-                {"event": e.event, "at": e.at} | _content_of(e) for e in reversed(ours)
-            )
+            self._waiting.extendleft(_content_of(entry) for entry in reversed(ours))
             self._begin()
 
     def _cell(self, name: str, revision: int, value: bytes) -> WriteCell:
@@ -257,29 +244,18 @@ class Audit:
     def _next(self, *, closed: bool) -> EntryBatch:
         data: list[dict[str, Any]] = []
         if self._number == 0:
-            data.append(
-                {"event": OPENED, "at": self._began, "heads": self._heads_there(limit=NOTED_MAX)}
-            )
+            heads = self._heads_there(limit=NOTED_MAX)
+            data.append({"event": OPENED, "at": self._began, "heads": heads})
         if self._lost:
             data.append({"event": LOST, "at": self._clock(), "count": self._lost})
         while self._waiting and len(data) < self._batch:
             data.append(self._waiting.popleft())
         self._lost = 0
-        lines = self._marks.lines(
-            self._mark, (Entry(number=n, **entry) for n, entry in enumerate(data, self._last + 1))
-        )
-        now = self._clock()
+        first = self._last + 1
+        entries = (Entry(number=n, **entry) for n, entry in enumerate(data, first))
+        lines, now, at = self._marks.lines(self._mark, entries), self._clock(), self._at
         return EntryBatch(
-            1,
-            self.stream,
-            self._number,
-            self._last + 1,
-            self._mark,
-            now,
-            self._at,
-            self._keep_s,
-            closed,
-            lines,
+            1, self.stream, self._number, first, self._mark, now, at, self._keep_s, closed, lines
         )
 
     def _heads_there(self, limit: int | None) -> dict[str, tuple[int, bytes, float]]:
@@ -353,10 +329,10 @@ class Audit:
         for stream in examination.behind():
             self._look_on(examination, stream)
         newer: dict[str, Head | None] = {}
-        for stream in [
-            stream for stream, number in last.items() if not _covers(heads.get(stream), number)
-        ]:
-            newer |= self._heads_of(stream)
+        for stream, number in last.items():
+            head = heads.get(stream)
+            if head is None or head.batch < number:
+                newer |= self._heads_of(stream)
         return examination.end(heads, newer, notes)
 
     def _look_on(self, examination: Examination, stream: str) -> None:
@@ -373,13 +349,7 @@ class Audit:
         }
         for stream, _, batch in self._batches(over=over):
             for entry in [] if batch is None else batch.entries():
-                yield Entry(
-                    number=entry.number,
-                    at=entry.at,
-                    event=entry.event,
-                    stream=stream,
-                    **_content_of(entry),
-                )
+                yield msgspec.structs.replace(entry, stream=stream)
 
     def _batches(
         self, prefix: str = BATCHES, after: str = "", over: set[str] | frozenset[str] = frozenset()
@@ -391,19 +361,14 @@ class Audit:
                 if stream in over:
                     after = f"{BATCHES}{stream}/~"  # behind all numbers
                     break
-                data = self._opened(value, name)
-                yield (
-                    stream,
-                    int(number) if number.isdigit() else -1,
-                    None if data is None else read_batch(data),
-                )
+                batch = self._opened(value, name, read_batch)
+                yield stream, int(number) if number.isdigit() else -1, batch
 
     def _heads(self, limit: int | None) -> dict[str, Head | None]:
         found, after = dict[str, Head | None](), ""
         while page := self._store.apply(ListCells(HEADS, after, limit or 1000, backwards=True)):
             for name, value in page:
-                data = self._opened(value, name)
-                found[name.removeprefix(HEADS)] = None if data is None else read_head(data)
+                found[name.removeprefix(HEADS)] = self._opened(value, name, read_head)
             after = page[-1][0]
             if limit is not None:
                 break
@@ -412,21 +377,18 @@ class Audit:
     def _heads_of(self, stream: str) -> dict[str, Head | None]:
         """The head of one stream, as it is now."""
         cell = self._store.apply(ReadCell(HEADS + stream))
-        data = self._opened(cell.value, HEADS + stream) if cell.revision else None
-        return {stream: None if data is None else read_head(data)} if cell.revision else {}
+        if not cell.revision:
+            return {}
+        return {stream: self._opened(cell.value, HEADS + stream, read_head)}
 
     def _sealed(self, data: bytes, name: str) -> bytes:
         return data if self._keyring is None else self._keyring.seal(data, name, "audit")
 
-    def _opened(self, data: bytes, name: str) -> bytes | None:
+    def _opened(self, data: bytes, name: str, read: Callable[[bytes], R | None]) -> R | None:
         try:
-            return data if self._keyring is None else self._keyring.open(data, name, "audit")
+            return read(data if self._keyring is None else self._keyring.open(data, name, "audit"))
         except NotOpened:
             return None
-
-
-def _covers(head: Head | None, number: int) -> bool:
-    return head is not None and head.batch >= number
 
 
 def _in_transaction() -> bool:
@@ -437,10 +399,9 @@ def _in_transaction() -> bool:
 
 def _content_of(entry: Entry) -> dict[str, Any]:
     """All that an entry says, but for where it stands."""
-    fields = (
-        name for name in Entry.__struct_fields__ if name not in ("number", "at", "event", "stream")
-    )
-    return {name: getattr(entry, name) for name in fields}
+    said = msgspec.structs.asdict(entry)
+    del said["number"], said["stream"]
+    return said
 
 
 def _expected(line: str) -> AuditNote:

@@ -23,6 +23,7 @@ from effectonce._core.endings import (
     Lost,
     NothingSent,
     OutOfPatience,
+    OverLimit,
     Rejection,
     Replay,
 )
@@ -85,6 +86,7 @@ EVENTS: dict[str, str] = {
     ),
     "approval_needed": "It waits for a person, and was not sent.",
     "approval": "A person has decided about it; `outcome` is approved or rejected.",
+    "limit_reached": "An allowance has less left than it would spend, and it was not sent.",
     "out_of_order": "Its predecessor in the sequence has no outcome yet.",
     "fenced_out": (
         "It ran, but another caller owns the record by now: what is known is kept as evidence."
@@ -222,6 +224,8 @@ def _refused(ending: Any) -> Ended:
             return Ended("refused", "OutOfOrder", "out_of_order")
         case Unapproved():
             return Ended("refused", "ApprovalNeeded", "approval_needed")
+        case OverLimit():
+            return Ended("refused", "LimitReached", "limit_reached")
         case Unavailable():
             return Ended("refused", "StoreUnavailable")
         case _:

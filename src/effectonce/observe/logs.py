@@ -13,20 +13,10 @@ from effectonce.observe.events import EVENTS, Event, fields
 LOGGER = "effectonce.events"
 _SEEN = ("in_doubt", "store_error", "fenced_out", "conflict", "kept", "dead_letter")
 _LOGGED = (
-    *(
-        "settled",
-        "failed",
-        "expired",
-        "latched",
-        "out_of_order",
-        "approval_needed",
-        "approval",
-        "in_flight",
-        "retry_scheduled",
-        "retry_suppressed",
-    ),
-    *("breaker", "swept", "redriven", "discarded", "cancelled", "workflow", "taken_over"),
-)
+    "settled", "failed", "expired", "latched", "out_of_order", "in_flight", "retry_scheduled",
+    "retry_suppressed", "breaker", "swept", "redriven", "discarded", "cancelled", "workflow",
+    "taken_over", "approval_needed", "approval", "limit_reached",
+)  # fmt: skip
 LEVELS: dict[str, int] = (
     dict.fromkeys(EVENTS, logging.DEBUG)
     | dict.fromkeys(_LOGGED, logging.INFO)
@@ -98,15 +88,7 @@ def _line(event: Event) -> str:
     """One line for people: what happened to what, and why."""
     effect = "" if event.effect is None or not event.effect.key else event.effect.reference
     what = " ".join(part for part in (event.tool or event.dependency, effect) if part)
-    more = ", ".join(
-        str(part)
-        for part in (
-            event.outcome,
-            event.operation,
-            event.error,
-            event.reason,
-            event.by and f"by {event.by}",
-        )
-        if part
-    )
+    by = event.by and f"by {event.by}"
+    said = (event.outcome, event.operation, event.error, event.reason, by)
+    more = ", ".join(str(part) for part in said if part)
     return f"{event.name}" + f" {what}" * bool(what) + f" ({more})" * bool(more)

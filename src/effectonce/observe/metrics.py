@@ -16,39 +16,12 @@ from effectonce._text import on_one_line
 from effectonce.observe.events import Event
 
 TOOL, ERROR = "gen_ai.tool.name", "error.type"
-_SECONDS = (
-    0.01,
-    0.02,
-    0.04,
-    0.08,
-    0.16,
-    0.32,
-    0.64,
-    1.28,
-    2.56,
-    5.12,
-    10.24,
-    20.48,
-    40.96,
-    81.92,
-)  # as the GenAI conventions have it
+_DEPENDENCY, _PHASE = "effectonce.dependency", "effectonce.breaker.state"
+_OPERATION, _ACTOR = "effectonce.store.operation", "effectonce.actor"
+_SECONDS = tuple(0.01 * 2**n for n in range(14))  # as the GenAI conventions have it
 _STORE = (
-    0.0001,
-    0.00025,
-    0.0005,
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1.0,
-    2.5,
-    5.0,
-)
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0
+)  # fmt: skip
 _AGES = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0, 604800.0, 2592000.0)
 
 
@@ -77,195 +50,75 @@ def underscored(name: str) -> str:
     return name.replace(".", "_")
 
 
-def _registry(*metrics: Metric) -> dict[str, Metric]:
-    return {metric.name: metric for metric in metrics}
+def _counter(name: str, unit: str, *labels: str, text: str) -> Metric:
+    return Metric(name=name, kind="counter", unit=unit, labels=labels, help=text)
 
 
-METRICS: dict[str, Metric] = _registry(
-    Metric(
-        name="effectonce.calls",
-        kind="counter",
-        unit="{call}",
-        labels=(TOOL, "effectonce.outcome"),
-        help="Calls, by how they ended.",
-    ),
-    Metric(
-        name="effectonce.attempts",
-        kind="counter",
-        unit="{attempt}",
-        labels=(TOOL, "effectonce.error.class", ERROR),
-        help=(
-            "Attempts: how often tools were run. The class of an error is its bucket, none if it"
-            " went well."
-        ),
-    ),
-    Metric(
-        name="effectonce.retries.suppressed",
-        kind="counter",
-        unit="{retry}",
-        labels=("effectonce.reason",),
-        help="Attempts that were not made, by what kept them back.",
-    ),
-    Metric(
-        name="effectonce.key.conflicts",
-        kind="counter",
-        unit="{conflict}",
-        labels=(TOOL,),
-        help="Keys that came with other arguments.",
-    ),
-    Metric(
-        name="effectonce.taken_over",
-        kind="counter",
-        unit="{effect}",
-        labels=(TOOL, "effectonce.outcome"),
-        help=(
-            "Effects whose caller vanished after they were sent, when another call came: it goes on"
-            " with them, or they are in doubt."
-        ),
-    ),
-    Metric(
-        name="effectonce.in_doubt.entries",
-        kind="counter",
-        unit="{effect}",
-        labels=(TOOL,),
-        help="Effects that went in doubt.",
-    ),
-    Metric(
-        name="effectonce.in_doubt.resolutions",
-        kind="counter",
-        unit="{resolution}",
-        labels=("effectonce.resolution", "effectonce.actor"),
-        help="Doubts that were settled: as what, and by a human or a probe.",
-    ),
-    Metric(
-        name="effectonce.dlq.entries",
-        kind="counter",
-        unit="{entry}",
-        labels=("effectonce.reason",),
-        help="Effects that became dead letters.",
-    ),
-    Metric(
-        name="effectonce.dlq.actions",
-        kind="counter",
-        unit="{action}",
-        labels=("effectonce.action",),
-        help="Dead letters that were redriven or discarded.",
-    ),
-    Metric(
-        name="effectonce.breaker.transitions",
-        kind="counter",
-        unit="{transition}",
-        labels=("effectonce.dependency", "effectonce.breaker.state"),
-        help="Changes of breakers, by the phase that they came to.",
-    ),
-    Metric(
-        name="effectonce.store.errors",
-        kind="counter",
-        unit="{error}",
-        labels=("effectonce.store.operation", ERROR),
-        help="Operations that the store did not answer.",
-    ),
-    Metric(
-        name="gen_ai.execute_tool.duration",
-        kind="histogram",
-        unit="s",
-        labels=(TOOL, ERROR),
-        buckets=_SECONDS,
-        help="How long calls took, with all their attempts.",
-    ),
-    Metric(
-        name="gen_ai.invoke_workflow.duration",
-        kind="histogram",
-        unit="s",
-        labels=("gen_ai.workflow.name", ERROR),
-        buckets=_SECONDS,
-        help="How long runs of workflows took.",
-    ),
-    Metric(
-        name="effectonce.attempt.duration",
-        kind="histogram",
-        unit="s",
-        labels=(TOOL, "effectonce.error.class"),
-        buckets=_SECONDS,
-        help="How long attempts took.",
-    ),
-    Metric(
-        name="effectonce.store.operation.duration",
-        kind="histogram",
-        unit="s",
-        labels=("effectonce.store.operation", "db.system.name"),
-        buckets=_STORE,
-        help="How long the store took to answer.",
-    ),
-    Metric(
-        name="effectonce.replay.key_age",
-        kind="histogram",
-        unit="s",
-        labels=(TOOL,),
-        buckets=_AGES,
-        help="How old the outcome of a key was when it was replayed.",
-    ),
-    Metric(
-        name="effectonce.in_doubt.resolution.duration",
-        kind="histogram",
-        unit="s",
-        labels=("effectonce.actor",),
-        buckets=_AGES,
-        help="How long effects were in doubt.",
-    ),
-    Metric(
-        name="effectonce.effect.count",
-        kind="gauge",
-        unit="{effect}",
-        labels=("effectonce.state",),
-        help="Effects in the store, by state.",
-    ),
-    Metric(
-        name="effectonce.in_doubt.oldest_age",
-        kind="gauge",
-        unit="s",
-        help="How long the oldest doubt is open; 0 if there is none.",
-    ),
-    Metric(
-        name="effectonce.dlq.size",
-        kind="gauge",
-        unit="{entry}",
-        labels=(TOOL,),
-        help="Dead letters in the store.",
-    ),
-    Metric(
-        name="effectonce.dlq.oldest_age",
-        kind="gauge",
-        unit="s",
-        help="How old the oldest dead letter is; 0 if there is none.",
-    ),
-    Metric(
-        name="effectonce.breaker.state",
-        kind="gauge",
-        unit="{breaker}",
-        labels=("effectonce.dependency", "effectonce.breaker.state"),
-        help="1 for the phase that a breaker of this process is in, 0 for the others.",
-    ),
-    Metric(
-        name="effectonce.retry_budget.available",
-        kind="gauge",
-        unit="{token}",
-        labels=("effectonce.dependency",),
-        help="What is left of the retry budgets of this process.",
-    ),
-    Metric(
-        name="effectonce.observer.errors",
-        kind="gauge",
-        unit="{error}",
-        labels=("effectonce.observer",),
-        help="How often each kind of observer of this process raised.",
-    ),
-)
+def _gauge(name: str, unit: str, *labels: str, text: str) -> Metric:
+    return Metric(name=name, kind="gauge", unit=unit, labels=labels, help=text)
+
+
+def _histogram(name: str, buckets: tuple[float, ...], *labels: str, text: str) -> Metric:
+    return Metric(name=name, kind="histogram", unit="s", labels=labels, help=text, buckets=buckets)
+
+
+_ALL = (
+    _counter("effectonce.calls", "{call}", TOOL, "effectonce.outcome",
+        text="Calls, by how they ended."),
+    _counter("effectonce.attempts", "{attempt}", TOOL, "effectonce.error.class", ERROR,
+        text="Attempts: how often tools were run. The class of an error is its bucket,"
+            " none if it went well."),
+    _counter("effectonce.retries.suppressed", "{retry}", "effectonce.reason",
+        text="Attempts that were not made, by what kept them back."),
+    _counter("effectonce.key.conflicts", "{conflict}", TOOL,
+        text="Keys that came with other arguments."),
+    _counter("effectonce.taken_over", "{effect}", TOOL, "effectonce.outcome",
+        text="Effects whose caller vanished after they were sent, when another call came:"
+            " it goes on with them, or they are in doubt."),
+    _counter("effectonce.in_doubt.entries", "{effect}", TOOL,
+        text="Effects that went in doubt."),
+    _counter("effectonce.in_doubt.resolutions", "{resolution}", "effectonce.resolution", _ACTOR,
+        text="Doubts that were settled: as what, and by a human or a probe."),
+    _counter("effectonce.dlq.entries", "{entry}", "effectonce.reason",
+        text="Effects that became dead letters."),
+    _counter("effectonce.dlq.actions", "{action}", "effectonce.action",
+        text="Dead letters that were redriven or discarded."),
+    _counter("effectonce.breaker.transitions", "{transition}", _DEPENDENCY, _PHASE,
+        text="Changes of breakers, by the phase that they came to."),
+    _counter("effectonce.store.errors", "{error}", _OPERATION, ERROR,
+        text="Operations that the store did not answer."),
+    _histogram("gen_ai.execute_tool.duration", _SECONDS, TOOL, ERROR,
+        text="How long calls took, with all their attempts."),
+    _histogram("gen_ai.invoke_workflow.duration", _SECONDS, "gen_ai.workflow.name", ERROR,
+        text="How long runs of workflows took."),
+    _histogram("effectonce.attempt.duration", _SECONDS, TOOL, "effectonce.error.class",
+        text="How long attempts took."),
+    _histogram("effectonce.store.operation.duration", _STORE, _OPERATION, "db.system.name",
+        text="How long the store took to answer."),
+    _histogram("effectonce.replay.key_age", _AGES, TOOL,
+        text="How old the outcome of a key was when it was replayed."),
+    _histogram("effectonce.in_doubt.resolution.duration", _AGES, _ACTOR,
+        text="How long effects were in doubt."),
+    _gauge("effectonce.effect.count", "{effect}", "effectonce.state",
+        text="Effects in the store, by state."),
+    _gauge("effectonce.in_doubt.oldest_age", "s",
+        text="How long the oldest doubt is open; 0 if there is none."),
+    _gauge("effectonce.dlq.size", "{entry}", TOOL,
+        text="Dead letters in the store."),
+    _gauge("effectonce.dlq.oldest_age", "s",
+        text="How old the oldest dead letter is; 0 if there is none."),
+    _gauge("effectonce.breaker.state", "{breaker}", _DEPENDENCY, _PHASE,
+        text="1 for the phase that a breaker of this process is in, 0 for the others."),
+    _gauge("effectonce.retry_budget.available", "{token}", _DEPENDENCY,
+        text="What is left of the retry budgets of this process."),
+    _gauge("effectonce.observer.errors", "{error}", "effectonce.observer",
+        text="How often each kind of observer of this process raised."),
+)  # fmt: skip
+METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
 
 OTHER, VALUES_MAX = "_OTHER", 200  # the conventions have this word for it
-_FROM_OUTSIDE = frozenset(
-    {TOOL, ERROR, "gen_ai.workflow.name", "effectonce.dependency"}
-)  # names that are not ours: there may be any number
+# names that are not ours: there may be any number
+_FROM_OUTSIDE = (TOOL, ERROR, "gen_ai.workflow.name", _DEPENDENCY)
 
 
 class Bounded:
@@ -346,27 +199,8 @@ def _rarer(event: Event, took_s: float) -> Iterator[Measured]:
             pass
 
 
-MEASURED = frozenset(
-    {
-        *(
-            "call",
-            "attempt",
-            "retry_suppressed",
-            "dedup_hit",
-            "coalesced",
-            "conflict",
-            "in_doubt",
-            "settled",
-        ),
-        *(
-            "store",
-            "store_error",
-            "breaker",
-            "dead_letter",
-            "redriven",
-            "discarded",
-            "workflow",
-            "taken_over",
-        ),
-    }
-)
+MEASURED = frozenset({
+    "call", "attempt", "retry_suppressed", "dedup_hit", "coalesced", "conflict", "in_doubt",
+    "settled", "store", "store_error", "breaker", "dead_letter", "redriven", "discarded",
+    "workflow", "taken_over",
+})  # fmt: skip

@@ -31,18 +31,10 @@ except ImportError as missing:
 SCOPE = "effectonce"
 LINKED_MAX = 4096  # calls of this process that a replay can be linked to
 # What is reported inside a span, and worth a mark on it.
-MARKS = frozenset(
-    {
-        "reserved",
-        "retry_scheduled",
-        "retry_suppressed",
-        "in_doubt",
-        "fenced_out",
-        "settled",
-        "kept",
-        "breaker",
-    }
-)
+MARKS = frozenset({
+    "reserved", "retry_scheduled", "retry_suppressed", "in_doubt", "fenced_out", "settled", "kept",
+    "breaker",
+})  # fmt: skip
 
 
 class _Open(Struct, frozen=True):
@@ -75,22 +67,16 @@ class OpenTelemetry:
         self._adds: dict[str, Callable[..., None]] = {}
         self._bounded = Bounded()
         for metric in METRICS.values():
+            name, about = metric.name, (metric.unit, metric.help)
             if metric.kind == "counter":
-                self._adds[metric.name] = meter.create_counter(
-                    metric.name, metric.unit, metric.help
-                ).add
+                self._adds[name] = meter.create_counter(name, *about).add
             elif metric.kind == "histogram":
-                made = meter.create_histogram(
-                    metric.name,
-                    metric.unit,
-                    metric.help,
-                    explicit_bucket_boundaries_advisory=metric.buckets,
-                )
-                self._adds[metric.name] = made.record
+                bounds = metric.buckets
+                self._adds[name] = meter.create_histogram(
+                    name, *about, explicit_bucket_boundaries_advisory=bounds
+                ).record
             elif gauges is not None:
-                meter.create_observable_gauge(
-                    metric.name, [_observed(gauges, metric)], metric.unit, metric.help
-                )
+                meter.create_observable_gauge(name, [_observed(gauges, metric)], *about)
         self._open: ContextVar[tuple[_Open, ...]] = ContextVar("effectonce_spans", default=())
         self._done: OrderedDict[str, SpanContext] = OrderedDict()
 
@@ -103,11 +89,8 @@ class OpenTelemetry:
             case "calling":
                 self._call_begins(event)
             case "attempting":
-                self._push(
-                    "attempt",
-                    self._tracer.start_span("effectonce.attempt", kind=SpanKind.INTERNAL),
-                    ours=True,
-                )
+                span = self._tracer.start_span("effectonce.attempt", kind=SpanKind.INTERNAL)
+                self._push("attempt", span, ours=True)
             case "attempt":
                 self._attempt_ends(event)
             case "call":
@@ -169,14 +152,11 @@ class OpenTelemetry:
         span.set_attribute("effectonce.attempt.count", event.attempt)
         _fail(span, event.error)
         if event.effect is not None and event.effect.key and event.outcome == "executed":
-            self._remember(event.effect.key, span.get_span_context())
+            self._done[event.effect.key] = span.get_span_context()
+            if len(self._done) > LINKED_MAX:
+                self._done.popitem(last=False)
         if last.ours:
             span.end()
-
-    def _remember(self, key: str, done: SpanContext) -> None:
-        self._done[key] = done
-        if len(self._done) > LINKED_MAX:
-            self._done.popitem(last=False)
 
     def _link(self, event: Event) -> None:
         opened = self._open.get()
@@ -187,16 +167,9 @@ class OpenTelemetry:
     def _mark(self, event: Event) -> None:
         opened = self._open.get()
         if opened:
-            fields = {
-                "effectonce.reason": event.reason,
-                "effectonce.outcome": event.outcome,
-                "error.type": event.error,
-            }
-            marked = {
-                name: value
-                for name, value in fields.items()
-                if value and (name != "effectonce.reason" or not event.by)
-            }
+            reason = "" if event.by else event.reason  # a person's own words
+            names = ("effectonce.reason", "effectonce.outcome", "error.type")
+            marked = _attributes(names, (reason, event.outcome, event.error))
             if event.delay_s is not None:
                 marked["effectonce.retry.delay"] = str(event.delay_s)
             opened[-1].span.add_event(f"effectonce.{event.name}", marked)

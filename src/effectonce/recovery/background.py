@@ -103,10 +103,7 @@ class BackgroundReconciler:
             reconciler = self._reconciler()
             self._stopped = reconciler.stopped
             thread = threading.Thread(
-                target=self._live,
-                args=(reconciler,),
-                name="effectonce-reconciler",
-                daemon=True,
+                target=self._live, args=(reconciler,), name="effectonce-reconciler", daemon=True
             )
             try:
                 thread.start()

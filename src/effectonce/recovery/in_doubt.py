@@ -8,6 +8,7 @@ sends a request: `retry` only lets the next call do so, where the contract allow
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, islice
 from typing import Any
 
 from msgspec import Struct
@@ -79,10 +80,12 @@ class InDoubtFilter(Struct, frozen=True, kw_only=True):
         return wanted, (place(records[-1]) if len(records) == BATCH else None)
 
     def _holds(self, record: Record, now: float) -> bool:
-        its_tool = self.tool is None or record.request.terms.tool == self.tool
-        if self.tenants is not None and record.request.tenant not in self.tenants:
+        asked = record.request
+        if self.tenants is not None and asked.tenant not in self.tenants:
             return False
-        return its_tool and (self.older_than_s <= 0 or now - record.decided_at >= self.older_than_s)
+        if self.tool is not None and asked.terms.tool != self.tool:
+            return False
+        return self.older_than_s <= 0 or now - record.decided_at >= self.older_than_s
 
 
 def place(record: Record) -> tuple[float, str]:
@@ -97,12 +100,7 @@ class Settlement:
         self.store, self.tools, self._watch = store, tools, watch
 
     def in_doubt(self, doubts: InDoubtFilter, limit: int) -> tuple[Record, ...]:
-        found: list[Record] = []
-        for records in self.pages(doubts):
-            found += records
-            if len(found) >= limit:
-                break
-        return tuple(found[:limit])
+        return tuple(islice(chain.from_iterable(self.pages(doubts)), limit))
 
     def pages(self, doubts: InDoubtFilter) -> Iterator[tuple[Record, ...]]:
         """All of them, page by page."""
@@ -120,9 +118,8 @@ class Settlement:
         try:
             outcome = encode(result, Any if tool is None else tool.signature.returns)
         except NotStorable as error:
-            raise ContractViolation(
-                f"this result cannot be what later calls get: {error}"
-            ) from None
+            why = f"this result cannot be what later calls get: {error}"
+            raise ContractViolation(why) from None
         self._settle(Confirm(key, outcome, *signed))
 
     def refute(self, key: str, by: str, reason: str) -> None:
@@ -143,17 +140,14 @@ class Settlement:
         state = reply.state if isinstance(reply, Refused) else None
         if isinstance(op, Rearm) and state is State.IN_DOUBT:
             raise ContractViolation(NOT_HONOURED)
-        raise ContractViolation(f"there is nothing to settle: {_unsettled(op.key, state)}")
+        raise _nothing_to_settle(op.key, state)
 
     # ------------------------------------------------------------ by a probe
 
     def reconcile(self, doubts: InDoubtFilter, limit: int, key: str | None) -> Reconciled:
-        records = (
-            self.in_doubt(doubts, limit)
-            if key is None
-            else (_in_doubt(self.store.apply(Find(key))),)
-        )
-        return count(self.ask(record) for record in records)
+        if key is not None:
+            return count([self.ask(_in_doubt(self.store.apply(Find(key))))])
+        return count(self.ask(record) for record in self.in_doubt(doubts, limit))
 
     async def areconcile(self, doubts: InDoubtFilter, limit: int, key: str | None) -> Reconciled:
         if key is not None:
@@ -195,15 +189,15 @@ def count(answers: Iterable[Outcome[Any] | None]) -> Reconciled:
     return Reconciled(settled, len(answers) - settled - skipped, skipped)
 
 
-def _unsettled(key: str, state: State | None) -> str:
+def _nothing_to_settle(key: str, state: State | None) -> ContractViolation:
     """Why not. People have references, and the store knows keys."""
-    if state is not None:
-        return f"the effect is {state}"
-    hint = (
-        f". {key} is a reference: give the key, error.effect.key or record.request.key, or use"
-        " `effectonce indoubt`"
-    )
-    return "the effect is unknown to this store" + (hint if key.startswith("eff_") else "")
+    why = "unknown to this store" if state is None else str(state)
+    if state is None and key.startswith("eff_"):
+        why += (
+            f". {key} is a reference: give the key, error.effect.key or record.request.key, or use"
+            " `effectonce indoubt`"
+        )
+    return ContractViolation(f"there is nothing to settle: the effect is {why}")
 
 
 def _in_doubt(record: Record | None) -> Record:

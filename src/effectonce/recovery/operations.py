@@ -19,6 +19,7 @@ from effectonce.stores import Store
 from effectonce.stores.keyring import Keyring
 
 if TYPE_CHECKING:
+    from effectonce.allowances import Allowances
     from effectonce.approvals import Approvals
     from effectonce.recovery.reconciler import Reconciler
     from effectonce.recovery.spool import Spool
@@ -64,6 +65,13 @@ class GuardOperations:
     def retry(self, key: str, *, by: str, reason: str) -> None:
         """The next call resends it under the same key. Only if the downstream still honours it."""
         self._desk.retry(key, by, reason)
+
+    @cached_property
+    def allowances(self) -> Allowances:
+        """What is left of the allowances, and what holds the rest."""
+        from effectonce.allowances import Allowances
+
+        return Allowances(self.store)
 
     @cached_property
     def approvals(self) -> Approvals:

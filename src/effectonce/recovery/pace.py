@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from effectonce._validate import numbers, of_type, whole
 from effectonce.errors import ContractViolation
@@ -31,13 +32,9 @@ class ReconcilePace(Struct, frozen=True, kw_only=True):
     lease_s: float = 30.0
 
     def __post_init__(self) -> None:
-        numbers(
-            every_s=self.every_s,
-            per_s=self.per_s,
-            at_least_every_s=self.at_least_every_s,
-            round_s=self.round_s,
-            lease_s=self.lease_s,
-        )
+        given = asdict(self)
+        del given["per_round"]
+        numbers(**given)
         whole(per_round=self.per_round)
         if not (self.per_s > 0 and self.every_s >= 0):
             raise ContractViolation(
@@ -53,12 +50,8 @@ class ReconcilePace(Struct, frozen=True, kw_only=True):
 
 def pace_of(reconcile: object, environ: Mapping[str, str]) -> ReconcilePace | None:
     """None: nothing is asked in the background, because the guard or the environment says so."""
-    of_type(
-        "reconcile",
-        reconcile,
-        (bool, ReconcilePace),
-        "True, False, or reconcile=ReconcilePace(every_s=300)",
-    )
+    how = "True, False, or reconcile=ReconcilePace(every_s=300)"
+    of_type("reconcile", reconcile, (bool, ReconcilePace), how)
     said = environ.get(VARIABLE, "").lower()
     if said not in OFF + ON:
         raise ContractViolation(f"{VARIABLE} is true or false, not {said!r}")

@@ -13,11 +13,9 @@ record as well, so a process that was held up does no harm. Nothing is sent agai
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -107,7 +105,7 @@ def due_at(record: Record, pace: ReconcilePace) -> float:
     return asked_at + min(pace.at_least_every_s, max(pace.every_s, waited_s))
 
 
-class Reconciler:
+class Reconciler(PeriodicThread):
     """A thread that asks the probes of sync tools: `with guard.reconciler():`, or `start()` and
     `stop()`.
 
@@ -123,20 +121,10 @@ class Reconciler:
     ) -> None:
         self._desk, self._doubts, self.pace, self._clock = desk, doubts, pace, clock
         self._owner = new_token()
-        self._rounds = PeriodicThread("effectonce-reconciler", self.round, pace.every_s)
+        super().__init__("effectonce-reconciler", pace.every_s)
         self.reconciled = Reconciled(0, 0, 0)  # since it was made
         self.left = 0  # by the last round: still in doubt, and of tools that can be asked here
         self.busy_s = 0.0  # for so long has another process the lease of one of them
-
-    @property
-    def failure(self) -> Exception | None:
-        """Of the last round in the background; None: it went well."""
-        return self._rounds.failure
-
-    @property
-    def stopped(self) -> threading.Event:
-        """Set: the round that is under way ends after the probe that it asks."""
-        return self._rounds.stopped
 
     @property
     def pause_s(self) -> float:
@@ -156,7 +144,7 @@ class Reconciler:
             case AskProbe(record):
                 return self._desk.ask(record)
             case Sleep(seconds):
-                return self._rounds.stopped.wait(seconds)
+                return self.stopped.wait(seconds)
             case _:
                 return self._desk.store.apply(op)
 
@@ -165,7 +153,7 @@ class Reconciler:
             case AskProbe(record):
                 return await self._desk.aask(record)
             case Sleep(seconds):
-                return await asyncio.sleep(seconds, self._rounds.stopped.is_set())
+                return await asyncio.sleep(seconds, self.stopped.is_set())
             case _:
                 return await self._desk.store.aapply(op)
 
@@ -214,44 +202,15 @@ class Reconciler:
     def _report(self, total: Reconciled) -> None:
         self.reconciled += total
         if total.settled:
-            LOG.info(
-                "probes settled %d effects that were in doubt; %d still are",
-                total.settled,
-                self.left,
-            )
-
-    # ------------------------------------------------------------ in the background
-
-    def start(self) -> Self:
-        """Begin. A forked child has to start its own."""
-        self._rounds.start()
-        return self
-
-    def stop(self) -> None:
-        """End after the probe that is being asked."""
-        self._rounds.stop()
+            settled = "probes settled %d effects that were in doubt; %d still are"
+            LOG.info(settled, total.settled, self.left)
 
     async def run(self) -> None:
         """Ask the probes of async tools, round after round, until it is cancelled."""
         while True:
             try:
                 await self.around()
-                self._rounds.failure = None
+                self.failure = None
             except Exception as error:  # noqa: BLE001  # as in the thread
-                self._rounds.failed(error)
+                self.failed(error)
             await asyncio.sleep(self.pace.every_s)
-
-    def failed(self, error: Exception) -> None:
-        """A round did; the next one still comes."""
-        self._rounds.failed(error)
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()

@@ -38,8 +38,7 @@ from effectonce.stores.base import Finding, Store, TooLarge
 from effectonce.stores.keyring import Keyring, NotOpened
 
 FIRST_S, MAX_S = 1.0, 60.0  # how long to wait for the store between two rounds
-
-
+_KEPT = "kept while the store could not be reached"
 # What no round can write, by the name that its file is given.
 LEFT = {
     ".toolarge": "are recorded without their results, which are too large for it",
@@ -67,14 +66,8 @@ class SpooledWrite(Struct, frozen=True, tag_field="version", tag=1):
 
     @classmethod
     def of(cls, op: Complete | Fail) -> SpooledWrite:
-        return cls(
-            type(op).__name__,
-            op.key,
-            op.token,
-            op.epoch,
-            op.outcome,
-            op.by if isinstance(op, Complete) else "",
-        )
+        by = op.by if isinstance(op, Complete) else ""
+        return cls(type(op).__name__, op.key, op.token, op.epoch, op.outcome, by)
 
     def op(self) -> Complete | Fail:
         if self.write == "Fail":
@@ -124,20 +117,14 @@ class Spool:
             if found.st_uid != os.geteuid():
                 return f"{self.folder} belongs to another user (id {found.st_uid})"
             if found.st_mode & 0o022:
-                return (
-                    f"{self.folder} may be written by other users (mode"
-                    f" {stat.S_IMODE(found.st_mode):o})"
-                )
+                mode = f"{stat.S_IMODE(found.st_mode):o}"
+                return f"{self.folder} may be written by other users (mode {mode})"
             above = list(self.folder.absolute().parents)
-        owners = {folder: folder.stat().st_uid for folder in above[:-1]}
-        strange = next(
-            (folder for folder, owner in owners.items() if owner not in (0, os.geteuid())), None
-        )
-        return (
-            ""
-            if strange is None
-            else f"{self.folder} is in a folder of another user, {strange} (id {owners[strange]})"
-        )
+        for folder in above[:-1]:
+            owner = folder.stat().st_uid
+            if owner not in (0, os.geteuid()):
+                return f"{self.folder} is in a folder of another user, {folder} (id {owner})"
+        return ""
 
     def after_fork(self) -> None:
         """A child starts a thread of its own, when it has something to keep."""
@@ -162,29 +149,26 @@ class Spool:
         """Write it to local disk. If even that fails, say so: only the caller's answer is left."""
         # Not the key, which errors and logs would quote; and not the token, with which another
         # user could write in its place.
-        name = f"{reference_of(op.key)}-{derive('spool', op.token, op.epoch)[:16]}"
+        reference = reference_of(op.key)
+        name = f"{reference}-{derive('spool', op.token, op.epoch)[:16]}"
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             if self.distrusted():
                 raise PermissionError(self.distrusted())
             with open(self.folder / f"{name}.part", "wb", opener=_only_ours) as file:
-                file.write(
-                    msgspec.json.encode(self._sealed(SpooledWrite.of(op)).signed(self._secret))
-                )
+                entry = self._sealed(SpooledWrite.of(op)).signed(self._secret)
+                file.write(msgspec.json.encode(entry))
                 file.flush()
                 os.fsync(file.fileno())
             (self.folder / f"{name}.part").rename(self.folder / f"{name}.json")
             _sync_folder(self.folder)
         except OSError:
-            LOG.exception(
-                "the outcome of %s could be written neither to the store nor to %s",
-                reference_of(op.key),
-                self.folder,
-            )
+            lost = "the outcome of %s could be written neither to the store nor to %s"
+            LOG.exception(lost, reference, self.folder)
             return
         LOG.warning(
             "the outcome of %s could not be written to the store; it is kept in %s until it can",
-            reference_of(op.key),
+            reference,
             self.folder,
         )
         self._drop_older(op, name)
@@ -195,11 +179,7 @@ class Spool:
         for file in self._files():
             if file.stem != name and file.name.startswith(f"{reference_of(op.key)}-"):
                 older = self._read(file)
-                if (
-                    older is not None
-                    and type(older) is type(op)
-                    and (older.key, older.outcome) == (op.key, op.outcome)
-                ):
+                if type(older) is type(op) and (older.key, older.outcome) == (op.key, op.outcome):
                     file.unlink(missing_ok=True)
 
     def settle(self) -> Settled:
@@ -221,21 +201,15 @@ class Spool:
                 reply = self._store.apply(op)
             if isinstance(reply, Applied):
                 written += 1
-            elif (
-                self._store.apply(
-                    Attest(op.key, "kept while the store could not be reached", op.outcome)
-                )
-                is not None
-            ):
+            elif self._store.apply(Attest(op.key, _KEPT, op.outcome)) is not None:
                 attested += 1
             else:
-                about = (reference_of(op.key), self.folder)
                 LOG.error(
                     "the store knows nothing of %s, whose outcome is left to you in %s as .unknown",
-                    *about,
+                    reference_of(op.key),
+                    self.folder,
                 )
-                with contextlib.suppress(OSError):  # another process was faster
-                    file.rename(file.with_suffix(".unknown"))
+                _leave(file, ".unknown")
                 continue
             if too_large:
                 self._leave_result(op, file, too_large)
@@ -245,15 +219,11 @@ class Spool:
 
     def _leave_result(self, op: Complete | Fail, file: Path, why: str) -> None:
         """That it happened is recorded, without its result: that would be refused each time."""
-        left = file.with_suffix(".toolarge")
+        about = (reference_of(op.key), file.with_suffix(".toolarge"), why)
         LOG.error(
-            "the outcome of %s is too large for the store, and is left to you as %s: %s",
-            reference_of(op.key),
-            left,
-            why,
+            "the outcome of %s is too large for the store, and is left to you as %s: %s", *about
         )
-        with contextlib.suppress(OSError):  # another process was faster
-            file.rename(left)
+        _leave(file, ".toolarge")
 
     def finding(self) -> Finding:
         """What waits here, and what is left to a person."""
@@ -289,8 +259,7 @@ class Spool:
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             # half a character, or a depth, that we never write
             LOG.exception("%s cannot be read, and is left to you as .unreadable", file)
-            with contextlib.suppress(OSError):
-                file.rename(file.with_suffix(".unreadable"))
+            _leave(file, ".unreadable")
             return None
 
     def _sealed(self, entry: SpooledWrite) -> SpooledWrite:
@@ -302,9 +271,8 @@ class Spool:
         )
 
     def _opened(self, entry: SpooledWrite) -> SpooledWrite:
-        if self._secret and not hmac.compare_digest(
-            entry.signature.encode(), entry.signed(self._secret).signature.encode()
-        ):
+        right = entry.signed(self._secret).signature.encode()
+        if self._secret and not hmac.compare_digest(entry.signature.encode(), right):
             raise NotOpened("it is not signed with the secret of this guard")
         if self._keyring is None:
             return entry
@@ -340,6 +308,12 @@ class Spool:
                 )
             rounds += 1
             pause.wait(full_jitter(rounds, FIRST_S, MAX_S, rng))
+
+
+def _leave(file: Path, suffix: str) -> None:
+    """To a person: no round reads it again."""
+    with contextlib.suppress(OSError):  # another process was faster
+        file.rename(file.with_suffix(suffix))
 
 
 def _sync_folder(folder: Path) -> None:
@@ -384,12 +358,9 @@ def default_folder(url: str, environ: Mapping[str, str]) -> Path | None:
         place = os.path.abspath(place[1:])  # noqa: PTH100
     named = sorted(pair for pair in query.split("&") if pair.partition("=")[0] in _NAMES_A_STORE)
     store = derive("spool", scheme, place, *named)[:16]
-    chosen, state, home = (
-        environ.get("EFFECTONCE_SPOOL"),
-        environ.get("XDG_STATE_HOME"),
-        environ.get("HOME"),
-    )
-    if chosen:
+    if chosen := environ.get("EFFECTONCE_SPOOL"):
         return Path(chosen) / store
-    base = Path(state) if state else Path(home) / ".local" / "state" if home else None
-    return None if base is None else base / "effectonce" / "spool" / store
+    if state := environ.get("XDG_STATE_HOME"):
+        return Path(state) / "effectonce" / "spool" / store
+    home = environ.get("HOME")
+    return Path(home) / ".local" / "state" / "effectonce" / "spool" / store if home else None

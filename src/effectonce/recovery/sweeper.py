@@ -8,8 +8,6 @@ table; a record without an outcome is never removed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
-from typing import Self
 
 from effectonce._core.ops import Sweep, Swept
 from effectonce._log import LOG
@@ -19,7 +17,7 @@ from effectonce.recovery.periodic import PeriodicThread
 from effectonce.stores.base import Store
 
 
-class Sweeper:
+class Sweeper(PeriodicThread):
     """A thread that sweeps a store every *every_s* seconds: `with guard.sweeper():`, or
     `start()` and `stop()`.
     """
@@ -41,13 +39,8 @@ class Sweeper:
                 " time is negative"
             )
         self._store, self._batch, self._pause_s, self._on_swept = store, batch, pause_s, on_swept
-        self._rounds = PeriodicThread("effectonce-sweeper", self.round, every_s)
+        super().__init__("effectonce-sweeper", every_s)
         self.swept = Swept(0, 0, 0)  # since it was made
-
-    @property
-    def failure(self) -> Exception | None:
-        """Of the last round in the background; None: it went well."""
-        return self._rounds.failure
 
     def round(self) -> Swept:
         """Sweep until nothing is due, now and here."""
@@ -57,7 +50,7 @@ class Sweeper:
             self._warn(done)
             total, self.swept = total + done, self.swept + done
             self._on_swept(done)
-            if done.total < self._batch or self._rounds.stopped.wait(self._pause_s):
+            if done.total < self._batch or self.stopped.wait(self._pause_s):
                 return total
 
     def _warn(self, done: Swept) -> None:
@@ -70,23 +63,3 @@ class Sweeper:
                 len(new),
                 min(new),
             )
-
-    def start(self) -> Self:
-        """Begin. A forked child has to start its own."""
-        self._rounds.start()
-        return self
-
-    def stop(self) -> None:
-        """End after the batch that is under way."""
-        self._rounds.stop()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()

@@ -48,9 +48,8 @@ class Breaker(Struct, frozen=True, kw_only=True):
     quorum: float = 0.5  # more than this share of them, and at least two, open the circuit of all
 
     def __post_init__(self) -> None:
-        if all(
-            given is None for given in (self.consecutive, self.failures, self.rate, self.slow_rate)
-        ):
+        opens = (self.consecutive, self.failures, self.rate, self.slow_rate)
+        if all(given is None for given in opens):
             force_setattr(self, "consecutive", CONSECUTIVE)
         _check_types(self)
         _check_opening(self)
@@ -60,24 +59,8 @@ class Breaker(Struct, frozen=True, kw_only=True):
     @property
     def limits(self) -> Limits:
         """The part that the machine works with."""
-        return Limits(
-            consecutive=self.consecutive,
-            failures=self.failures,
-            rate=self.rate,
-            slow_rate=self.slow_rate,
-            slow_s=inf if self.slow_s is None else self.slow_s,
-            window_s=self.window_s,
-            window_calls=self.window_calls,
-            minimum=self.minimum,
-            open_s=self.open_s,
-            open_max_s=self.open_max_s,
-            growth=self.growth,
-            jitter=self.jitter,
-            retry_after_max_s=self.retry_after_max_s,
-            probes=self.probes,
-            probe_lease_s=self.probe_lease_s,
-            successes=self.successes,
-        )
+        given = {name: getattr(self, name) for name in Limits.__struct_fields__}
+        return Limits(**given | {"slow_s": inf if self.slow_s is None else self.slow_s})
 
 
 _COUNTS = ("consecutive", "failures", "window_calls", "minimum", "probes", "successes")
@@ -92,33 +75,20 @@ _NONE_IS_FINE = ("consecutive", "failures", "rate", "slow_rate", "slow_s", "wind
 
 def _check_types(policy: Breaker) -> None:
     for check, names in ((whole, _COUNTS), (numbers, _MEASURES)):
-        given = {name: getattr(policy, name) for name in names}
-        check(
-            **{
-                name: value
-                for name, value in given.items()
-                if value is not None or name not in _NONE_IS_FINE
-            }
-        )
+        for name in names:
+            value = getattr(policy, name)
+            if value is not None or name not in _NONE_IS_FINE:
+                check(**{name: value})
     flags(shadow=policy.shadow)
 
 
 def _check_opening(policy: Breaker) -> None:
-    failures, rate, slow_rate, slow_s = (
-        policy.failures,
-        policy.rate,
-        policy.slow_rate,
-        policy.slow_s,
-    )
-    for name, count in (("consecutive", policy.consecutive), ("failures", failures)):
+    slow_rate, slow_s = policy.slow_rate, policy.slow_s
+    for name, count in (("consecutive", policy.consecutive), ("failures", policy.failures)):
         require(count is None or count >= 1, f"{name}={count}: it takes at least one to open")
-    require(
-        rate is None or 0 < rate <= 1, f"rate={rate}: a share of the calls, above 0 and up to 1"
-    )
-    require(
-        slow_rate is None or 0 < slow_rate <= 1,
-        f"slow_rate={slow_rate}: a share of the calls, above 0 and up to 1",
-    )
+    for name, rate in (("rate", policy.rate), ("slow_rate", slow_rate)):
+        share = f"{name}={rate}: a share of the calls, above 0 and up to 1"
+        require(rate is None or 0 < rate <= 1, share)
     require(
         (slow_rate is None) == (slow_s is None),
         f"slow_rate={slow_rate} and slow_s={slow_s}: one needs the other",

@@ -49,15 +49,10 @@ class RetryBudget:
             raise ContractViolation(
                 f"costs has {', '.join(unknown)}: choose among {', '.join(Bucket)}"
             )
-        by_bucket = (
-            COSTS if costs is None else {Bucket(bucket): price for bucket, price in costs.items()}
-        )
-        numbers(
-            capacity=capacity,
-            cost=cost,
-            earns=earns,
-            **{f"costs[{bucket}]": price for bucket, price in by_bucket.items()},
-        )
+        given = COSTS if costs is None else costs
+        by_bucket = {Bucket(bucket): price for bucket, price in given.items()}
+        prices = {f"costs[{bucket}]": price for bucket, price in by_bucket.items()}
+        numbers(capacity=capacity, cost=cost, earns=earns, **prices)
         if not 0 < capacity < inf:
             raise ContractViolation(
                 f"capacity={capacity}: a budget holds some tokens, and not all there are"
@@ -67,12 +62,8 @@ class RetryBudget:
                 f"cost={cost}, costs={by_bucket}, earns={earns}: none of them can be negative"
             )
         self.name, self.shared = name, shared
-        self._costs, self._bucket, self._lock = (
-            Costs(cost, by_bucket),
-            TokenBucket(capacity),
-            threading.RLock(),
-        )
-        self._earns = earns
+        self._costs, self._bucket = Costs(cost, by_bucket), TokenBucket(capacity)
+        self._earns, self._lock = earns, threading.RLock()
         self._counter, self._counted = count(), 0  # successes; `next` is atomic, += is not
         self._earned = 0.0  # tokens that no charge has put in yet
         self.succeeded = self._counter.__next__  # a call of it is all that a success costs
@@ -99,10 +90,8 @@ class RetryBudget:
         with self._lock:
             earned, self._earned = self._fold(), 0.0
         if self.shared:
-            bucket = TokenBucket(self._bucket.capacity)
-            charged = yield from charge_shared(
-                f"retry-budget/{self.name}", cost, bucket, earned, DAY_S
-            )
+            bucket, cell = TokenBucket(self._bucket.capacity), f"retry-budget/{self.name}"
+            charged = yield from charge_shared(cell, cost, bucket, earned, DAY_S)
             if charged is not None:
                 with self._lock:
                     self._bucket.level = bucket.level

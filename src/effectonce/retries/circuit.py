@@ -31,9 +31,9 @@ from effectonce._core.classification.classify import (
 from effectonce._forks import anew_in_a_fork
 from effectonce._log import LOG
 from effectonce._random import rng
+from effectonce._text import span
 from effectonce._validate import of_type, texts
 from effectonce.errors import CircuitOpen, ContractViolation
-from effectonce.policy import span
 from effectonce.retries.breaker_policy import Breaker
 from effectonce.retries.guarded_function import guarded
 from effectonce.retries.permit import (
@@ -48,6 +48,7 @@ from effectonce.retries.permit import (
 from effectonce.retries.shared_circuit import VoteExchange
 from effectonce.stores.base import Store
 
+_UNKNOWN = (Bucket.UNKNOWN, Certainty.AMBIGUOUS)
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -99,7 +100,11 @@ class Circuit:
         self._count = self._counter.__next__
         self._last_failure = ""
         self._warned = False
-        self._sharing = None if shared is None else self._shared(shared, node)
+        self._sharing: VoteExchange | None = None
+        if shared is not None:
+            self._sharing = VoteExchange(
+                shared, name, node, self.policy.refresh_s, self._vote_s, self._hear
+            )
         self._shared_permit: SharedPermit | None = None
         # the same, where it does not matter when a call began: for those in a hurry
         self.free: SharedPermit | None = None
@@ -160,30 +165,18 @@ class Circuit:
         machine, name = self._machine, self.name
         wait_s = machine.wait_s(now)
         if machine.phase is Phase.HALF_OPEN:
-            what = (
-                f"{name} is being tried by {len(machine.probes)} other call(s), and no more are let"
-                " through"
-            )
+            others = f"{len(machine.probes)} other call(s)"
+            what = f"{name} is being tried by {others}, and no more are let through"
         else:
-            last = (
-                f"; the last error: {self._last_failure}"
-                if machine.ours and self._last_failure
-                else ""
-            )
-            what = (
-                f"the circuit of {name} is {machine.phase.replace('_', ' ')}: {machine.why}{last}"
-            )
-        then = (
-            "An operator must close it."
-            if wait_s is None
-            else f"The next call is let through in {span(wait_s)} at the latest."
-        )
-        return CircuitOpen(
-            f"{what}. Nothing was sent. {then}",
-            circuit=name,
-            phase=machine.phase,
-            retry_after_s=wait_s,
-        )
+            phase = machine.phase.replace("_", " ")
+            what = f"the circuit of {name} is {phase}: {machine.why}"
+            if machine.ours and self._last_failure:
+                what += f"; the last error: {self._last_failure}"
+        then = "An operator must close it."
+        if wait_s is not None:
+            then = f"The next call is let through in {span(wait_s)} at the latest."
+        message = f"{what}. Nothing was sent. {then}"
+        return CircuitOpen(message, circuit=name, phase=machine.phase, retry_after_s=wait_s)
 
     # ------------------------------------------------------------ telling
 
@@ -226,11 +219,7 @@ class Circuit:
         sign = sign_of(verdict, self.policy.counts_as_failure, self.policy.counts_as_success)
         if sign is Sign.FAILURE:
             self._last_failure = verdict.why
-        elif (
-            sign is NOTHING
-            and verdict.bucket is Bucket.UNKNOWN
-            and verdict.certainty is Certainty.AMBIGUOUS
-        ):
+        elif sign is NOTHING and (verdict.bucket, verdict.certainty) == _UNKNOWN:
             self._mention(ended)
         return sign, verdict.retry_after_s
 
@@ -267,15 +256,15 @@ class Circuit:
             raise ContractViolation(
                 f"for_s={for_s}: how many seconds? Without it, the circuit stays open until close()"
             )
-        self._by_hand(lambda machine, now: machine.open(now, for_s))
+        self._act(lambda machine, now: machine.open(now, for_s))
 
     def close(self) -> None:
         """Let calls pass, and count from zero."""
-        self._by_hand(Machine.close)
+        self._act(Machine.close)
 
     def disable(self) -> None:
         """Let calls pass and count nothing, until `close()` or `open()`."""
-        self._by_hand(Machine.disable)
+        self._act(Machine.disable)
 
     def stats(self) -> CircuitStats:
         """How it is now."""
@@ -284,13 +273,15 @@ class Circuit:
             self._fold()
             return self._stats(now)
 
-    def _by_hand(self, act: Callable[[Machine, float], None]) -> None:
+    def _act(self, act: Callable[[Machine, float], None]) -> bool:
+        """Whether it has changed anything."""
         now = self._clock()
         with self._lock:
             self._fold()
             act(self._machine, now)
-            change = self._change(now)
+            change = None if self._machine.moved is None else self._change(now)
         self._follow_up(now, change)
+        return change is not None
 
     # ------------------------------------------------------------ changes
 
@@ -313,11 +304,9 @@ class Circuit:
         if self._shared_permit is None:
             self._shared_permit = SharedPermit(self._settle, self._count, machine.generation)
             self.free = None if self._measures else self._shared_permit
-        self._shared_permit.count_until(self._counts_until(now))
-
-    def _counts_until(self, now: float) -> float:
-        counts_until = self._machine.counts_until(now)
-        return counts_until if self._sharing is None else min(counts_until, self._sharing.due)
+        until = machine.counts_until(now)
+        due = inf if self._sharing is None else self._sharing.due
+        self._shared_permit.count_until(min(until, due))
 
     def _follow_up(self, now: float, change: Change | None) -> None:
         """Without the lock: notify people and processes. Open again is news to processes alone."""
@@ -326,9 +315,8 @@ class Circuit:
         if change is None or change.old is change.new:
             return
         level = logging.WARNING if change.new is Phase.OPEN else logging.INFO
-        LOG.log(
-            level, "circuit %s: %s, was %s: %s", self.name, change.new, change.old, change.stats.why
-        )
+        said = (self.name, change.new, change.old, change.stats.why)
+        LOG.log(level, "circuit %s: %s, was %s: %s", *said)
         for hook in self._on_change:
             try:
                 hook(change.old, change.new, change.stats)
@@ -362,9 +350,6 @@ class Circuit:
 
     # ------------------------------------------------------------ shared
 
-    def _shared(self, store: Store, node: str | None) -> VoteExchange:
-        return VoteExchange(store, self.name, node, self.policy.refresh_s, self._vote_s, self._hear)
-
     def share(self) -> None:
         """Exchange votes with the other processes now, instead of at the next refresh."""
         if self._sharing is not None:
@@ -383,13 +368,8 @@ class Circuit:
         """Open if enough others say so. False: it did not change anything."""
         if not carried(standing, self.policy.quorum):
             return False
-        now = self._clock()
-        with self._lock:
-            self._fold()
-            self._machine.follow(now, standing.first_until - standing.now, standing.why)
-            change = None if self._machine.moved is None else self._change(now)
-        self._follow_up(now, change)
-        return change is not None
+        for_s = standing.first_until - standing.now
+        return self._act(lambda machine, now: machine.follow(now, for_s, standing.why))
 
     def watch(self, on_change: OnChange) -> None:
         """Call *on_change* as well, after each change from now on."""

@@ -37,10 +37,10 @@ class ClientRetries(Struct, frozen=True):
     name: str  # as people call it
     classes: tuple[str, ...]  # "package:Name"; a module is its own name
     attempts: Callable[[Any], int]  # how often one call may try
-    once: Callable[[Any], Any]  # the client to use instead
-    copied: bool  # False: it is changed in place
+    once: Callable[[Any], Any]  # the client to use instead; None: it was changed in place
     tries: str  # for the page: what it does by default
     off: str  # for the page: what is done about it
+    copied: bool = False  # for the page: it is not changed in place
 
 
 def without_retries(client: T) -> T:
@@ -52,7 +52,8 @@ def without_retries(client: T) -> T:
     changed in place. Raises `TypeError` for a client that is not known.
     """
     inner_attempts(client)  # what cannot be read must not be written
-    once: T = _known(client).once(client)
+    copy = _known(client).once(client)
+    once: T = client if copy is None else copy
     left = inner_attempts(once)
     if left != 1:
         raise TypeError(
@@ -135,21 +136,16 @@ def _sdk_once(client: Any) -> Any:
 
 
 def _stripe_attempts(client: Any) -> int:
-    return int(client._requestor._options.max_network_retries or 0) + 1
+    return int(_stripe_options(client).max_network_retries or 0) + 1
 
 
-def _stripe_once(client: Any) -> Any:
-    client._requestor._options.max_network_retries = 0
-    return client
+def _stripe_once(client: Any) -> None:
+    _stripe_options(client).max_network_retries = 0
 
 
-def _stripe_module_attempts(module: Any) -> int:
-    return int(module.max_network_retries) + 1
-
-
-def _stripe_module_once(module: Any) -> Any:
-    module.max_network_retries = 0
-    return module
+def _stripe_options(client: Any) -> Any:
+    """The module keeps them itself."""
+    return client if type(client).__name__ == "module" else client._requestor._options
 
 
 # ---------------------------------------------------------------- botocore
@@ -163,16 +159,14 @@ _AWS = {
 def _aws_attempts(client: Any) -> int:
     retries = client.meta.config.retries
     by_service = _AWS["legacy" if retries["mode"] == "legacy" else "standard"]
-    return int(
-        retries.get("total_max_attempts") or by_service.get(_service(client), by_service[""])
-    )
+    default = by_service.get(_service(client), by_service[""])
+    return int(retries.get("total_max_attempts") or default)
 
 
-def _aws_once(client: Any) -> Any:
+def _aws_once(client: Any) -> None:
     service = _service(client)
     client.meta.events.unregister(f"needs-retry.{service}", unique_id=f"retry-config-{service}")
     client.meta.config.retries = client.meta.config.retries | {"total_max_attempts": 1}
-    return client
 
 
 def _service(client: Any) -> str:
@@ -190,15 +184,11 @@ def _redis_attempts(client: Any) -> int:
     return _limit(retry.get_retries()) + 1
 
 
-def _redis_once(client: Any) -> Any:
-    package = next(
-        cls.__module__.rpartition(".")[0]
-        for cls in type(client).__mro__
-        if cls.__module__.startswith("redis.")
-    )
+def _redis_once(client: Any) -> None:
+    modules = (cls.__module__ for cls in type(client).__mro__)
+    package = next(name for name in modules if name.startswith("redis.")).rpartition(".")[0]
     never = sys.modules[f"{package}.retry"].Retry(sys.modules["redis.backoff"].NoBackoff(), 0)
     client.set_retry(never)
-    return client
 
 
 # ---------------------------------------------------------------- urllib3, requests
@@ -222,19 +212,17 @@ def _urllib3_attempts(manager: Any) -> int:
     return _retries_of(manager.connection_pool_kw.get("retries")) + 1
 
 
-def _urllib3_once(manager: Any) -> Any:
+def _urllib3_once(manager: Any) -> None:
     manager.connection_pool_kw["retries"] = _no_retries(manager.connection_pool_kw.get("retries"))
-    return manager
 
 
 def _requests_attempts(session: Any) -> int:
     return max(_retries_of(adapter.max_retries) + 1 for adapter in _adapters(session))
 
 
-def _requests_once(session: Any) -> Any:
+def _requests_once(session: Any) -> None:
     for adapter in _adapters(session):
         adapter_without_retries(adapter)
-    return session
 
 
 def adapter_without_retries(adapter: Any) -> Any:
@@ -256,36 +244,25 @@ def _adapters(session: Any) -> list[Any]:
 
 # ---------------------------------------------------------------- httpx and httpx2
 
-_WIRED = (
-    "httpx:HTTPTransport",
-    "httpx:AsyncHTTPTransport",
-    "httpx2:HTTPTransport",
-    "httpx2:AsyncHTTPTransport",
-)
-_UNWIRED = tuple(
-    f"{p}:{name}"
-    for p in ("httpx", "httpx2")
-    for name in ("MockTransport", "ASGITransport", "WSGITransport")
-)
+_PACKAGES = ("httpx", "httpx2")
+_WIRED = [f"{p}:{name}" for p in _PACKAGES for name in ("HTTPTransport", "AsyncHTTPTransport")]
+_UNWIRED = [f"{p}:{name}Transport" for p in _PACKAGES for name in ("Mock", "ASGI", "WSGI")]
 
 
 def _httpx_attempts(client: Any) -> int:
     return max((_limit(pool._retries) + 1 for pool in _pools(client)), default=1)
 
 
-def _httpx_once(client: Any) -> Any:
+def _httpx_once(client: Any) -> None:
     for pool in _pools(client):
         pool._retries = 0
-    return client
 
 
 def _pools(client: Any) -> list[Any]:
     mounted = (transport for transport in client._mounts.values() if transport is not None)
     transports = [_unwrapped(transport) for transport in (client._transport, *mounted)]
     known = [_part(client, transport, *_WIRED, *_UNWIRED) for transport in transports]
-    return [
-        transport._pool for transport in known if not set(class_names(transport)) & set(_UNWIRED)
-    ]
+    return [each._pool for each in known if not set(class_names(each)) & set(_UNWIRED)]
 
 
 # ---------------------------------------------------------------- aiohttp
@@ -295,9 +272,8 @@ def _aiohttp_attempts(session: Any) -> int:
     return 2 if session._retry_connection else 1
 
 
-def _aiohttp_once(session: Any) -> Any:
+def _aiohttp_once(session: Any) -> None:
     session._retry_connection = False
-    return session
 
 
 # ---------------------------------------------------------------- google-genai
@@ -306,14 +282,12 @@ def _aiohttp_once(session: Any) -> Any:
 def _genai_attempts(client: Any) -> int:
     api = client._api_client
     tried = api._retry.stop.max_attempt_number
-    again_by_itself = (
-        1 if api._http_options.retry_options is not None or not api._use_aiohttp() else 2
-    )
+    again_by_itself = api._http_options.retry_options is None and api._use_aiohttp()
     below = max(inner_attempts(http) for http in (api._httpx_client, api._async_httpx_client))
-    return _times(tried, max(again_by_itself, below))
+    return _times(tried, max(2 if again_by_itself else 1, below))
 
 
-def _genai_once(client: Any) -> Any:
+def _genai_once(client: Any) -> None:
     api = client._api_client
     options = type(api._http_options).model_validate({"retry_options": {"attempts": 1}})
     # With options of its own, its aiohttp path does not try again by itself.
@@ -322,7 +296,6 @@ def _genai_once(client: Any) -> Any:
     api._retry, api._async_retry = api._retry.copy(stop=once), api._async_retry.copy(stop=once)
     for http in (api._httpx_client, api._async_httpx_client):
         without_retries(http)
-    return client
 
 
 # ---------------------------------------------------------------- what they share
@@ -355,39 +328,31 @@ def _part(whole: Any, part: Any, *known: str) -> Any:
 
 
 CLIENTS: tuple[ClientRetries, ...] = (
-    ClientRetries(
-        "openai",
-        ("openai:SyncAPIClient", "openai:AsyncAPIClient"),
-        _sdk_attempts,
-        _sdk_once,
-        copied=True,
-        tries="3 times, time-outs of a POST included",
-        off="`with_options(max_retries=0)`",
-    ),
-    ClientRetries(
-        "anthropic",
-        ("anthropic:SyncAPIClient", "anthropic:AsyncAPIClient"),
-        _sdk_attempts,
-        _sdk_once,
-        copied=True,
-        tries="3 times, time-outs of a POST included",
-        off="`with_options(max_retries=0)`",
+    *(
+        ClientRetries(
+            name,
+            (f"{name}:SyncAPIClient", f"{name}:AsyncAPIClient"),
+            _sdk_attempts,
+            _sdk_once,
+            tries="3 times, time-outs of a POST included",
+            off="`with_options(max_retries=0)`",
+            copied=True,
+        )
+        for name in ("openai", "anthropic")
     ),
     ClientRetries(
         "stripe.StripeClient",
         ("stripe:StripeClient",),
         _stripe_attempts,
         _stripe_once,
-        copied=False,
         tries="once, unless `max_network_retries` is given",
         off="`max_network_retries` is 0",
     ),
     ClientRetries(
         "stripe",
         ("stripe",),
-        _stripe_module_attempts,
-        _stripe_module_once,
-        copied=False,
+        _stripe_attempts,
+        _stripe_once,
         tries="3 times, under one key of its own",
         off="`stripe.max_network_retries` is 0, for the whole process",
     ),
@@ -396,7 +361,6 @@ CLIENTS: tuple[ClientRetries, ...] = (
         ("botocore:BaseClient",),
         _aws_attempts,
         _aws_once,
-        copied=False,
         tries="3 times, 4 with DynamoDB; in legacy mode 5 and 10",
         off="its retry handler is unregistered",
     ),
@@ -405,7 +369,6 @@ CLIENTS: tuple[ClientRetries, ...] = (
         ("redis:Redis",),
         _redis_attempts,
         _redis_once,
-        copied=False,
         tries="11 times, with a pool of its own making; a lost reply to `SET k v NX` is sent again",
         off="`set_retry()` with none; clients that share its pool have none either",
     ),
@@ -414,7 +377,6 @@ CLIENTS: tuple[ClientRetries, ...] = (
         ("urllib3:PoolManager",),
         _urllib3_attempts,
         _urllib3_once,
-        copied=False,
         tries="4 times: connecting always, a lost answer only of methods that may be repeated",
         off="connect, read, status and other are 0; redirects are followed as before",
     ),
@@ -423,7 +385,6 @@ CLIENTS: tuple[ClientRetries, ...] = (
         ("requests:Session",),
         _requests_attempts,
         _requests_once,
-        copied=False,
         tries="once, unless an `HTTPAdapter(max_retries=...)` is mounted",
         off="the same for each adapter",
     ),
@@ -432,7 +393,6 @@ CLIENTS: tuple[ClientRetries, ...] = (
         ("httpx:Client", "httpx:AsyncClient", "httpx2:Client", "httpx2:AsyncClient"),
         _httpx_attempts,
         _httpx_once,
-        copied=False,
         tries="once, unless a transport has `retries=`; it connects again, the request leaves once",
         off="the transports' `retries` are 0",
     ),
@@ -441,7 +401,6 @@ CLIENTS: tuple[ClientRetries, ...] = (
         ("aiohttp:ClientSession",),
         _aiohttp_attempts,
         _aiohttp_once,
-        copied=False,
         tries="twice, if the connection breaks: GET, HEAD, OPTIONS, TRACE, PUT and DELETE",
         off="`_retry_connection` is false",
     ),
@@ -450,7 +409,6 @@ CLIENTS: tuple[ClientRetries, ...] = (
         ("google.genai:Client",),
         _genai_attempts,
         _genai_once,
-        copied=False,
         tries=(
             "once, or as `retry_options` says; its async client sends again once if aiohttp is"
             " installed and the connection breaks"

@@ -33,11 +33,8 @@ def guarded(
             f"{_named(function)} and its fallback {_named(fallback)}: both must be def, or both"
             " async def"
         )
-    wrapper = (
-        _around_async(circuit, function, fallback)
-        if asynchronous
-        else _around(circuit, function, fallback)
-    )
+    around = _around_async if asynchronous else _around
+    wrapper = around(circuit, function, fallback)
     cast(Any, wrapper).circuit = circuit
     return wrapper
 

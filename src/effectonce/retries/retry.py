@@ -15,10 +15,11 @@ import contextlib
 import functools
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from types import CoroutineType, TracebackType
+from types import CoroutineType
 from typing import Any, NoReturn, ParamSpec, Self, TypeVar, cast, overload
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from effectonce._core.backoff import Jitter
 from effectonce._core.classification.classify import (
@@ -32,7 +33,6 @@ from effectonce._core.classification.verdicts import Tried
 from effectonce._core.decisions import Action, gate
 from effectonce._core.endings import Fresh
 from effectonce._core.guarantees import Capability, Kind
-from effectonce._core.ops import Flow
 from effectonce._core.retry_flow import Over, kept_back, over, plain_call
 from effectonce._core.retry_state import (
     Env,
@@ -77,14 +77,9 @@ class Retrier:
         env: Env,
         read: bool = False,
     ) -> None:
-        self.how, self.repeatable, self.store, self.name, self.env, self.read = (
-            how,
-            repeatable,
-            store,
-            name,
-            env,
-            read,
-        )
+        self.how, self.repeatable, self.read = how, repeatable, read
+        self.store, self.name, self.env = store, name, env
+        self.block = name or "a block"
 
     # ------------------------------------------------------------ as a decorator
 
@@ -134,7 +129,8 @@ class Retrier:
                 if earned is not None:
                     earned()
                 return value
-            flow, store = self._again(first, name, started_at)
+            patience, store = self.patience(name, started_at, attempt=1)
+            flow = plain_call(patience, first, repeatable=self.repeatable)
             ending = drive(flow, Plain(store, functools.partial(function, *args, **kwargs)))
             try:
                 return concluded(ending, name, read=self.read or rescue is not None)
@@ -172,10 +168,10 @@ class Retrier:
                 if earned is not None:
                     earned()
                 return value
-            flow, store = self._again(first, name, started_at)
-            ending = await adrive_call(
-                flow, AsyncPlain(store, functools.partial(function, *args, **kwargs))
-            )
+            patience, store = self.patience(name, started_at, attempt=1)
+            flow = plain_call(patience, first, repeatable=self.repeatable)
+            again = functools.partial(function, *args, **kwargs)
+            ending = await adrive_call(flow, AsyncPlain(store, again))
             try:
                 return concluded(ending, name, read=self.read or rescue is not None)
             except EffectOnceError as error:
@@ -188,12 +184,6 @@ class Retrier:
             function = function.func
         return self.name or str(getattr(function, "__qualname__", type(function).__qualname__))
 
-    def _again(
-        self, first: Exception, name: str, started_at: float
-    ) -> tuple[Flow[Fresh | Over], Store | None]:
-        patience, store = self.patience(name, started_at, attempt=1)
-        return plain_call(patience, first, repeatable=self.repeatable), store
-
     def patience(
         self, name: str, started_at: float, attempt: int
     ) -> tuple[RetryState, Store | None]:
@@ -202,11 +192,9 @@ class Retrier:
         store = self.store or (None if scope is None else scope.store)
         if effect is not None and effect.lent is not None:
             store = None  # inside a transaction of the store it would wait for that one to end
-        turn, step = (
-            (None, "")
-            if scope is None
-            else (scope.turn, name if effect is None else step_of(effect.ref))
-        )
+        turn, step = None, ""
+        if scope is not None:
+            turn, step = scope.turn, name if effect is None else step_of(effect.ref)
         patience = RetryState(self.how, self.env, turn, step, started_at, attempt)
         if effect is not None:  # nothing in a tool waits for longer than the tool may
             patience.give_up_at = min(patience.give_up_at, effect.deadline)
@@ -216,7 +204,7 @@ class Retrier:
 
     def __iter__(self) -> Iterator[Attempt]:
         """`for attempt in retry(...): with attempt: ...`"""
-        patience, store = self.patience(self.name or "a block", self.env.now(), attempt=0)
+        patience, store = self.patience(self.block, self.env.now(), attempt=0)
         while True:
             attempt = Attempt(self, patience, store)
             yield attempt
@@ -226,7 +214,7 @@ class Retrier:
 
     async def __aiter__(self) -> AsyncIterator[Attempt]:
         """`async for attempt in retry(...): async with attempt: ...`"""
-        patience, store = self.patience(self.name or "a block", self.env.now(), attempt=0)
+        patience, store = self.patience(self.block, self.env.now(), attempt=0)
         while True:
             attempt = Attempt(self, patience, store)
             yield attempt
@@ -244,10 +232,6 @@ class Attempt:
         self.delay_s: float | None = None  # until the next one; None: this was the last
 
     @property
-    def _name(self) -> str:
-        return self._retrier.name or "a block"
-
-    @property
     def number(self) -> int:
         """Which attempt it is, counted from 1."""
         return self._patience.attempt
@@ -261,35 +245,22 @@ class Attempt:
         circuit = self._retrier.how.circuit
         asked = None if circuit is None else circuit.try_admit()
         if isinstance(asked, Exception):
-            _end(kept_back(self._patience, asked), self._name)
+            _end(kept_back(self._patience, asked), self._retrier.block)
         self._permit = asked
         self._patience.attempt += 1
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         if error is None:
             return self._well()
         verdict = self._failed(error)
-        then = drive(
-            self._patience.after(error, verdict, repeatable=self._retrier.repeatable),
-            Plain(self._store),
-        )
-        return self._decided(error, verdict, then)
+        flow = self._patience.after(error, verdict, repeatable=self._retrier.repeatable)
+        return self._decided(error, verdict, drive(flow, Plain(self._store)))
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         if error is None:
             return self._well()
         verdict = self._failed(error)
@@ -316,7 +287,7 @@ class Attempt:
             return True
         ended = over(self._patience, error, verdict, then)
         if ended.gave_up is not None:
-            _end(ended, self._name)
+            _end(ended, self._retrier.block)
         _mark(ended, read=self._retrier.read)
         return False
 
@@ -327,19 +298,8 @@ def retrying(
     """A policy as the core takes it."""
     of_type("breaker", breaker, Circuit, 'a circuit: breaker=breaker("bank")')
     of_type("budget", budget, RetryBudget, 'a budget of retries: budget=RetryBudget("bank")')
-    return Retrying(
-        attempts=policy.attempts,
-        throttled_attempts=policy.throttled_attempts,
-        deadline_s=policy.deadline_s,
-        base_s=policy.base_s,
-        throttled_base_s=policy.throttled_base_s,
-        cap_s=policy.cap_s,
-        jitter=Jitter(policy.jitter),
-        multiplier=policy.multiplier,
-        classify=judge,
-        tokens=budget,
-        circuit=breaker,
-    )
+    times = asdict(policy) | {"jitter": Jitter(policy.jitter)}
+    return Retrying(**times, classify=judge, tokens=budget, circuit=breaker)
 
 
 def _raised(error: Exception) -> NoReturn:
@@ -355,18 +315,17 @@ def _end(ended: Over, name: str, *, read: bool = False) -> NoReturn:
     if ended.gave_up is None:
         _mark(ended, read=read)
         raise ended.error
-    message = f"{name} failed: {last_of(ended.attempts, ended.error)}. {sentence(ended.why)}"
-    # there is no key that it could go on under
-    verdict, action = ended.gave_up, "Call it again later."
+    verdict = ended.gave_up
     raise GaveUp(
-        message, verdict=verdict, retry_after_s=verdict.retry_after_s, corrective_action=action
+        f"{name} failed: {last_of(ended.attempts, ended.error)}. {sentence(ended.why)}",
+        verdict=verdict,
+        retry_after_s=verdict.retry_after_s,
+        corrective_action="Call it again later.",  # there is no key that it could go on under
     ) from ended.error
 
 
 def _mark(ended: Over, *, read: bool) -> None:
-    """What this error says about the last attempt, it does not say about those before; and of a
-    *read*, not about an effect around it.
-    """
+    """It speaks of the last attempt, not of those before; of a *read*, of no effect around it."""
     if ended.but is not None:
         tell(ended.error, Tried(ended.but, ended.attempts, gave_up=False))
     if read:
@@ -378,6 +337,10 @@ def tell(error: BaseException, tried: Tried) -> None:
     """Leave on the error what all attempts together say, for the layer that classifies it next."""
     with contextlib.suppress(AttributeError):  # an exception class with slots
         error.effectonce_tried = tried  # type: ignore[attr-defined]
+
+
+def _judge(rules: Rules, *, one_request: bool) -> Classifier:
+    return classifier((), (), rules=as_rules(rules), one_request=one_request, wall_clock=time.time)
 
 
 class Advice(Struct, frozen=True):
@@ -407,14 +370,9 @@ def advise(
     For a harness that runs the model itself. A guarded tool decides by the same table.
     """
     capability = Downstream.of(downstream).capability
-    repeatable = kind_of(kind) in REPEATABLE or capability in (
-        Capability.KEY,
-        Capability.TRANSACTION,
-    )
-    judge = classifier(
-        (), (), rules=as_rules(rules), one_request=one_request or repeatable, wall_clock=time.time
-    )
-    verdict = judge(error)
+    recognised = capability in (Capability.KEY, Capability.TRANSACTION)
+    repeatable = kind_of(kind) in REPEATABLE or recognised
+    verdict = _judge(rules, one_request=one_request or repeatable)(error)
     row = gate(verdict, repeatable=repeatable, probe=capability is Capability.PROBE)
     return Advice(row.action, row.why, verdict)
 
@@ -469,13 +427,8 @@ def retry(
         )
     if isinstance(policy, Retry) and settings:
         raise TypeError(f"give a Retry, or {', '.join(settings)} by name, not both")
-    judge = classifier(
-        (), (), rules=as_rules(rules), one_request=one_request or repeatable, wall_clock=time.time
-    )
-    how = retrying(
-        policy if isinstance(policy, Retry) else Retry(**settings), judge, breaker, budget
-    )
-    made = Retrier(
-        how, repeatable=repeatable, store=store, name=name, env=ENV, read=kind_of(kind) is Kind.READ
-    )
+    judge = _judge(rules, one_request=one_request or repeatable)
+    times = policy if isinstance(policy, Retry) else Retry(**settings)
+    how, read = retrying(times, judge, breaker, budget), kind_of(kind) is Kind.READ
+    made = Retrier(how, repeatable=repeatable, store=store, name=name, env=ENV, read=read)
     return made if policy is None or isinstance(policy, Retry) else made(policy)

@@ -29,9 +29,8 @@ class TurnBudget(ContextScope["TurnBudget"]):
     def __init__(self, store: Store, tenant: str, scope: str, turn: str, budget: Budget) -> None:
         super().__init__(self)
         self.store = store
-        self.turn = TurnState(
-            "turn/" + derive("turn", tenant, scope, turn), budget.limits, f"turn {turn}"
-        )
+        cell = "turn/" + derive("turn", tenant, scope, turn)
+        self.turn = TurnState(cell, budget.limits, f"turn {turn}")
 
     @property
     def remaining_s(self) -> float:
@@ -44,9 +43,8 @@ class TurnBudget(ContextScope["TurnBudget"]):
 
     async def arepair(self) -> None:
         """The same, awaited."""
-        self._taken(
-            await adrive_call(self.turn.spend(Purchase(repair=True)), AsyncPlain(self.store))
-        )
+        flow = self.turn.spend(Purchase(repair=True))
+        self._taken(await adrive_call(flow, AsyncPlain(self.store)))
 
     def _taken(self, refusal: str) -> None:
         if refusal:
@@ -56,8 +54,6 @@ class TurnBudget(ContextScope["TurnBudget"]):
 
 def step_of(effect: EffectRef) -> str:
     """What a turn calls a step: enough to count it, and nothing that can be read."""
-    return (
-        derive("step", effect.tenant, effect.scope, effect.step)[:16]
-        if effect.step
-        else effect.key[-16:]
-    )
+    if not effect.step:
+        return effect.key[-16:]
+    return derive("step", effect.tenant, effect.scope, effect.step)[:16]

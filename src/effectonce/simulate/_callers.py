@@ -82,17 +82,13 @@ class Process:
     """One process of the whole policy: its own budget and its own breaker."""
 
     def __init__(self, mix: Mix, vendor: Vendor, retry: Retry, rng: Callable[[], float]) -> None:
-        costs = {
-            Bucket.RATE_LIMIT: mix["budget_cost_429"],
-            Bucket.OVERLOADED: mix["budget_cost_429"],
-        }
+        costs = dict.fromkeys((Bucket.RATE_LIMIT, Bucket.OVERLOADED), mix["budget_cost_429"])
         self.tokens = RetryBudget(
             vendor.name, capacity=mix["budget"], cost=mix["budget_cost"], costs=costs
         )
         self.how = retrying(retry, classify, None, self.tokens)
-        self.circuit = Machine(
-            Breaker(consecutive=int(mix["breaker_consecutive"])).limits, rng, 0.0
-        )
+        limits = Breaker(consecutive=int(mix["breaker_consecutive"])).limits
+        self.circuit = Machine(limits, rng, 0.0)
 
 
 class Whole:

@@ -52,37 +52,17 @@ def _of(
     tells: bool,
     seen: str,
 ) -> tuple[Assumption, ...]:
+    share = f"share of the turns that go to {vendor}"
+    up = "what its status page says; the rest of the time is a partial outage"
+    window = "over what time its limit is enforced"
+    refill = "1: the limit refills all the time; 0: with every window"
+    tell = "1: a 429 says how long to wait"
     return (
-        Assumption(f"{vendor}.share", 0.25, 0, 1, f"share of the turns that go to {vendor}"),
-        Assumption(
-            f"{vendor}.uptime",
-            uptime,
-            0.5,
-            1,
-            "what its status page says; the rest of the time is a partial outage",
-            seen,
-        ),
-        Assumption(
-            f"{vendor}.window_s", window_s, 1, 60, "over what time its limit is enforced", source
-        ),
-        Assumption(
-            f"{vendor}.refills",
-            float(refills),
-            0,
-            1,
-            "1: the limit refills all the time; 0: with every window",
-            source,
-            whole=True,
-        ),
-        Assumption(
-            f"{vendor}.tells",
-            float(tells),
-            0,
-            1,
-            "1: a 429 says how long to wait",
-            source,
-            whole=True,
-        ),
+        Assumption(f"{vendor}.share", 0.25, 0, 1, share),
+        Assumption(f"{vendor}.uptime", uptime, 0.5, 1, up, seen),
+        Assumption(f"{vendor}.window_s", window_s, 1, 60, window, source),
+        Assumption(f"{vendor}.refills", float(refills), 0, 1, refill, source, whole=True),
+        Assumption(f"{vendor}.tells", float(tells), 0, 1, tell, source, whole=True),
     )
 
 
@@ -287,9 +267,8 @@ def changed(changes: Mapping[str, float]) -> Mix:
             raise ValueError(f"there is no assumption {name!r}: there are {', '.join(known)}")
         low, high, whole = known[name].low, known[name].high, known[name].whole
         if not low <= value <= high or (whole and value != int(value)):
-            raise ValueError(
-                f"{name}={value:g}: choose a {'whole ' * whole}number from {low:g} to {high:g}"
-            )
+            wanted = f"choose a {'whole ' * whole}number from {low:g} to {high:g}"
+            raise ValueError(f"{name}={value:g}: {wanted}")
     return MappingProxyType({**DEFAULTS, **changes})
 
 

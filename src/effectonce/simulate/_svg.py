@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from msgspec import Struct
@@ -13,14 +13,8 @@ from effectonce.simulate.storm import LENGTH_S, STRIP_S, TRIGGER_S, StormResult
 from effectonce.simulate.turns import TurnsResult
 
 WIDTH, MARGIN, NAMES, ROW, HEAD = 880, 32, 150, 34, 112
-INK, MUTED, GRID, PLAIN, OURS, BAD = (
-    "#1f2328",
-    "#59636e",
-    "#d8dee4",
-    "#afb8c1",
-    "#0969da",
-    "#fff1e5",
-)
+INK, MUTED, GRID = "#1f2328", "#59636e", "#d8dee4"
+PLAIN, OURS, BAD = "#afb8c1", "#0969da", "#fff1e5"
 FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
 
 
@@ -32,16 +26,17 @@ class Panel(Struct, frozen=True):
     labels: tuple[str, ...]
 
 
+def _measured(title: str, values: Iterable[float], form: str) -> Panel:
+    values = tuple(values)
+    return Panel(title, values, tuple(form.format(value) for value in values))
+
+
 def jitter_figure(result: JitterResult) -> str:
     """Calls and time of each way to wait."""
     of = result.policies
     panels = (
-        Panel("writes tried", tuple(p.calls for p in of), tuple(f"{p.calls:,.0f}" for p in of)),
-        Panel(
-            "until the last one is done",
-            tuple(p.completion_ms for p in of),
-            tuple(f"{p.completion_ms:,.0f} ms" for p in of),
-        ),
+        _measured("writes tried", (p.calls for p in of), "{:,.0f}"),
+        _measured("until the last one is done", (p.completion_ms for p in of), "{:,.0f} ms"),
     )
     note = f"{result.clients} clients write one row; mean of {result.runs} runs, seed {result.seed}"
     return _bars("What delays do to a crowd", note, tuple(p.policy for p in of), "full", panels)
@@ -50,22 +45,11 @@ def jitter_figure(result: JitterResult) -> str:
 def turns_figure(result: TurnsResult) -> str:
     """Errors, 429s and time of each policy."""
     of = result.policies
+    added = tuple(max(0.0, p.latency_factor - 1) for p in of)
     panels = (
-        Panel(
-            "turns that end in an error",
-            tuple(p.unretryable for p in of),
-            tuple(f"{p.unretryable:.2%}" for p in of),
-        ),
-        Panel(
-            "turns that a 429 ends",
-            tuple(p.lost_to_429 for p in of),
-            tuple(f"{p.lost_to_429:.2%}" for p in of),
-        ),
-        Panel(
-            "time added",
-            tuple(max(0.0, p.latency_factor - 1) for p in of),
-            tuple(f"{p.latency_factor:.3f}x" for p in of),
-        ),
+        _measured("turns that end in an error", (p.unretryable for p in of), "{:.2%}"),
+        _measured("turns that a 429 ends", (p.lost_to_429 for p in of), "{:.2%}"),
+        Panel("time added", added, tuple(f"{p.latency_factor:.3f}x" for p in of)),
     )
     note = f"{result.turns:,} turns over four vendors, seed {result.seed}"
     return _bars("A day of agent turns", note, tuple(p.policy for p in of), "whole", panels)
@@ -73,30 +57,23 @@ def turns_figure(result: TurnsResult) -> str:
 
 def budget_figure(result: BudgetResult) -> str:
     """The retries that each budget allows, at three shares of failures."""
-    of, shown = result.policies, [result.shares.index(share) for share in (0.1, 0.2, 0.5)]
-    panels = tuple(
-        Panel(
-            f"{result.shares[at]:.0%} fail",
-            tuple(p.allowed[at] for p in of),
-            tuple(f"{p.allowed[at]:.1%}" for p in of),
-        )
-        for at in shown
-    )
+    of, panels = result.policies, []
+    for share in (0.1, 0.2, 0.5):
+        at = result.shares.index(share)
+        panels.append(_measured(f"{share:.0%} fail", (p.allowed[at] for p in of), "{:.1%}"))
     note = f"share of the retries that were asked for; {result.calls:,} calls, seed {result.seed}"
-    return _bars(
-        "What a retry budget allows", note, tuple(p.policy for p in of), "effectonce", panels
-    )
+    names = tuple(p.policy for p in of)
+    return _bars("What a retry budget allows", note, names, "effectonce", panels)
 
 
 def storm_figure(result: StormResult) -> str:
     """What is answered over time, one strip for each policy."""
-    note = (
-        f"share of requests answered; {result.rate:g} requests a second at the end of three"
-        f" services, seed {result.seed}"
-    )
+    where = f"{result.rate:g} requests a second at the end of three services"
+    note = f"share of requests answered; {where}, seed {result.seed}"
     row, left, right = 46, MARGIN + NAMES, 290
     width = WIDTH - left - right - MARGIN
-    height = HEAD + row * len(result.policies) + 44
+    foot = HEAD + row * len(result.policies)
+    height = foot + 44
     body = [*_head("The outage is over; who comes back?", note, height)]
     columns = ("answered after", "amplification", "duplicates")
     at = [left + width + 96 + 96 * number for number in range(3)]
@@ -104,41 +81,23 @@ def storm_figure(result: StormResult) -> str:
         _text(x, HEAD - 14, name, size=11, fill=MUTED, anchor="end")
         for x, name in zip(at, columns, strict=True)
     ]
-    start, end = (
-        left + width * second / LENGTH_S
-        for second in (TRIGGER_S, TRIGGER_S + result.outage.outage_s)
-    )
-    foot = HEAD + row * len(result.policies)
-    body.append(
-        f'<rect x="{start:.1f}" y="{HEAD - 6}" width="{end - start:.1f}" height="{foot - HEAD + 6}"'
-        f' fill="{BAD}"/>'
-    )
+    start, wide = (width * each / LENGTH_S for each in (TRIGGER_S, result.outage.outage_s))
+    start += left
+    place = f'x="{start:.1f}" y="{HEAD - 6}" width="{wide:.1f}" height="{foot - HEAD + 6}"'
+    body.append(f'<rect {place} fill="{BAD}"/>')
     body.append(_text(start, HEAD - 14, "outage", size=11, fill=MUTED))
     for number, storm in enumerate(result.policies):
-        low, fill = HEAD + row * (number + 1) - 10, OURS if storm.policy == "whole" else PLAIN
-        body.append(
-            _text(left - 14, low - 8, storm.policy, anchor="end", bold=storm.policy == "whole")
-        )
-        body.append(
-            f'<line x1="{left}" x2="{left + width}" y1="{low}" y2="{low}" stroke="{GRID}"/>'
-        )
-        body.append(_strip(storm.answered, left, low, width / len(storm.answered), row - 16, fill))
+        low, ours = HEAD + row * (number + 1) - 10, storm.policy == "whole"
+        fill, step = OURS if ours else PLAIN, width / len(storm.answered)
+        body.append(_text(left - 14, low - 8, storm.policy, anchor="end", bold=ours))
+        line = f'<line x1="{left}" x2="{left + width}" y1="{low}" y2="{low}" stroke="{GRID}"/>'
+        body += [line, _strip(storm.answered, left, low, step, row - 16, fill)]
         shown = (f"{storm.goodput:.1%}", f"{storm.amplification:.2f}x", f"{storm.duplicates:,}")
-        body += [
-            _text(x, low - 8, value, anchor="end", bold=storm.policy == "whole")
-            for x, value in zip(at, shown, strict=True)
-        ]
+        for x, value in zip(at, shown, strict=True):
+            body.append(_text(x, low - 8, value, anchor="end", bold=ours))
     for second in range(0, int(LENGTH_S) + 1, 30):
-        body.append(
-            _text(
-                left + width * second / LENGTH_S,
-                foot + 18,
-                f"{second} s",
-                size=11,
-                fill=MUTED,
-                anchor="middle",
-            )
-        )
+        at_s, text = left + width * second / LENGTH_S, f"{second} s"
+        body.append(_text(at_s, foot + 18, text, size=11, fill=MUTED, anchor="middle"))
     return _page(height, body)
 
 
@@ -147,10 +106,8 @@ def _strip(
 ) -> str:
     points = [f"{left:.1f},{low}"]
     for number, share in enumerate(shares):
-        points += [
-            f"{left + number * step:.1f},{low - share * high:.1f}",
-            f"{left + (number + 1) * step:.1f},{low - share * high:.1f}",
-        ]
+        edges = (left + number * step, left + (number + 1) * step)
+        points += [f"{x:.1f},{low - share * high:.1f}" for x in edges]
     points.append(f"{left + len(shares) * step:.1f},{low}")
     return (
         f'<polygon points="{" ".join(points)}" fill="{fill}" fill-opacity="0.85"><title>{STRIP_S:g}'
@@ -162,9 +119,8 @@ def _bars(title: str, note: str, names: tuple[str, ...], ours: str, panels: Sequ
     height = HEAD + ROW * len(names) + 24
     body = [*_head(title, note, height)]
     for number, name in enumerate(names):
-        body.append(
-            _text(MARGIN + NAMES - 14, _middle(number), name, anchor="end", bold=name == ours)
-        )
+        x, bold = MARGIN + NAMES - 14, name == ours
+        body.append(_text(x, _middle(number), name, anchor="end", bold=bold))
     width = (WIDTH - 2 * MARGIN - NAMES) / len(panels)
     for place, panel in enumerate(panels):
         body += _panel(panel, names, ours, MARGIN + NAMES + place * width, width)
@@ -180,9 +136,8 @@ def _panel(
         f'<line x1="{left:.1f}" x2="{left:.1f}" y1="{HEAD - 4}" y2="{HEAD + ROW * len(names) - 4}"'
         f' stroke="{GRID}"/>'
     )
-    for number, (name, value, label) in enumerate(
-        zip(names, panel.values, panel.labels, strict=True)
-    ):
+    rows = zip(names, panel.values, panel.labels, strict=True)
+    for number, (name, value, label) in enumerate(rows):
         long, fill = max(1.0, room * value / most), OURS if name == ours else PLAIN
         yield (
             f'<rect x="{left:.1f}" y="{_middle(number) - 14}" width="{long:.1f}" height="19" rx="2"'

@@ -71,15 +71,11 @@ class Vendor:
 
     def __init__(self, name: str, mix: Mix, rng: Random, *, rate: float, day_s: float) -> None:
         self.name, self.mix, self.rng = name, mix, rng
-        self.limit = (VendorBucket if mix[f"{name}.refills"] else Window)(
-            rate, mix[f"{name}.window_s"]
-        )
+        limit = VendorBucket if mix[f"{name}.refills"] else Window
+        self.limit = limit(rate, mix[f"{name}.window_s"])
         self.every_s = max(1.0, day_s / mix["incidents"])
-        down = (
-            min(1.0, (1 - mix[f"{name}.uptime"]) / mix["incident_share"])
-            if mix["incident_share"]
-            else 0.0
-        )
+        share = mix["incident_share"]
+        down = min(1.0, (1 - mix[f"{name}.uptime"]) / share) if share else 0.0
         self.incident_from = rng.random() * (1 - down) * self.every_s
         self.incident_until = self.incident_from + down * self.every_s
         self.faults = tuple((kind, mix[kind]) for kind in ("no_answer", *STAYS))
@@ -92,16 +88,13 @@ class Vendor:
             if prompt.defect != "parse" or self.rng.random() < self.mix["parse_again"]:
                 return prompt.defect
             return ""
-        if (
-            self.incident_from <= now % self.every_s < self.incident_until
-            and self.rng.random() < self.mix["incident_share"]
-        ):
+        incident = self.incident_from <= now % self.every_s < self.incident_until
+        if incident and self.rng.random() < self.mix["incident_share"]:
             return "server_error"
         drawn = self.rng.random() - self.mix["server_error"]
         if drawn < 0:
-            prompt.bad_until = (
-                now + self.rng.expovariate(1 / self.mix["spell_s"]) if self.mix["spell_s"] else now
-            )
+            spell_s = self.mix["spell_s"]
+            prompt.bad_until = now + self.rng.expovariate(1 / spell_s) if spell_s else now
             return "server_error"
         for kind, share in self.faults:
             drawn -= share
@@ -131,6 +124,10 @@ def shape(vendor: str, kind: str, retry_after_s: int | None = None) -> Any:
     return _SHAPES[vendor](kind, retry_after_s)
 
 
+def _delay(retry_after_s: int | None) -> dict[str, str]:
+    return {} if retry_after_s is None else {"retry-after": str(retry_after_s)}
+
+
 def _anthropic(kind: str, retry_after_s: int | None) -> Any:
     if kind == "content_policy":
         return {"type": "message", "stop_reason": "refusal", "content": []}
@@ -149,14 +146,9 @@ def _anthropic(kind: str, retry_after_s: int | None) -> Any:
         "schema": (400, "invalid_request_error", "messages.1: tool_use ids must be unique"),
         "auth": (401, "authentication_error", "invalid x-api-key"),
     }[kind]
-    headers = {"anthropic-organization-id": "org"} | (
-        {} if retry_after_s is None else {"retry-after": str(retry_after_s)}
-    )
-    return {
-        "status": status,
-        "headers": headers,
-        "body": {"type": "error", "error": {"type": name, "message": message}},
-    }
+    headers = {"anthropic-organization-id": "org"} | _delay(retry_after_s)
+    body = {"type": "error", "error": {"type": name, "message": message}}
+    return {"status": status, "headers": headers, "body": body}
 
 
 def _openai(kind: str, retry_after_s: int | None) -> Any:
@@ -180,14 +172,9 @@ def _openai(kind: str, retry_after_s: int | None) -> Any:
         ),
         "auth": (401, "invalid_api_key", "Incorrect API key provided"),
     }[kind]
-    headers = {"openai-version": "2020-10-01"} | (
-        {} if retry_after_s is None else {"retry-after": str(retry_after_s)}
-    )
-    return {
-        "status": status,
-        "headers": headers,
-        "body": {"error": {"code": name, "message": message}},
-    }
+    headers = {"openai-version": "2020-10-01"} | _delay(retry_after_s)
+    body = {"error": {"code": name, "message": message}}
+    return {"status": status, "headers": headers, "body": body}
 
 
 def _google(kind: str, retry_after_s: int | None) -> Any:
@@ -208,13 +195,8 @@ def _google(kind: str, retry_after_s: int | None) -> Any:
         "schema": (400, "INVALID_ARGUMENT", "Invalid JSON payload received"),
         "auth": (403, "PERMISSION_DENIED", "The caller does not have permission"),
     }[kind]
-    details = (
-        []
-        if retry_after_s is None
-        else [
-            {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{retry_after_s}s"}
-        ]
-    )
+    delay = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{retry_after_s}s"}
+    details = [] if retry_after_s is None else [delay]
     error = {"code": status, "status": name, "message": message, "details": details}
     return {"status": status, "headers": {"x-goog-request-id": "1"}, "body": {"error": error}}
 
@@ -237,9 +219,7 @@ def _bedrock(kind: str, retry_after_s: int | None) -> Any:
         "schema": (400, "ValidationException", "Malformed input request"),
         "auth": (403, "AccessDeniedException", "You don't have access to the model"),
     }[kind]
-    headers = {"x-amzn-errortype": name} | (
-        {} if retry_after_s is None else {"retry-after": str(retry_after_s)}
-    )
+    headers = {"x-amzn-errortype": name} | _delay(retry_after_s)
     return {"status": status, "headers": headers, "body": {"message": message}}
 
 

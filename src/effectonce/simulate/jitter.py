@@ -113,11 +113,6 @@ def simulate(
     policies = []
     for policy in DELAYS:
         ran = [_run(policy, clients, f"{seed} {policy} {run}", waits) for run in range(runs)]
-        policies.append(
-            Contention(
-                policy,
-                round(fmean(calls for calls, _ in ran), 1),
-                round(fmean(done for _, done in ran), 1),
-            )
-        )
+        calls, done = fmean(calls for calls, _ in ran), fmean(done for _, done in ran)
+        policies.append(Contention(policy, round(calls, 1), round(done, 1)))
     return JitterResult(clients, runs, seed, waits, tuple(policies))

@@ -59,10 +59,9 @@ class Outage(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name, (low, high) in RANGES.items():
-            if not low <= getattr(self, name) <= high:
-                raise ValueError(
-                    f"{name}={getattr(self, name):g}: choose a number from {low:g} to {high:g}"
-                )
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise ValueError(f"{name}={value:g}: choose a number from {low:g} to {high:g}")
 
 
 RANGES = {
@@ -183,15 +182,13 @@ class _Hop:
             self.circuit.failed(generation, permit, self.world.now, 0, None)
 
     def ended(self, request: int, answer: Answer, attempt: int, *, good: bool) -> None:
-        delay_s = (
-            None
-            if good
-            else settled(
-                RetryState(self.how, self.env, attempt=attempt).after(FAILED, GONE, repeatable=True)
-            ).delay_s
-        )
+        if good:
+            answer(True)
+            return
+        patience = RetryState(self.how, self.env, attempt=attempt)
+        delay_s = settled(patience.after(FAILED, GONE, repeatable=True)).delay_s
         if delay_s is None:
-            answer(good)
+            answer(False)
         else:
             self.world.after(delay_s, self.call, request, answer, attempt + 1)
 
@@ -207,12 +204,10 @@ class _Town:
         queue_s = outage.queue_s
         self.back = _Service(self.world, rate, queue_s, self.land)
         self.to_back = _Hop(self.world, policy, 2, self.back)
-        self.to_middle = _Hop(
-            self.world, policy, 1, _Service(self.world, rate * ROOM, queue_s, self.to_back.call)
-        )
-        self.to_front = _Hop(
-            self.world, policy, 0, _Service(self.world, rate * ROOM, queue_s, self.to_middle.call)
-        )
+        middle = _Service(self.world, rate * ROOM, queue_s, self.to_back.call)
+        to_middle = _Hop(self.world, policy, 1, middle)
+        front = _Service(self.world, rate * ROOM, queue_s, to_middle.call)
+        self.to_front = _Hop(self.world, policy, 0, front)
         self.world.after(0.0, self.arrive)
         self.world.after(TRIGGER_S, self.run_at, rate * max(outage.left, 0.001))
         self.world.after(TRIGGER_S + outage.outage_s, self.run_at, rate)
@@ -269,9 +264,5 @@ def simulate(
     """Live through the same outage with each policy, at *rate* requests a second."""
     at_least(1, rate=rate)
     outage = Outage() if outage is None else outage
-    return StormResult(
-        rate,
-        seed,
-        outage,
-        tuple(_Town(policy, rate, f"{seed}", outage).result() for policy in policies),
-    )
+    storms = tuple(_Town(policy, rate, f"{seed}", outage).result() for policy in policies)
+    return StormResult(rate, seed, outage, storms)

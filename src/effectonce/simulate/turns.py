@@ -1,5 +1,4 @@
-"""A day of agent turns over four vendors: how many end in an error, how many 429s there are, and
-what it costs in time.
+"""A day of agent turns over four vendors: how many end in an error or get a 429, and their time.
 
 A turn is some model calls, one after the other, at one vendor. Every policy lives through a day
 of the same turns at the same times. A model call changes nothing, so whatever is worth another
@@ -112,15 +111,10 @@ class _Day:
 
     def lost_s(self, turn: CallerTurn, kind: str) -> float:
         """How long it takes to learn of an error."""
-        match kind:
-            case "parse":
-                return turn.steps_s[turn.step]
-            case "no_answer":
-                return self.mix["time_out_s"]
-            case "server_error":
-                return self.mix["error_s"]
-            case _:
-                return self.mix["refusal_s"]
+        if kind == "parse":
+            return turn.steps_s[turn.step]
+        known = {"no_answer": "time_out_s", "server_error": "error_s"}
+        return self.mix[known.get(kind, "refusal_s")]
 
     def succeeded(self, turn: CallerTurn) -> None:
         self.caller.succeeded(self.world.now, turn)
@@ -151,10 +145,8 @@ def _ended(policy: str, days: list[_Day], turns: int, steps: int) -> EndedTurn:
             f"hardly any turn succeeds with the policy {policy}: there is nothing to compare. Move"
             " less"
         )
-    calls, kinds = (
-        sum(day.calls for day in days),
-        sorted({kind for day in days for kind in day.ended_by}),
-    )
+    calls = sum(day.calls for day in days)
+    kinds = sorted({kind for day in days for kind in day.ended_by})
     ended_by = {kind: round(sum(day.ended_by[kind] for day in days) / turns, 6) for kind in kinds}
     real, ideal = ([pair[side] for pair in took] for side in (0, 1))
     halves, tails = (

@@ -61,13 +61,8 @@ class Book:
             known = self._by_key.get(key) if self._honours_keys and key is not None else None
             if known is not None:
                 return known, False
-            receipt = f"rcpt_{len(self._entries) + 1}"
-            entry = {
-                "payment_id": payment_id,
-                "amount_minor": amount_minor,
-                "key": key,
-                "receipt": receipt,
-            }
+            entry: dict[str, Any] = {"payment_id": payment_id, "amount_minor": amount_minor}
+            entry |= {"key": key, "receipt": f"rcpt_{len(self._entries) + 1}"}
             os.write(self._file, json.dumps(entry).encode() + b"\n")
             os.fsync(self._file)
             self._entries.append(entry)
@@ -118,29 +113,22 @@ class _Counter(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         payment = _payment(body)
         if self.path != "/payments" or payment is None:
-            return self._answer(
-                400, {"error": 'POST /payments {"payment_id": str, "amount_minor": int}'}
-            )
+            return self._error(400, 'POST /payments {"payment_id": str, "amount_minor": int}')
         asked = self.headers.get("X-Fault") or ""
         # a test whose fault has a slip in it would pass for the wrong reason
         if FAULT.fullmatch(asked) is None:
-            return self._answer(
-                400,
-                {
-                    "error": (
-                        f"there is no fault {asked!r}: refuse, silent, lose-answer or"
-                        " answer-late:SECONDS"
-                    )
-                },
-            )
+            known = "refuse, silent, lose-answer or answer-late:SECONDS"
+            return self._error(400, f"there is no fault {asked!r}: {known}")
         fault, _, seconds = asked.partition(":")
         if fault == "refuse":
-            return self._answer(422, {"error": f"the bank refuses {payment[0]}"})
+            return self._error(422, f"the bank refuses {payment[0]}")
         if fault == "silent":
-            return self._hang_up()
+            self.close_connection = True
+            return None
         entry, is_new = self.server.book.pay(*payment, self.headers.get("Idempotency-Key"))
         if fault == "lose-answer":
-            return self._hang_up()
+            self.close_connection = True
+            return None
         if fault == "answer-late":
             time.sleep(float(seconds))
         return self._answer(201 if is_new else 200, entry)
@@ -148,11 +136,11 @@ class _Counter(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         entries = self.server.book.find(unquote(self.path.removeprefix("/payments/")))
         if not entries:
-            return self._answer(404, {"error": "no such payment"})
+            return self._error(404, "no such payment")
         return self._answer(200, {"effects": len(entries), "receipt": entries[0]["receipt"]})
 
-    def _hang_up(self) -> None:
-        self.close_connection = True
+    def _error(self, status: int, error: str) -> None:
+        self._answer(status, {"error": error})
 
     def _answer(self, status: int, content: dict[str, Any]) -> None:
         body = json.dumps(content).encode()
@@ -169,14 +157,13 @@ class _Counter(BaseHTTPRequestHandler):
 def _payment(body: bytes) -> tuple[str, int] | None:
     try:
         content = json.loads(body)
-        payment_id, amount_minor = content["payment_id"], content["amount_minor"]
-    except (ValueError, TypeError, KeyError):
+    except ValueError:
         return None
-    return (
-        (payment_id, amount_minor)
-        if isinstance(payment_id, str) and isinstance(amount_minor, int)
-        else None
-    )
+    match content:
+        case {"payment_id": str(payment_id), "amount_minor": int(amount_minor)}:
+            return payment_id, amount_minor
+        case _:
+            return None
 
 
 def main() -> None:
@@ -286,31 +273,23 @@ def read_ledger(path: str | Path) -> list[dict[str, Any]]:
 
 
 class Bank:
-    """Starts a bank, knows where it is, and ends it: `with Bank(path, honours_keys=True) as
-    bank:`.
-    """
+    """Starts a bank and ends it: `with Bank(path, honours_keys=True) as bank:`."""
 
     def __init__(
         self, ledger_path: str | Path, *, honours_keys: bool = False, port: int = 0
     ) -> None:
         self.ledger_path = Path(ledger_path)
-        options = [
-            "--ledger",
-            str(ledger_path),
-            "--port",
-            str(port),
-            *(["--honours-keys"] if honours_keys else []),
-        ]
-        self._command = [sys.executable, "-m", "effectonce.testing.bank", *options]
+        self._command = [sys.executable, "-m", "effectonce.testing.bank"]
+        self._command += ["--ledger", str(ledger_path), "--port", str(port)]
+        self._command += ["--honours-keys"] * honours_keys
         self.port = port
 
     def __enter__(self) -> Self:
         pipe = subprocess.PIPE
         # In a session of its own: Ctrl-C is for the parent, whose end is ours.
-        # our own module
-        self._process = subprocess.Popen(  # noqa: S603
+        self._process = subprocess.Popen(  # noqa: S603  # our own module
             self._command, stdin=pipe, stdout=pipe, start_new_session=True
-        )  # noqa: RUF100, S603
+        )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:

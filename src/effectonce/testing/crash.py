@@ -26,18 +26,11 @@ from effectonce.stores.base import (
 
 R = TypeVar("R")
 
-# In the order in which a call passes them. The store reaches some of them, the tool itself the
-# other two.
-POINTS = (
-    "before the claim",
-    "claimed",
-    "dispatched",
-    "in flight",
-    "effect done",
-    "before the commit",
-    "completed",
-)
+# In the order in which a call passes them. The store reaches most of them, the tool itself two.
 TOOL_POINTS = ("in flight", "effect done")
+POINTS = (
+    "before the claim", "claimed", "dispatched", *TOOL_POINTS, "before the commit", "completed",
+)  # fmt: skip
 
 
 def die(how: signal.Signals = signal.SIGKILL) -> None:
@@ -90,9 +83,8 @@ class CrashingStore:
             die(self._how)
 
     def _before(self, op: Op[Any]) -> None:
-        if isinstance(op, Claim) or (
-            isinstance(op, Together) and any(isinstance(each, Claim) for each in op.ops)
-        ):
+        ops = op.ops if isinstance(op, Together) else (op,)
+        if any(isinstance(each, Claim) for each in ops):
             self.reached("before the claim")
 
     def _after(self, op: Op[Any], reply: Any) -> None:

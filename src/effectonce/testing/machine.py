@@ -39,6 +39,7 @@ from effectonce.testing.conformance.bench import (
 )
 
 Opener = Callable[[FakeClock, Path], Store]
+Owner = tuple[str, str, int, int]  # key, token, epoch, sends, as some caller believes them to be
 
 TERMS = (
     terms(),
@@ -52,15 +53,9 @@ TERMS = (
     terms(tombstone_s=WINDOW_S),
 )
 REQUESTS = tuple(
-    request(
-        f"k{n}",
-        on=on,
-        fingerprint=fingerprint,
-        latch="step" if n % 2 else "",
-        after="k0" if n == 7 else "",
-    )
+    request(f"k{n}", on=on, fingerprint=this, latch="step" * (n % 2), after="k0" * (n == 7))
     for n, on in enumerate(TERMS)
-    for fingerprint in ("this", "that")
+    for this in ("this", "that")
 )
 PAUSES_S = (0.0, 1.0, LEASE_S, LEASE_S + 60.5, RESEND_S, WINDOW_S, WINDOW_S + 1)
 
@@ -69,10 +64,6 @@ def store_machine(open_store: Opener) -> type[RuleBasedStateMachine]:
     """A state machine that holds the store that *open_store* opens against the reference."""
 
     class StoreMachine(RuleBasedStateMachine):
-        """Owners are (key, token, epoch, sends) as some caller believes them to be, right or
-        wrong.
-        """
-
         owners = Bundle("owners")
 
         def __init__(self) -> None:
@@ -88,14 +79,17 @@ def store_machine(open_store: Opener) -> type[RuleBasedStateMachine]:
             self.store.close()
             self.folder.cleanup()
 
-        def both(self, op: ops.Op[Any]) -> Any:
+        def both(self, op: ops.Op[Any], *, again: bool = False) -> Any:
+            """Apply it to both; *again*, twice. The first reply."""
             self.touched.add(getattr(op, "key", "k0"))
             expected, got = self.reference.apply(op), self.store.apply(op)
             assert got == expected, f"{op}\n  replied {got}\n  not     {expected}"
+            if again:
+                self.both(op)
             return got
 
         @initialize(target=owners)
-        def a_forger(self) -> tuple[str, str, int, int]:
+        def a_forger(self) -> Owner:
             return ("k0", "forged", 1, 1)
 
         @rule(
@@ -107,15 +101,13 @@ def store_machine(open_store: Opener) -> type[RuleBasedStateMachine]:
         def claim(self, asked: Request, *, dispatch: bool, again: bool) -> Any:
             self.tokens += 1
             op = ops.Claim(asked, f"t{self.tokens}", LEASE_S, dispatch, again)
-            reply = self.both(op)
-            if again:
-                self.both(op)
+            reply = self.both(op, again=again)
             if isinstance(reply, ops.Held):
                 return asked.key, op.token, reply.epoch, reply.sends
             return multiple()
 
         @rule(target=owners, owner=owners)
-        def inquire(self, owner: tuple[str, str, int, int]) -> Any:
+        def inquire(self, owner: Owner) -> Any:
             self.tokens += 1
             reply = self.both(ops.Inquire(owner[0], f"t{self.tokens}", LEASE_S))
             if isinstance(reply, ops.Held):
@@ -123,26 +115,20 @@ def store_machine(open_store: Opener) -> type[RuleBasedStateMachine]:
             return multiple()
 
         @rule(target=owners, owner=owners, again=st.booleans())
-        def send(self, owner: tuple[str, str, int, int], *, again: bool) -> Any:
+        def send(self, owner: Owner, *, again: bool) -> Any:
             key, token, epoch, sends = owner
             op = ops.Dispatch(key, token, epoch, sends + 1, LEASE_S)
-            reply = self.both(op)
-            if again:
-                self.both(op)
+            reply = self.both(op, again=again)
             return (key, token, epoch, sends + 1) if isinstance(reply, ops.Applied) else multiple()
 
         @rule(target=owners, owner=owners, keep=st.booleans(), again=st.booleans())
-        def take_back(self, owner: tuple[str, str, int, int], *, keep: bool, again: bool) -> Any:
+        def take_back(self, owner: Owner, *, keep: bool, again: bool) -> Any:
             key, token, epoch, sends = owner
             op = ops.Unsend(key, token, epoch, sends, LEASE_S if keep else 0)
-            reply = self.both(op)
-            if again:
-                self.both(op)
-            return (
-                (key, token, reply.epoch, sends - 1)
-                if isinstance(reply, ops.Applied)
-                else multiple()
-            )
+            reply = self.both(op, again=again)
+            if isinstance(reply, ops.Applied):
+                return key, token, reply.epoch, sends - 1
+            return multiple()
 
         @rule(
             owner=owners,
@@ -150,20 +136,15 @@ def store_machine(open_store: Opener) -> type[RuleBasedStateMachine]:
             by=st.sampled_from(("", "probe")),
             again=st.booleans(),
         )
-        def complete(
-            self, owner: tuple[str, str, int, int], outcome: bytes, by: str, *, again: bool
-        ) -> None:
-            op = ops.Complete(*owner[:3], outcome, by)
-            self.both(op)
-            if again:
-                self.both(op)
+        def complete(self, owner: Owner, outcome: bytes, by: str, *, again: bool) -> None:
+            self.both(ops.Complete(*owner[:3], outcome, by), again=again)
 
         @rule(
             owner=owners,
             which=st.sampled_from(("fail", "doubt", "renew", "let go", "rerun")),
             again=st.booleans(),
         )
-        def write(self, owner: tuple[str, str, int, int], which: str, *, again: bool) -> None:
+        def write(self, owner: Owner, which: str, *, again: bool) -> None:
             mine = owner[:3]
             op: ops.Op[Any] = {
                 "fail": ops.Fail(*mine, b"no"),
@@ -172,9 +153,7 @@ def store_machine(open_store: Opener) -> type[RuleBasedStateMachine]:
                 "let go": ops.Renew(*mine, 0),
                 "rerun": ops.Rerun(*mine, LEASE_S),
             }[which]
-            self.both(op)
-            if again:
-                self.both(op)
+            self.both(op, again=again)
 
         @rule(
             key=st.sampled_from(REQUESTS),
@@ -189,15 +168,12 @@ def store_machine(open_store: Opener) -> type[RuleBasedStateMachine]:
                 "attest": ops.Attest(key.key, "late", b"late"),
                 "tried": ops.Attest(key.key, TRIED, b"no answer", at=1.5),
             }[which]
-            self.both(op)
-            if again:
-                self.both(op)
+            self.both(op, again=again)
 
         @rule(limit=st.integers(1, 4))
         def sweep(self, limit: int) -> None:
-            if (
-                sum(self.reference.apply(ops.Tally()).values()) <= limit
-            ):  # otherwise which ones come first is the store's choice
+            # otherwise which ones come first is the store's choice
+            if sum(self.reference.apply(ops.Tally()).values()) <= limit:
                 self.both(ops.Sweep(limit))
 
         @rule(pause_s=st.sampled_from(PAUSES_S))

@@ -16,42 +16,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from effectonce._core import guards
-from effectonce._core.ops import Claim, Complete, Sweep
+from effectonce._core.ops import Claim, Complete, ListCells, Search, Sweep, WriteCell
 from effectonce._core.record import Record, Scene, State
 from effectonce._core.rules import RULES, Guard, TransitionRule, index
 from effectonce.stores.base import Store
 from effectonce.stores.memory import MemoryStore
+from effectonce.testing import faulty_stores as faulty
 from effectonce.testing.clock import FakeClock
-from effectonce.testing.faulty_stores import (
-    BringsCellsBack,
-    CompletesWithoutEvidence,
-    DecidesOnAnOldRead,
-    DropsEvidence,
-    FindsByTheBeginning,
-    FindsTheOldestFirst,
-    FindsWhatOthersHave,
-    ForgetsAcknowledgements,
-    ForgetsCellsAsAtFirst,
-    KeepsCellsAsRecords,
-    KeepsRevisions,
-    KeepsTheFirst,
-    KeepsTheLast,
-    ListsForwardsOnly,
-    ListsInTheOrderOfWriting,
-    ListsPrefixesAsWords,
-    ListsWhatIsOver,
-    ListsWithTheLastOneAgain,
-    NeverChangesTerms,
-    NeverForgetsCells,
-    NumbersCellsFromOne,
-    OneLatchForAll,
-    RepinsTerms,
-    ReplacesCellsUnseen,
-    StopsAtTheFirstRefusal,
-    SweepsAllCells,
-    TakesThemFromTheEnd,
-    TestsPresenceByTruth,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +37,14 @@ class Mutant:
 # ---------------------------------------------------------------- sabotaged tables
 
 
-def _with_rules(rules: tuple[TransitionRule, ...]) -> Callable[[FakeClock], Store]:
+def _ruled(rules: tuple[TransitionRule, ...]) -> Callable[[FakeClock], Store]:
     return lambda clock: MemoryStore(clock=clock, table=index(rules))
 
 
-def _with_guard(guard: Guard, instead: Callable[..., bool]) -> Callable[[FakeClock], Store]:
+def _asking(guard: Guard, instead: Callable[..., bool]) -> Callable[[FakeClock], Store]:
     """Every rule that asks *guard* asks *instead*."""
     swap = {guard: instead}
-    return _with_rules(
+    return _ruled(
         tuple(replace(rule, when=tuple(swap.get(g, g) for g in rule.when)) for rule in RULES)
     )
 
@@ -99,9 +70,8 @@ def _resendable_since_the_last_send(r: Record, _op: Any, scene: Scene) -> bool:
 
 
 def _quiet_even_if_irreversible(r: Record, _op: Any, scene: Scene) -> bool:
-    return (
-        r.request.terms.delay_s is not None and scene.now > r.sent_until + r.request.terms.delay_s
-    )
+    delay_s = r.request.terms.delay_s
+    return delay_s is not None and scene.now > r.sent_until + delay_s
 
 
 def _quiet_when_the_answer_is_used(r: Record, op: Any, scene: Scene) -> bool:
@@ -112,45 +82,39 @@ def _late_any_send(r: Record, op: Complete, _: Scene) -> bool:
     return r.dtoken == op.token
 
 
-def _expires_open_records(op: type[Sweep], start: State) -> TransitionRule:
-    return TransitionRule(
-        "!", op, start, State.ABSENT, (guards.lease_over,), lambda _r, _op, _scene: None
-    )
+def _swept_away(start: State) -> Callable[[FakeClock], Store]:
+    when = (guards.lease_over,)
+    rule = TransitionRule("!", Sweep, start, State.ABSENT, when, lambda _r, _op, _scene: None)
+    return _ruled((*RULES, rule))
 
 
 def _without_latch_at_dispatch() -> tuple[TransitionRule, ...]:
-    late = ("T3", "T5b")
-    return tuple(
-        (
-            replace(r, when=tuple(g for g in r.when if g is not guards.unlatched))
-            if r.name in late
-            else r
-        )
-        for r in RULES
-    )
+    def changed(r: TransitionRule) -> TransitionRule:
+        if r.name not in ("T3", "T5b"):
+            return r
+        return replace(r, when=tuple(g for g in r.when if g is not guards.unlatched))
+
+    return tuple(map(changed, RULES))
 
 
 def _claims_without_dispatching(r: Record | None, op: Claim, scene: Scene) -> Record:
     return Record(op.request, State.CLAIMED, 1, op.token, scene.now + op.lease_s, scene.now)
 
 
-# ---------------------------------------------------------------- habits of real stores
+_UNDISPATCHED = TransitionRule(
+    "T1",
+    Claim,
+    State.ABSENT,
+    State.CLAIMED,
+    (guards.in_turn, guards.unlatched),
+    _claims_without_dispatching,
+)
 
 
 def _resendable_by_the_shorter_window(r: Record, op: Any, scene: Scene) -> bool:
-    resend_s = min(
-        r.request.terms.resend_s, op.request.terms.resend_s if isinstance(op, Claim) else inf
-    )
+    asked_s = op.request.terms.resend_s if isinstance(op, Claim) else inf
+    resend_s = min(r.request.terms.resend_s, asked_s)
     return r.sends == 0 or scene.now < r.first_dispatch_at + resend_s
-
-
-# ---------------------------------------------------------------- several at once
-
-
-# ---------------------------------------------------------------- searching
-
-
-# ---------------------------------------------------------------- cells
 
 
 _OVERWRITING = tuple(
@@ -159,113 +123,85 @@ _OVERWRITING = tuple(
     if r.name == "T11b"
 )
 MUTANTS: tuple[Mutant, ...] = (
-    Mutant("a live lease can be stolen", 1, _with_guard(guards.lease_over, _yes)),
-    Mutant("a dead lease is never stolen", 1, _with_guard(guards.lease_over, _no)),
-    Mutant("nothing is fenced", 2, _with_guard(guards.owns, _yes)),
-    Mutant("fenced by the token only", 2, _with_guard(guards.owns, _owns_by_token)),
-    Mutant("fenced by the epoch only", 2, _with_guard(guards.owns, _owns_by_epoch)),
-    Mutant(
-        "a claim that was to dispatch does not",
-        3,
-        _with_rules(
-            (
-                TransitionRule(
-                    "T1",
-                    Claim,
-                    State.ABSENT,
-                    State.CLAIMED,
-                    (guards.in_turn, guards.unlatched),
-                    _claims_without_dispatching,
-                ),
-                *RULES,
-            )
-        ),
-    ),
-    Mutant("a send is not counted", 3, _with_guard(guards.next_send, _yes)),
-    Mutant("any send can be taken back", 4, _with_guard(guards.this_send, _yes)),
-    Mutant("a lost effect is sent again without a key", 4, _with_guard(guards.resendable, _yes)),
+    Mutant("a live lease can be stolen", 1, _asking(guards.lease_over, _yes)),
+    Mutant("a dead lease is never stolen", 1, _asking(guards.lease_over, _no)),
+    Mutant("nothing is fenced", 2, _asking(guards.owns, _yes)),
+    Mutant("fenced by the token only", 2, _asking(guards.owns, _owns_by_token)),
+    Mutant("fenced by the epoch only", 2, _asking(guards.owns, _owns_by_epoch)),
+    Mutant("a claim that was to dispatch does not", 3, _ruled((_UNDISPATCHED, *RULES))),
+    Mutant("a send is not counted", 3, _asking(guards.next_send, _yes)),
+    Mutant("any send can be taken back", 4, _asking(guards.this_send, _yes)),
+    Mutant("a lost effect is sent again without a key", 4, _asking(guards.resendable, _yes)),
     Mutant(
         "a lost effect is never sent again",
         4,
-        _with_guard(guards.resendable, lambda r, *_: r.sends == 0),
+        _asking(guards.resendable, lambda r, *_: r.sends == 0),
     ),
     Mutant(
         "the downstream window starts anew with each send",
         4,
-        _with_guard(guards.resendable, _resendable_since_the_last_send),
+        _asking(guards.resendable, _resendable_since_the_last_send),
     ),
-    Mutant("a claim completes without having been sent", 4, _with_guard(guards.ends_unsent, _yes)),
-    Mutant("a rejection is always a failure", 5, _with_guard(guards.rejection_is_final, _yes)),
-    Mutant("a rejection is never a failure", 5, _with_guard(guards.rejection_is_final, _no)),
-    Mutant("not found is proof", 6, _with_guard(guards.asked_when_quiet, _yes)),
+    Mutant("a claim completes without having been sent", 4, _asking(guards.ends_unsent, _yes)),
+    Mutant("a rejection is always a failure", 5, _asking(guards.rejection_is_final, _yes)),
+    Mutant("a rejection is never a failure", 5, _asking(guards.rejection_is_final, _no)),
+    Mutant("not found is proof", 6, _asking(guards.asked_when_quiet, _yes)),
     Mutant(
         "not found is proof when it is used",
         6,
-        _with_guard(guards.asked_when_quiet, _quiet_when_the_answer_is_used),
+        _asking(guards.asked_when_quiet, _quiet_when_the_answer_is_used),
     ),
     Mutant(
         "an irreversible effect is re-run",
         6,
-        _with_guard(guards.asked_when_quiet, _quiet_even_if_irreversible),
+        _asking(guards.asked_when_quiet, _quiet_even_if_irreversible),
     ),
-    Mutant("an expired key runs again", 7, _with_guard(guards.may_rerun, guards.window_over)),
-    Mutant("a swept key is forgotten", 7, _with_guard(guards.remembered, _no)),
-    Mutant("a tombstone is forgotten at once", 7, _with_guard(guards.unremembered, _yes)),
-    Mutant("a window ends at once", 7, _with_guard(guards.window_over, _yes)),
-    Mutant(
-        "a sweep removes claims",
-        7,
-        _with_rules((*RULES, _expires_open_records(Sweep, State.CLAIMED))),
-    ),
-    Mutant(
-        "a sweep removes doubts",
-        7,
-        _with_rules((*RULES, _expires_open_records(Sweep, State.IN_DOUBT))),
-    ),
-    Mutant("a step has no latch", 8, _with_guard(guards.unlatched, _yes)),
-    Mutant(
-        "the latch is looked at when claiming only", 8, _with_rules(_without_latch_at_dispatch())
-    ),
-    Mutant("one latch for all", 8, OneLatchForAll),
-    Mutant("a lost acknowledgement is a refusal", 9, ForgetsAcknowledgements),
-    Mutant("it decides on an old read", 10, DecidesOnAnOldRead),
-    Mutant("an empty outcome is none", 11, TestsPresenceByTruth),
-    Mutant(
-        "late evidence of any send settles", 5, _with_guard(guards.late_only_send, _late_any_send)
-    ),
-    Mutant("late evidence never settles", 11, _with_guard(guards.late_only_send, _no)),
-    Mutant("late evidence is dropped", 11, DropsEvidence),
-    Mutant("a completion forgets the evidence", 0, CompletesWithoutEvidence),
-    Mutant("a late result makes room for attempts", 11, KeepsTheLast),
-    Mutant("evidence stays as it was when it is full", 0, KeepsTheFirst),
-    Mutant("what was never sent cannot be discarded", 0, _with_guard(guards.never_sent, _no)),
-    Mutant("what was sent can be discarded", 4, _with_guard(guards.never_sent, _yes)),
-    Mutant("another request inherits the key", 0, _with_guard(guards.same_request, _yes)),
-    Mutant("a sequence has no order", 0, _with_guard(guards.in_turn, _yes)),
-    Mutant("terms follow the newest deploy", 0, RepinsTerms),
-    Mutant("terms never change, though nothing was sent", 0, NeverChangesTerms),
+    Mutant("an expired key runs again", 7, _asking(guards.may_rerun, guards.window_over)),
+    Mutant("a swept key is forgotten", 7, _asking(guards.remembered, _no)),
+    Mutant("a tombstone is forgotten at once", 7, _asking(guards.unremembered, _yes)),
+    Mutant("a window ends at once", 7, _asking(guards.window_over, _yes)),
+    Mutant("a sweep removes claims", 7, _swept_away(State.CLAIMED)),
+    Mutant("a sweep removes doubts", 7, _swept_away(State.IN_DOUBT)),
+    Mutant("a step has no latch", 8, _asking(guards.unlatched, _yes)),
+    Mutant("the latch is looked at when claiming only", 8, _ruled(_without_latch_at_dispatch())),
+    Mutant("one latch for all", 8, faulty.OneLatchForAll),
+    Mutant("a lost acknowledgement is a refusal", 9, faulty.ForgetsAcknowledgements),
+    Mutant("it decides on an old read", 10, faulty.DecidesOnAnOldRead),
+    Mutant("an empty outcome is none", 11, faulty.TestsPresenceByTruth),
+    Mutant("late evidence of any send settles", 5, _asking(guards.late_only_send, _late_any_send)),
+    Mutant("late evidence never settles", 11, _asking(guards.late_only_send, _no)),
+    Mutant("late evidence is dropped", 11, faulty.DropsEvidence),
+    Mutant("a completion forgets the evidence", 0, faulty.CompletesWithoutEvidence),
+    Mutant("a late result makes room for attempts", 11, faulty.KeepsTheLast),
+    Mutant("evidence stays as it was when it is full", 0, faulty.KeepsTheFirst),
+    Mutant("what was never sent cannot be discarded", 0, _asking(guards.never_sent, _no)),
+    Mutant("what was sent can be discarded", 4, _asking(guards.never_sent, _yes)),
+    Mutant("another request inherits the key", 0, _asking(guards.same_request, _yes)),
+    Mutant("a sequence has no order", 0, _asking(guards.in_turn, _yes)),
+    Mutant("terms follow the newest deploy", 0, faulty.RepinsTerms),
+    Mutant("terms never change, though nothing was sent", 0, faulty.NeverChangesTerms),
     Mutant(
         "a key helps what was sent without it",
         4,
-        _with_guard(guards.resendable, _resendable_by_the_shorter_window),
+        _asking(guards.resendable, _resendable_by_the_shorter_window),
     ),
-    Mutant("a person overwrites an outcome", 0, _with_rules((*RULES, *_OVERWRITING))),
-    Mutant("a reference is the beginning of a key", 0, FindsByTheBeginning),
-    Mutant("a search begins with the oldest", 0, FindsTheOldestFirst),
-    Mutant("a search shows what other tenants have", 0, FindsWhatOthersHave),
-    Mutant("a cell is replaced by who did not see it", 0, ReplacesCellsUnseen),
-    Mutant("a cell that is gone is replaced", 0, BringsCellsBack),
-    Mutant("a cell is never forgotten", 0, NeverForgetsCells),
-    Mutant("a write does not keep a cell any longer", 0, ForgetsCellsAsAtFirst),
-    Mutant("a cell's revision comes back", 0, NumbersCellsFromOne),
-    Mutant("a write to a cell makes no new revision", 0, KeepsRevisions),
-    Mutant("a sweep forgets every cell", 0, SweepsAllCells),
-    Mutant("a record takes the place of a cell", 0, KeepsCellsAsRecords),
-    Mutant("cells are listed in the order of their writing", 0, ListsInTheOrderOfWriting),
-    Mutant("a page of cells begins with the last one again", 0, ListsWithTheLastOneAgain),
-    Mutant("cells that are over are listed", 0, ListsWhatIsOver),
-    Mutant("a prefix of cells has no case", 0, ListsPrefixesAsWords),
-    Mutant("cells are listed forwards only", 0, ListsForwardsOnly),
-    Mutant("several ops stop at the first refusal", 9, StopsAtTheFirstRefusal),
-    Mutant("several ops are applied from the end", 3, TakesThemFromTheEnd),
+    Mutant("a person overwrites an outcome", 0, _ruled((*RULES, *_OVERWRITING))),
+    Mutant("a reference is the beginning of a key", 0, faulty.FindsByTheBeginning),
+    Mutant("a search begins with the oldest", 0, faulty.FindsTheOldestFirst),
+    Mutant("a search shows what other tenants have", 0, faulty.taken_with(Search, tenant=None)),
+    Mutant("a cell is replaced by who did not see it", 0, faulty.ReplacesCellsUnseen),
+    Mutant("a cell that is gone is replaced", 0, faulty.BringsCellsBack),
+    Mutant("a cell is never forgotten", 0, faulty.taken_with(WriteCell, keep_s=inf)),
+    Mutant("a write does not keep a cell any longer", 0, faulty.ForgetsCellsAsAtFirst),
+    Mutant("a cell's revision comes back", 0, faulty.NumbersCellsFromOne),
+    Mutant("a write to a cell makes no new revision", 0, faulty.KeepsRevisions),
+    Mutant("a sweep forgets every cell", 0, faulty.SweepsAllCells),
+    Mutant("a record takes the place of a cell", 0, faulty.KeepsCellsAsRecords),
+    Mutant("cells are listed in the order of their writing", 0, faulty.ListsInTheOrderOfWriting),
+    Mutant("a page of cells begins with the last one again", 0, faulty.ListsWithTheLastOneAgain),
+    Mutant("cells that are over are listed", 0, faulty.ListsWhatIsOver),
+    Mutant("a prefix of cells has no case", 0, faulty.ListsPrefixesAsWords),
+    Mutant("cells are listed forwards only", 0, faulty.taken_with(ListCells, backwards=False)),
+    Mutant("several ops stop at the first refusal", 9, faulty.StopsAtTheFirstRefusal),
+    Mutant("several ops are applied from the end", 3, faulty.TakesThemFromTheEnd),
 )

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from effectonce import Guard
     from effectonce.stores import Store
 
-ALONE = "not shared: each process has its own, and this is another process"
-
 
 def circuits_of(guard: Guard) -> dict[str, tuple[Circuit, list[str]]]:
     """The breakers of its tools by name, and whose they are."""
@@ -27,6 +25,7 @@ def circuits_of(guard: Guard) -> dict[str, tuple[Circuit, list[str]]]:
     return found
 
 
+ALONE = "not shared: each process has its own, and this is another process"
 NOT_SHARED: dict[str, Any] = {
     "state": "not_shared",
     "why": ALONE,
@@ -40,15 +39,13 @@ def standing(store: Store, name: str) -> dict[str, Any]:
     cell = store.apply(ReadCell(f"breaker/{name}"))
     votes = votes_of(cell)
     against = [vote.until - cell.now for vote in votes.values() if vote.until > cell.now]
-    state = "unknown" if not votes else "open" if against else "closed"
-    words = {
-        "unknown": "no process has reported anything lately",
-        "open": (
-            f"open in {len(against)} of {len(votes)} processes; the next probe in"
-            f" {span(min(against, default=0.0))}"
-        ),
-        "closed": f"closed in all {len(votes)} processes",
-    }
+    if not votes:
+        state, why = "unknown", "no process has reported anything lately"
+    elif against:
+        probe = f"the next probe in {span(min(against))}"
+        state, why = "open", f"open in {len(against)} of {len(votes)} processes; {probe}"
+    else:
+        state, why = "closed", f"closed in all {len(votes)} processes"
     processes = [
         {
             "process": node,
@@ -59,7 +56,7 @@ def standing(store: Store, name: str) -> dict[str, Any]:
     ]
     return {
         "state": state,
-        "why": words[state],
+        "why": why,
         "probe_in_s": round(min(against), 3) if against else None,
         "processes": processes,
     }

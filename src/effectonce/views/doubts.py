@@ -67,18 +67,12 @@ def grouped(guard: Guard, records: Iterable[Record], now: float) -> list[DoubtGr
     groups: dict[tuple[str, str, str], DoubtGroup] = {}
     for record in records:
         tool, cause, action = record.request.terms.tool, cause_of(record), _next(guard, record, now)
-        known = groups.get((tool, cause, action))
-        since = record.decided_at
-        if known is None:
-            groups[tool, cause, action] = DoubtGroup(
-                tool, cause, 1, since, reference(record), action
-            )
-        elif since < known.since:
-            groups[tool, cause, action] = known._replace(
-                effects=known.effects + 1, since=since, example=reference(record)
-            )
-        else:
-            groups[tool, cause, action] = known._replace(effects=known.effects + 1)
+        since, ref = record.decided_at, reference(record)
+        new = DoubtGroup(tool, cause, 0, since, ref, action)
+        known = groups.get((tool, cause, action), new)
+        if since < known.since:
+            known = known._replace(since=since, example=ref)
+        groups[tool, cause, action] = known._replace(effects=known.effects + 1)
     return sorted(groups.values(), key=lambda group: (-group.effects, group.since))
 
 

@@ -13,6 +13,7 @@ from effectonce._core.guards import leased, resendable
 from effectonce._core.ops import ReadCell
 from effectonce._core.record import Record, Scene, State
 from effectonce._core.tagged_json import AS_DATA, NotReadable
+from effectonce.dead_letters._letter import effect_of
 from effectonce.views.history import (
     asked_data,
     asked_of,
@@ -30,14 +31,8 @@ from effectonce.views.times import iso
 if TYPE_CHECKING:
     from effectonce import Guard
 
-STATES = (
-    State.COMPLETED,
-    State.FAILED,
-    State.IN_DOUBT,
-    State.DISPATCHED,
-    State.CLAIMED,
-    State.TOMBSTONE,
-)
+DECIDED = (State.COMPLETED, State.FAILED, State.IN_DOUBT)
+STATES = (*DECIDED, State.DISPATCHED, State.CLAIMED, State.TOMBSTONE)
 
 
 def now_of(guard: Guard) -> float:
@@ -46,12 +41,7 @@ def now_of(guard: Guard) -> float:
 
 
 def reference(record: Record) -> str:
-    return ref_of(record).reference
-
-
-def ref_of(record: Record) -> EffectRef:
-    request = record.request
-    return EffectRef(request.terms.tool, request.key, request.tenant, request.scope, request.step)
+    return effect_of(record).reference
 
 
 def step_of(record: Record) -> str:
@@ -117,25 +107,18 @@ def verdict(record: Record, now: float) -> str:
 
 
 def _open_verdict(record: Record, now: float) -> str:
+    if leased(record, now) and record.state is State.DISPATCHED:
+        return "It is being done right now."
     if leased(record, now):
-        return (
-            "It is being done right now."
-            if record.state is State.DISPATCHED
-            else "It is claimed; nothing was sent yet."
-        )
+        return "It is claimed; nothing was sent yet."
     owner = "its owner gave up" if gave_up(record) else "its owner is gone"
+    again = "The next call sends the same request again under the same key."
     if record.sends == 0:
         return f"Nothing was sent, and {owner}. The next call does it."
     if record.settled_by:
-        return (
-            f"{record.settled_by} asked for another attempt. The next call sends the same request"
-            " again under the same key."
-        )
+        return f"{record.settled_by} asked for another attempt. {again}"
     if may_resend(record, now):
-        return (
-            f"It may have happened, and {owner}. The next call sends the same request again under"
-            " the same key."
-        )
+        return f"It may have happened, and {owner}. {again}"
     return f"It may have happened, and {owner}. The next call, or the next sweep, puts it in doubt."
 
 
@@ -151,9 +134,9 @@ class ShownError(NamedTuple):
 
     def words(self, screen: Screen) -> str:
         """For people."""
-        return (
-            screen.hidden(self.text, self.hidden) if self.hidden else self.text or dumps(self.value)
-        )
+        if self.hidden:
+            return screen.hidden(self.text, self.hidden)
+        return self.text or dumps(self.value)
 
 
 def arguments_of(record: Record, *, reveal: bool) -> ShownError:
@@ -173,25 +156,19 @@ def outcome_of(data: bytes, *, reveal: bool) -> ShownError:
     if not data:
         return ShownError("", None)
     stored = _stored(data)
+    content = stored.content
     match stored.status:
+        case "ok" if reveal:
+            return ShownError("", content)
         case "ok":
-            return (
-                ShownError("", stored.content)
-                if reveal
-                else ShownError(f"a result of {len(data):,} bytes", None, "it")
-            )
+            return ShownError(f"a result of {len(data):,} bytes", None, "it")
         case "error":
-            return ShownError(
-                describe_error(stored.content["type"], stored.content["message"]),
-                stored.content if reveal else None,
-            )
+            text = describe_error(content["type"], content["message"])
         case "partial":
-            return ShownError(
-                f"some of it happened: {stored.content['message']}",
-                stored.content if reveal else None,
-            )
+            text = f"some of it happened: {content['message']}"
         case _:
             return ShownError(_why(stored), None)
+    return ShownError(text, content if reveal else None)
 
 
 def _described(data: bytes) -> dict[str, Any] | None:

@@ -68,9 +68,8 @@ def asked_of(record: Record) -> list[RedriveRequest]:
 
 def cancelled_of(record: Record) -> Cancellation | None:
     """Who wants this run to end."""
-    return next(
-        (entry for entry in map(entry_of, record.evidence) if isinstance(entry, Cancellation)), None
-    )
+    entries = map(entry_of, record.evidence)
+    return next((entry for entry in entries if isinstance(entry, Cancellation)), None)
 
 
 # ---------------------------------------------------------------- in words
@@ -90,11 +89,8 @@ def describe(entry: HistoryEntry, screen: Screen = _ANY) -> str:
 def describe_attempt(attempt: FailedAttempt, screen: Screen) -> str:
     message = screen.shorten(attempt.message)
     what = f"{attempt.error}: {message}" if attempt.error and message else attempt.error or message
-    what += (
-        f" ({taken_for(attempt.bucket, attempt.certainty)}{rests_on(attempt)})"
-        if attempt.bucket
-        else ""
-    )
+    if attempt.bucket:
+        what += f" ({taken_for(attempt.bucket, attempt.certainty)}{rests_on(attempt)})"
     after = f"; not before {attempt.retry_after_s:g} s" if attempt.retry_after_s is not None else ""
     gave_up = f"; gave up: {attempt.gave_up}" if attempt.gave_up and attempt.number else ""
     if attempt.number == 0 and attempt.gave_up is not None:
@@ -107,21 +103,15 @@ def rests_on(attempt: FailedAttempt) -> str:
     """What a certain verdict about an attempt rests on; nothing for the tool's own statement."""
     if attempt.certainty in ("", "ambiguous") or attempt.error in ("NotSent", "Rejected"):
         return ""
-    return {
-        "witnessed": ", witnessed",
-        "declared": ", declared",
-        "error": ", by its error alone",
-    }.get(attempt.basis, "")
+    said = {"witnessed": ", witnessed", "declared": ", declared", "error": ", by its error alone"}
+    return said.get(attempt.basis, "")
 
 
 def taken_for(bucket: str, certainty: str) -> str:
     """What an error was taken to mean. If the outcome is certain, bucket `unknown` confuses."""
-    certain = certainty not in ("", "ambiguous")
-    return ", ".join(
-        part.replace("_", " ")
-        for part in ("" if certain and bucket == "unknown" else bucket, certainty)
-        if part
-    )
+    if certainty not in ("", "ambiguous") and bucket == "unknown":
+        bucket = ""
+    return ", ".join(part.replace("_", " ") for part in (bucket, certainty) if part)
 
 
 def attempt_data(attempt: FailedAttempt) -> dict[str, Any]:
@@ -148,31 +138,20 @@ def run_verdict(record: Record, now: float) -> str:
     ending = "" if cancelled is None else f" {describe(cancelled)}."
     match run_state(record, now):
         case "running":
-            return f"This run of a workflow is going on right now.{ending}"
+            became = f"is going on right now.{ending}"
         case "waiting" if cancelled is not None:
-            return (
-                f"This run of a workflow waits to be ended: {describe(cancelled)}. Resuming it"
-                " compensates what was done."
-            )
+            waits = f"waits to be ended: {describe(cancelled)}"
+            became = f"{waits}. Resuming it compensates what was done."
         case "waiting":
-            return (
-                "This run of a workflow waits. The next call, or resuming it, goes on where it"
-                " stopped."
-            )
+            became = "waits. The next call, or resuming it, goes on where it stopped."
         case "completed":
-            return (
-                "This run of a workflow came to its end. Every later call gets the stored result."
-            )
+            became = "came to its end. Every later call gets the stored result."
         case "failed":
-            return (
-                f"This run of a workflow failed for good, and was compensated.{ending} Every later"
-                " call gets this failure."
-            )
+            failed = f"failed for good, and was compensated.{ending}"
+            became = f"{failed} Every later call gets this failure."
         case _:
-            return (
-                "This run of a workflow has ended, and is forgotten since its window ended. Its key"
-                " is refused."
-            )
+            became = "has ended, and is forgotten since its window ended. Its key is refused."
+    return f"This run of a workflow {became}"
 
 
 def run_steps(record: Record, reference: str, now: float) -> list[tuple[str, str]]:

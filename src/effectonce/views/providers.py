@@ -59,7 +59,7 @@ def key_shape(provider: Provider) -> str:
 
 def window(provider: Provider) -> str:
     """How long a key counts."""
-    from effectonce.policy import span  # noqa: PLC0415  # with the first provider
+    from effectonce._text import span  # noqa: PLC0415  # with the first provider
 
     match provider.window_s:
         case None:
@@ -82,10 +82,8 @@ def overview(provider: Provider) -> tuple[str, str, str]:
 
 def answers(provider: Provider) -> list[tuple[str, str, str]]:
     """Every field about repeats that says something: name in a file, label, and value in words."""
-    key, probe = (
-        ": ".join(part for part in (key_place(provider), key_shape(provider)) if part),
-        provider.probe,
-    )
+    key = ": ".join(part for part in (key_place(provider), key_shape(provider)) if part)
+    probe = provider.probe
     rows = [
         ("key", "key", key),
         ("window_s", "window", window(provider)),
@@ -96,9 +94,8 @@ def answers(provider: Provider) -> list[tuple[str, str, str]]:
         ("probe", "ask by", UNKNOWN if probe is None else probe.by),
     ]
     if probe is not None:
-        rows.append(
-            ("", "not found", _not_found(proof=probe.not_found_is_proof, delay_s=probe.delay_s))
-        )
+        proof = _not_found(proof=probe.not_found_is_proof, delay_s=probe.delay_s)
+        rows.append(("", "not found", proof))
     for error in provider.errors:
         name = " ".join(str(part) for part in (error.status, error.code) if part is not None)
         rows.append(("errors", "error", f"{name}: {error.meaning}"))
@@ -107,9 +104,8 @@ def answers(provider: Provider) -> list[tuple[str, str, str]]:
 
 def remark(fact: Fact) -> str:
     """What has to be said beside a value: that no page states it, or what else the page says."""
-    return ": ".join(
-        part for part in ("unverified" if fact.unverified else "", fact.note or "") if part
-    )
+    parts = ("unverified" if fact.unverified else "", fact.note or "")
+    return ": ".join(part for part in parts if part)
 
 
 def sources(provider: Provider) -> Iterator[tuple[str, dt.date, str]]:
@@ -147,7 +143,7 @@ def _answer(value: int | str | None) -> str:
 
 
 def _not_found(*, proof: bool, delay_s: int | None) -> str:
-    from effectonce.policy import span  # noqa: PLC0415  # with the first provider
+    from effectonce._text import span  # noqa: PLC0415  # with the first provider
 
     said = "is proof that it did not happen" if proof else "is no proof that it did not happen"
     return said if delay_s is None else f"{said}; the answer may lag {span(delay_s)} behind"

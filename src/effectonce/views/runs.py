@@ -23,9 +23,8 @@ def steps_of(guard: Guard, record: Record) -> list[Record]:
     """Its steps in order, then compensations. Keys need your guard's secret; the scope does not."""
     scope = f"{record.request.terms.tool} {reference(record)}"
     beside = guard.store.apply(Beside(record.request.key, STEPS_MAX))
-    steps = (
-        r for r in beside if (r.request.scope, r.request.tenant) == (scope, record.request.tenant)
-    )
+    place = (scope, record.request.tenant)
+    steps = (r for r in beside if (r.request.scope, r.request.tenant) == place)
     found = [step for step in steps if _POSITION.match(step.request.step)]
     return sorted(found, key=lambda step: position(step)[:2])
 
@@ -40,8 +39,7 @@ def position(step: Record) -> tuple[bool, int, str]:
 def as_data(record: Record, now: float) -> dict[str, Any]:
     """A run as `effectonce.run/1`."""
     cancelled, open_ = cancelled_of(record), record.state is State.CLAIMED
-    attempts = attempts_of(record)
-    last = attempts[-1] if attempts else None
+    by = None if cancelled is None else {"by": cancelled.by, "reason": cancelled.reason}
     return {
         "reference": reference(record),
         "workflow": record.request.terms.tool,
@@ -51,12 +49,8 @@ def as_data(record: Record, now: float) -> dict[str, Any]:
         "runs": record.epoch,
         "began_at": iso(record.created_at),
         "ended_at": None if open_ else iso(record.decided_at),
-        "cancelled": None
-        if cancelled is None
-        else {"by": cancelled.by, "reason": cancelled.reason},
-        "error": None
-        if last is None or record.state is State.COMPLETED
-        else f"{last.error}: {last.message}".strip(": "),
+        "cancelled": by,
+        "error": _last_error(record),
         "_age_s": now - record.created_at,
     }
 
@@ -67,7 +61,6 @@ def whole(record: Record, steps: list[Record], now: float, *, reveal: bool) -> d
         "steps": [_step(step) for step in steps if not position(step)[0]],
         "compensations": [_step(step) for step in steps if position(step)[0]],
     }
-    data = {name: value for name, value in data.items() if not name.startswith("_")}
     if reveal:
         data |= {"key": record.request.key, "arguments": arguments_of(record, reveal=True).value}
     return data
@@ -92,10 +85,15 @@ def _step(record: Record) -> dict[str, Any]:
 def error_of(record: Record) -> str:
     if record.state is State.COMPLETED:
         return ""
+    error = _last_error(record)
+    return record.reason if error is None else error
+
+
+def _last_error(record: Record) -> str | None:
     attempts = attempts_of(record)
-    return (
-        f"{attempts[-1].error}: {attempts[-1].message}".strip(": ") if attempts else record.reason
-    )
+    if record.state is State.COMPLETED or not attempts:
+        return None
+    return f"{attempts[-1].error}: {attempts[-1].message}".strip(": ")
 
 
 def why_of(item: dict[str, Any]) -> str:

@@ -37,22 +37,19 @@ def look(
     dead = [r for r in open_ones if is_dead(r, now, GRACE_S)]
     runs = [r for r in open_ones if is_run(r) and not leased(r, now)]
     others = [r for r in dead if not is_run(r) and r not in left]
-    oldest = min((record.decided_at for record in doubts), default=now)
+    oldest_first = sorted(doubts, key=lambda r: r.decided_at)
     return {
         "counts": {str(state): counts.numbers.get(state, 0) for state in STATES},
         "counts_more": [str(state) for state in STATES if state in counts.more],
         "in_doubt": len(doubts),
-        "in_doubt_oldest_s": round(now - oldest, 3) if doubts else None,
+        "in_doubt_oldest_s": round(now - oldest_first[0].decided_at, 3) if doubts else None,
         "abandoned": len(left),
         "dead_letters": len(doubts) + len(dead),
         "given_up": len(others),
         "waiting_runs": len(runs),
         "more": LOOKED_AT in (len(doubts), *map(len, pages)),
         "needs_you": [
-            *(
-                _needs(r, "in doubt", now - r.decided_at)
-                for r in sorted(doubts, key=lambda r: r.decided_at)
-            ),
+            *(_needs(r, "in doubt", now - r.decided_at) for r in oldest_first),
             *(_needs(r, "abandoned", now - r.lease_until) for r in left),
             *(_needs(r, "given up", letter_of(r, None, now).age_s) for r in others),
             *(_needs(r, "a waiting run", now - r.lease_until) for r in runs),

@@ -32,11 +32,8 @@ class Screen(NamedTuple):
 
     def hidden(self, text: str, what: str) -> str:
         """*what* is "it" or "them"."""
-        return (
-            f"{text} (hidden: {self.reveal_with} {what})"
-            if self.reveal_with
-            else f"{text} (hidden)"
-        )
+        how = f": {self.reveal_with} {what}" if self.reveal_with else ""
+        return f"{text} (hidden{how})"
 
 
 def dumps(document: Any, indent: int | None = None) -> str:

@@ -38,30 +38,21 @@ def facts_of(record: Record, now: float, screen: Screen) -> list[tuple[str, str]
     promise = GUARANTEES[terms.kind, terms.downstream].promise
     help_ = f"{terms.downstream}{f' ({terms.provider})' if terms.provider else ''}"
     contract = f"{terms.kind}, downstream {help_}, version {terms.version}: {promise}"
+    if is_run(record):
+        contract = f"workflow, version {terms.version}: each step by its own"
+    reason = "was in doubt" if record.settled_by in OURSELVES else "reason"
+    arguments = arguments_of(record, reveal=screen.reveal).words(screen)
     rows = [
         ("where", _where(record, screen)),
         ("step of", f"the run {run_of(record)}" if run_of(record) else ""),
         ("tenant", request.tenant),
-        (
-            "contract",
-            f"workflow, version {terms.version}: each step by its own"
-            if is_run(record)
-            else contract,
-        ),
+        ("contract", contract),
         ("begun", f"{record.epoch} time{'s' * (record.epoch != 1)}" if is_run(record) else ""),
         ("sends", "" if is_run(record) else _sends(record, now)),
         ("owner", _owner(record, now)),
         ("settled by", record.settled_by),
-        (
-            "was in doubt" if record.settled_by in OURSELVES else "reason",
-            "" if record.state is State.IN_DOUBT else screen.shorten(record.reason),
-        ),
-        (
-            "arguments",
-            ""
-            if record.state is State.TOMBSTONE
-            else arguments_of(record, reveal=screen.reveal).words(screen),
-        ),
+        (reason, "" if record.state is State.IN_DOUBT else screen.shorten(record.reason)),
+        ("arguments", "" if record.state is State.TOMBSTONE else arguments),
         ("outcome", _outcome(record.outcome, screen)),
         ("done", _done(record, screen)),
         ("key", request.key if screen.reveal else ""),
@@ -73,10 +64,8 @@ def facts_of(record: Record, now: float, screen: Screen) -> list[tuple[str, str]
 def _where(record: Record, screen: Screen) -> str:
     if record.state is State.TOMBSTONE or is_run(record):
         return place_of(record)
-    return (
-        screen.shorten(place_of(record))
-        or "anywhere: the same tool and arguments, for as long as its window"
-    )
+    anywhere = "anywhere: the same tool and arguments, for as long as its window"
+    return screen.shorten(place_of(record)) or anywhere
 
 
 def _outcome(data: bytes, screen: Screen) -> str:
@@ -95,15 +84,12 @@ def _done(record: Record, screen: Screen) -> str:
 def _sends(record: Record, now: float) -> str:
     if record.sends == 0:
         return "none" if record.state is not State.COMPLETED else "none that this record counts"
-    again = ""
-    if record.state not in TERMINAL:
-        until_s = record.first_dispatch_at + record.request.terms.resend_s - now
-        again = (
-            f"; may be sent again for {span(until_s)}"
-            if may_resend(record, now)
-            else "; may not be sent again"
-        )
-    return f"{record.sends}{again}"
+    if record.state in TERMINAL:
+        return f"{record.sends}"
+    if not may_resend(record, now):
+        return f"{record.sends}; may not be sent again"
+    until_s = record.first_dispatch_at + record.request.terms.resend_s - now
+    return f"{record.sends}; may be sent again for {span(until_s)}"
 
 
 def _owner(record: Record, now: float) -> str:
@@ -113,11 +99,12 @@ def _owner(record: Record, now: float) -> str:
         not alive and (record.state is State.IN_DOUBT or not record.token)
     ):
         return ""  # the process that asked about a doubt last does not own it
-    lease = (
-        f"its lease runs {span(left_s)} more" if alive else f"its lease ended {span(-left_s)} ago"
-    )
-    if left_s > 0 and not alive:
+    if alive:
+        lease = f"its lease runs {span(left_s)} more"
+    elif left_s > 0:
         lease = "its lease was written by a wrong clock, and counts as over"
+    else:
+        lease = f"its lease ended {span(-left_s)} ago"
     return f"{record.token[:8] or 'none'}, epoch {record.epoch}; {lease}"
 
 
@@ -125,14 +112,8 @@ def timeline(record: Record, now: float, screen: Screen) -> list[tuple[str, str,
     """What happened, in the order of time, and how long after the claim."""
     rows = []
     for at, what in sorted(_moments(record, now, screen), key=lambda moment: moment[0]):
-        since = (
-            f"in {span(at - now)}"
-            if at > now
-            else f"+{span(at - record.created_at)}"
-            if at > record.created_at
-            else ""
-        )
-        rows.append((moment(at), since, what))
+        since = f"+{span(at - record.created_at)}" if at > record.created_at else ""
+        rows.append((moment(at), f"in {span(at - now)}" if at > now else since, what))
     return rows
 
 
@@ -142,26 +123,22 @@ def _moments(record: Record, now: float, screen: Screen) -> list[tuple[float, st
         moments = [(record.created_at, f"claimed and {sent}")]
     else:
         moments = [(record.created_at, "claimed")]
-        moments += (
-            [(record.first_dispatch_at, sent)] if record.first_dispatch_at and record.sends else []
-        )
+        if record.first_dispatch_at and record.sends:
+            moments.append((record.first_dispatch_at, sent))
     for evidence in record.evidence:
-        entry = entry_of(evidence)
+        entry, what = entry_of(evidence), evidence.note
         if entry is not None:
-            moments.append((evidence.at, describe(entry, screen)))
-            continue
-        outcome = _outcome(evidence.outcome, screen)
-        moments.append(
-            (evidence.at, f"{evidence.note}: {outcome}" if evidence.outcome else evidence.note)
-        )
+            what = describe(entry, screen)
+        elif evidence.outcome:
+            what += f": {_outcome(evidence.outcome, screen)}"
+        moments.append((evidence.at, what))
     if abandoned(record, now) and not gave_up(record):
         moments.append((record.lease_until, "the lease ended, and was not renewed"))
     if record.decided_at and record.state is not State.CLAIMED:
         moments.append((record.decided_at, _decision(record, screen)))
     if record.state in (State.COMPLETED, State.FAILED) and record.dedup_until != inf:
-        moments.append(
-            (record.dedup_until, "its window ends: the outcome is forgotten, the key is refused")
-        )
+        forgotten = "its window ends: the outcome is forgotten, the key is refused"
+        moments.append((record.dedup_until, forgotten))
     return moments
 
 
@@ -172,11 +149,9 @@ def _decision(record: Record, screen: Screen) -> str:
             return f"completed{who}"
         case State.FAILED:
             attempt = failure_of(record)
-            return (
-                f"failed{who}"
-                if attempt is None or not attempt.number
-                else f"failed: {describe_attempt(attempt, screen)}"
-            )
+            if attempt is None or not attempt.number:
+                return f"failed{who}"
+            return f"failed: {describe_attempt(attempt, screen)}"
         case State.IN_DOUBT:
             return f"in doubt: {screen.shorten(record.reason)}"
         case _:

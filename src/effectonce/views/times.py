@@ -8,10 +8,8 @@ from math import inf
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
-_FIRST, _LAST = (
-    datetime(1, 1, 1, tzinfo=UTC).timestamp(),
-    datetime(9999, 12, 31, tzinfo=UTC).timestamp(),
-)
+_FIRST = datetime(1, 1, 1, tzinfo=UTC).timestamp()
+_LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
 def iso(at: float) -> str | None:

@@ -37,6 +37,7 @@ from effectonce._core.endings import (
     Lost,
     NothingSent,
     OutOfPatience,
+    OverLimit,
     RecordTaken,
     Rejection,
     Replay,
@@ -401,7 +402,7 @@ class IdempotencyMiddleware:
                 trouble = Trouble.IN_DOUBT
             case KeyExpired():
                 trouble = Trouble.EXPIRED
-            case Unavailable() | OutOfPatience() | Early() | Unapproved():  # of no request
+            case Unavailable() | OutOfPatience() | Early() | Unapproved() | OverLimit():
                 trouble = Trouble.STORE_UNAVAILABLE
             case _:
                 assert_never(ending)

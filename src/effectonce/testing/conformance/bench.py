@@ -9,13 +9,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from math import inf
-from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, cast
 
 from msgspec.structs import replace
 
 from effectonce._core.guarantees import Capability, Kind, Terms
-from effectonce._core.ops import Applied, Claim, Complete, Doubt, Find, Held, Op, Refused
+from effectonce._core.ops import Applied, Claim, Complete, Doubt, Find, Held, Inquire, Op, Refused
 from effectonce._core.record import Record, Request, State
 from effectonce.stores.base import Store, TransactionalStore
 from effectonce.testing.clock import FakeClock
@@ -42,12 +41,7 @@ class Bench:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._loop.close()
         self.store.close()
 
@@ -77,11 +71,8 @@ class Bench:
         """Apply all ops at the same instant, from as many threads or tasks."""
         if self.mode == "async":
             return self._loop.run_until_complete(_gather(self.store, ops))
-        gate, replies, errors = (
-            threading.Barrier(len(ops), timeout=GATE_S),
-            list[R](),
-            list[Exception](),
-        )
+        gate = threading.Barrier(len(ops), timeout=GATE_S)
+        replies, errors = list[R](), list[Exception]()
 
         def racer(op: Op[R]) -> None:
             try:
@@ -116,6 +107,23 @@ class Bench:
     def held(self, request: Request, *, dispatch: bool = True) -> tuple[str, int]:
         """Claim and expect to hold it; returns token and epoch."""
         token, reply = self.claim(request, dispatch=dispatch)
+        assert isinstance(reply, Held), reply
+        return token, reply.epoch
+
+    def claiming(self, request: Request) -> Claim:
+        """The op of a new caller that claims and sends."""
+        return Claim(request, self.token(), LEASE_S, dispatch=True)
+
+    def done(self, request: Request, outcome: bytes = b"done") -> tuple[str, int]:
+        """Claim and complete it; returns token and epoch."""
+        token, epoch = self.held(request)
+        self.apply(Complete(request.key, token, epoch, outcome))
+        return token, epoch
+
+    def inquired(self, key: str = "k", lease_s: float = LEASE_S) -> tuple[str, int]:
+        """Inquire as a new reconciler; returns token and epoch."""
+        token = self.token()
+        reply = self.apply(Inquire(key, token, lease_s))
         assert isinstance(reply, Held), reply
         return token, reply.epoch
 

@@ -57,16 +57,9 @@ def a_record_reads_back_as_it_was_written(bench: Bench) -> None:
     token, _ = bench.claim(asked)
     record = bench.record(asked)
     assert record.request == asked
-    assert (record.token, record.dtoken, record.lease_until) == (
-        token,
-        token,
-        bench.clock.now + LEASE_S,
-    )
-    assert (record.created_at, record.first_dispatch_at, record.sent_until) == (
-        bench.clock.now,
-        bench.clock.now,
-        bench.clock.now + LEASE_S,
-    )
+    assert record.token == record.dtoken == token
+    assert record.created_at == record.first_dispatch_at == bench.clock.now
+    assert record.lease_until == record.sent_until == bench.clock.now + LEASE_S
 
 
 def a_live_lease_makes_others_wait(bench: Bench) -> None:
@@ -105,22 +98,18 @@ def another_help_does_not_recognise_what_was_sent(bench: Bench) -> None:
 
 
 def of_many_racers_one_holds(bench: Bench) -> None:
-    replies = bench.race(
-        [Claim(request(), bench.token(), LEASE_S, dispatch=True) for _ in range(RACERS)]
-    )
+    replies = bench.race([bench.claiming(request()) for _ in range(RACERS)])
     assert sum(isinstance(reply, Held) for reply in replies) == 1
     assert sum(isinstance(reply, Busy) for reply in replies) == RACERS - 1
 
 
 def keys_do_not_wait_for_each_other(bench: Bench) -> None:
-    replies = bench.race(
-        [Claim(request(f"k{n}"), bench.token(), LEASE_S, dispatch=True) for n in range(RACERS)]
-    )
+    replies = bench.race([bench.claiming(request(f"k{n}")) for n in range(RACERS)])
     assert all(isinstance(reply, Held) for reply in replies)
 
 
 def a_lost_claim_acknowledgement_is_repeated_not_busy(bench: Bench) -> None:
-    claim = Claim(request(), bench.token(), LEASE_S, dispatch=True)
+    claim = bench.claiming(request())
     assert bench.apply(claim) == bench.apply(claim) == Held(epoch=1, sends=1, dispatched=True)
     assert bench.record(request()).sends == 1
 
@@ -155,8 +144,7 @@ def another_request_never_inherits_the_key(bench: Bench) -> None:
     assert bench.claim(other)[1] == Mismatch("pay")
     bench.lease_ends()
     assert bench.claim(other)[1] == Mismatch("pay")
-    token, epoch = bench.held(request(on=KEYED))
-    bench.apply(Complete("k", token, epoch, b"done"))
+    bench.done(request(on=KEYED))
     assert bench.claim(other)[1] == Mismatch("pay")
 
 
@@ -175,8 +163,7 @@ def another_request_never_takes_an_unsent_claim(bench: Bench) -> None:
 
 
 def an_outcome_is_replayed_within_its_window(bench: Bench) -> None:
-    token, epoch = bench.held(request())
-    bench.apply(Complete("k", token, epoch, b"v1 ok 0"))
+    bench.done(request(), b"v1 ok 0")
     bench.clock.advance(WINDOW_S - 1)
     assert bench.claim(request())[1] == Recorded(State.COMPLETED, b"v1 ok 0", WINDOW_S - 1, 1.0)
 
@@ -200,22 +187,18 @@ def of_many_that_take_over_one_holds(bench: Bench) -> None:
     asked = request(on=KEYED)
     bench.held(asked)
     bench.lease_ends()
-    replies = bench.race(
-        [Claim(asked, bench.token(), LEASE_S, dispatch=True) for _ in range(RACERS)]
-    )
+    replies = bench.race([bench.claiming(asked) for _ in range(RACERS)])
     assert sum(isinstance(reply, Held) for reply in replies) == 1
     assert (bench.record(asked).epoch, bench.record(asked).sends) == (2, 2)
 
 
 def an_empty_outcome_is_an_outcome(bench: Bench) -> None:
-    token, epoch = bench.held(request())
-    bench.apply(Complete("k", token, epoch, b""))
+    bench.done(request(), b"")
     assert isinstance(bench.claim(request())[1], Recorded)
 
 
 def an_expired_key_is_refused_before_any_sweep(bench: Bench) -> None:
-    token, epoch = bench.held(request())
-    bench.apply(Complete("k", token, epoch, b"done"))
+    bench.done(request())
     bench.clock.advance(WINDOW_S + 1)
     assert bench.claim(request())[1] == KeyExpired(1.0)
 
@@ -234,8 +217,7 @@ def an_expired_key_is_refused_after_the_sweep(bench: Bench) -> None:
 
 
 def a_sweep_leaves_open_windows_and_records_without_an_outcome(bench: Bench) -> None:
-    token, epoch = bench.held(request("done"))
-    bench.apply(Complete("done", token, epoch, b"done"))
+    bench.done(request("done"))
     bench.held(request("claimed"), dispatch=False)
     bench.held(request("sent", on=KEYED))
     bench.in_doubt(request("doubtful"))
@@ -258,8 +240,7 @@ def a_sweep_finds_abandoned_effects(bench: Bench) -> None:
 
 def a_sweep_is_bounded(bench: Bench) -> None:
     for n in range(5):
-        token, epoch = bench.held(request(f"k{n}"))
-        bench.apply(Complete(f"k{n}", token, epoch, b"done"))
+        bench.done(request(f"k{n}"))
     bench.clock.advance(WINDOW_S + 1)
     assert [bench.apply(Sweep(2)).buried for _ in range(4)] == [2, 2, 1, 0]
 

@@ -62,11 +62,8 @@ def late_evidence_of_the_only_send_settles_a_doubt(bench: Bench) -> None:
     assert isinstance(bench.apply(late), Applied)
     assert isinstance(bench.apply(late), Applied)
     record = bench.record(request())
-    assert (record.state, record.outcome, record.settled_by) == (
-        State.COMPLETED,
-        b"it did happen",
-        "late evidence",
-    )
+    assert (record.state, record.outcome) == (State.COMPLETED, b"it did happen")
+    assert record.settled_by == "late evidence"
 
 
 def late_evidence_of_one_of_two_sends_settles_nothing(bench: Bench) -> None:
@@ -123,11 +120,8 @@ def what_was_never_sent_can_be_discarded_once_no_worker_has_it(bench: Bench) -> 
     assert isinstance(bench.apply(refute), Applied)
     assert bench.apply(Dispatch("k", token, epoch, 1, LEASE_S)) == Refused(State.FAILED)
     record = bench.record(wanted)
-    assert (record.state, record.settled_by, record.reason) == (
-        State.FAILED,
-        "ann",
-        "the customer has left",
-    )
+    assert (record.state, record.settled_by) == (State.FAILED, "ann")
+    assert record.reason == "the customer has left"
     assert isinstance(bench.claim(wanted)[1], Recorded)
     assert isinstance(bench.claim(request("next", latch="step"))[1], Held)
 
@@ -147,12 +141,11 @@ def what_was_taken_back_can_be_discarded_too(bench: Bench) -> None:
 def evidence_is_kept_and_changes_nothing(bench: Bench) -> None:
     bench.in_doubt(request())
     before = bench.record(request())
-    after = bench.apply(Attest("k", "an owner reports success", b"\x00rcpt_1"))
+    said = ("an owner reports success", b"\x00rcpt_1")
+    after = bench.apply(Attest("k", *said))
     assert isinstance(after, Record)
     assert after == bench.record(request())
-    assert [(e.note, e.outcome) for e in after.evidence] == [
-        ("an owner reports success", b"\x00rcpt_1")
-    ]
+    assert [(e.note, e.outcome) for e in after.evidence] == [said]
     assert replace(after, evidence=()) == before
 
 
@@ -180,18 +173,13 @@ def a_late_result_never_makes_room(bench: Bench) -> None:
     bench.apply(Attest("k", "a result", b"the first"))
     for n in range(40):
         bench.apply(Attest("k", TRIED, b"attempt %d" % n))
-    evidence = bench.record(request()).evidence
-    assert [e.outcome for e in evidence] == [
-        b"the first",
-        *(b"attempt %d" % n for n in range(9, 40)),
-    ]
+    kept = [b"the first", *(b"attempt %d" % n for n in range(9, 40))]
+    assert [e.outcome for e in bench.record(request()).evidence] == kept
     for n in range(40):
         bench.apply(Attest("k", "a result", b"%d" % n))
     bench.apply(Attest("k", TRIED, b"one attempt too many"))
-    assert [e.outcome for e in bench.record(request()).evidence] == [
-        b"the first",
-        *(b"%d" % n for n in range(40)),
-    ]
+    kept = [b"the first", *(b"%d" % n for n in range(40))]
+    assert [e.outcome for e in bench.record(request()).evidence] == kept
 
 
 def evidence_has_the_time_that_it_is_given_or_the_stores(bench: Bench) -> None:
@@ -210,18 +198,15 @@ def one_reconciler_asks_at_a_time(bench: Bench) -> None:
     assert bench.apply(inquire) == held
     assert bench.apply(Inquire("k", bench.token(), LEASE_S)) == Busy(LEASE_S)
     bench.lease_ends()
-    successor = bench.apply(Inquire("k", bench.token(), LEASE_S))
-    assert isinstance(successor, Held)
-    assert successor.epoch == held.epoch + 1
+    _, successor = bench.inquired()
+    assert successor == held.epoch + 1
     assert bench.apply(Complete("k", token, held.epoch, b"found")) == Refused(State.IN_DOUBT)
 
 
 def a_reconciler_settles_what_its_probe_found(bench: Bench) -> None:
     bench.in_doubt(request(on=PROBED))
-    token = bench.token()
-    held = bench.apply(Inquire("k", token, LEASE_S))
-    assert isinstance(held, Held)
-    assert bench.apply(Complete("k", token, held.epoch, b"found", "probe")) == Applied(held.epoch)
+    token, epoch = bench.inquired()
+    assert bench.apply(Complete("k", token, epoch, b"found", "probe")) == Applied(epoch)
     assert bench.record(request()).settled_by == "probe"
 
 
@@ -232,20 +217,16 @@ def only_a_doubt_can_be_inquired(bench: Bench) -> None:
 
 def not_found_is_no_proof_without_a_delay_bound(bench: Bench) -> None:
     bench.in_doubt(request(on=PROBED))
-    token = bench.token()
-    held = bench.apply(Inquire("k", token, 1e9))
-    assert isinstance(held, Held)
+    token, epoch = bench.inquired("k", 1e9)
     bench.clock.advance(1e6)
-    assert bench.apply(Rerun("k", token, held.epoch, LEASE_S)) == Refused(State.IN_DOUBT)
+    assert bench.apply(Rerun("k", token, epoch, LEASE_S)) == Refused(State.IN_DOUBT)
 
 
 def not_found_is_no_proof_before_the_delay_bound(bench: Bench) -> None:
     bench.in_doubt(request(on=replace(PROBED, delay_s=60.0)))
     bench.clock.advance(LEASE_S + 60.0)
-    token = bench.token()
-    held = bench.apply(Inquire("k", token, 0.0))
-    assert isinstance(held, Held)
-    assert bench.apply(Rerun("k", token, held.epoch, LEASE_S)) == Refused(State.IN_DOUBT)
+    token, epoch = bench.inquired("k", 0.0)
+    assert bench.apply(Rerun("k", token, epoch, LEASE_S)) == Refused(State.IN_DOUBT)
     bench.clock.advance(0.001)
     held = bench.apply(Inquire("k", token, LEASE_S))
     assert isinstance(held, Held)
@@ -266,10 +247,8 @@ def the_delay_bound_begins_where_the_last_lease_of_the_sender_ends(bench: Bench)
         bench.apply(Doubt(key, token, epoch, "no answer"))
         for wait_s, reply in ((LEASE_S + 60.0, Refused), (0.001, Applied)):
             bench.clock.advance(wait_s)
-            token = bench.token()
-            held = bench.apply(Inquire(key, token, 0.0))
-            assert isinstance(held, Held)
-            assert isinstance(bench.apply(Rerun(key, token, held.epoch, LEASE_S)), reply)
+            token, epoch = bench.inquired(key, 0.0)
+            assert isinstance(bench.apply(Rerun(key, token, epoch, LEASE_S)), reply)
 
 
 def not_found_is_no_proof_if_it_was_asked_before_the_delay_bound(bench: Bench) -> None:
@@ -277,28 +256,23 @@ def not_found_is_no_proof_if_it_was_asked_before_the_delay_bound(bench: Bench) -
     it must not be believed.
     """
     bench.in_doubt(request(on=replace(PROBED, delay_s=60.0)))
-    token = bench.token()
-    held = bench.apply(Inquire("k", token, 1e9))
-    assert isinstance(held, Held)
+    token, epoch = bench.inquired("k", 1e9)
     bench.clock.advance(1e6)
-    assert bench.apply(Rerun("k", token, held.epoch, LEASE_S)) == Refused(State.IN_DOUBT)
+    assert bench.apply(Rerun("k", token, epoch, LEASE_S)) == Refused(State.IN_DOUBT)
 
 
 def only_the_reconciler_may_re_run(bench: Bench) -> None:
     bench.in_doubt(request(on=replace(PROBED, delay_s=0.0)))
     bench.lease_ends()
-    held = bench.apply(Inquire("k", bench.token(), LEASE_S))
-    assert isinstance(held, Held)
-    assert bench.apply(Rerun("k", "forged", held.epoch, LEASE_S)) == Refused(State.IN_DOUBT)
+    _, epoch = bench.inquired()
+    assert bench.apply(Rerun("k", "forged", epoch, LEASE_S)) == Refused(State.IN_DOUBT)
 
 
 def an_irreversible_effect_is_never_re_run(bench: Bench) -> None:
     bench.in_doubt(request(on=replace(PROBED, kind=Kind.IRREVERSIBLE, delay_s=0.0)))
     bench.lease_ends()
-    token = bench.token()
-    held = bench.apply(Inquire("k", token, LEASE_S))
-    assert isinstance(held, Held)
-    assert bench.apply(Rerun("k", token, held.epoch, LEASE_S)) == Refused(State.IN_DOUBT)
+    token, epoch = bench.inquired()
+    assert bench.apply(Rerun("k", token, epoch, LEASE_S)) == Refused(State.IN_DOUBT)
 
 
 def a_person_confirms(bench: Bench) -> None:

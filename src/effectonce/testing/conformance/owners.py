@@ -105,8 +105,7 @@ def nothing_is_written_to_a_record_that_vanished(bench: Bench) -> None:
 
 
 def an_outcome_never_changes(bench: Bench) -> None:
-    token, epoch = bench.held(request())
-    bench.apply(Complete("k", token, epoch, b"first"))
+    token, epoch = bench.done(request(), b"first")
     for op in (
         Complete("k", token, epoch, b"second"),
         Fail("k", token, epoch, b"no"),
@@ -149,18 +148,10 @@ def a_late_repeat_of_taking_back_does_not_take_back_the_next_send(bench: Bench) 
 
 
 def a_repeated_failure_or_doubt_is_a_success(bench: Bench) -> None:
-    token, epoch = bench.held(request("failed"))
-    assert (
-        bench.apply(Fail("failed", token, epoch, b"no"))
-        == bench.apply(Fail("failed", token, epoch, b"no"))
-        == Applied(epoch)
-    )
-    token, epoch = bench.held(request("doubtful"))
-    assert (
-        bench.apply(Doubt("doubtful", token, epoch, "?"))
-        == bench.apply(Doubt("doubtful", token, epoch, "?"))
-        == Applied(2)
-    )
+    fail = Fail("failed", *bench.held(request("failed")), b"no")
+    assert bench.apply(fail) == bench.apply(fail) == Applied(1)
+    doubt = Doubt("doubtful", *bench.held(request("doubtful")), "?")
+    assert bench.apply(doubt) == bench.apply(doubt) == Applied(2)
 
 
 def a_doubt_about_what_had_no_help_is_never_sent_again(bench: Bench) -> None:

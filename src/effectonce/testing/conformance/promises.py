@@ -13,8 +13,7 @@ from effectonce.testing.conformance.bench import TRANSACTED, Bench, request
 def a_durable_store_knows_everything_when_it_is_opened_again(bench: Bench) -> None:
     if not bench.store.capabilities.durable:
         return
-    token, epoch = bench.held(request("done"))
-    bench.apply(Complete("done", token, epoch, b"rcpt_1"))
+    bench.done(request("done"), b"rcpt_1")
     bench.held(request("sent"))
     bench.in_doubt(request("doubtful"))
     bench.apply(WriteCell("cell", 0, b"value", 60.0))

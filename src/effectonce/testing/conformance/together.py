@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from effectonce._core.ops import (
@@ -13,6 +15,7 @@ from effectonce._core.ops import (
     Held,
     Latched,
     Mismatch,
+    Op,
     ReadCell,
     Recorded,
     Refused,
@@ -21,21 +24,25 @@ from effectonce._core.ops import (
     Together,
     WriteCell,
 )
-from effectonce._core.record import State
+from effectonce._core.record import Request, State
 from effectonce.testing.conformance.bench import LEASE_S, Bench, request
+
+
+def _together(bench: Bench, *ops: Op[Any]) -> tuple[Any, ...]:
+    return bench.apply(Together(ops))
+
+
+def _claim_and_end(asked: Request, token: str, outcome: bytes = b"done") -> Together:
+    claim = Claim(asked, token, LEASE_S, dispatch=True)
+    return Together((claim, Complete(asked.key, token, 1, outcome, by="a person")))
 
 
 def one_step_ends_and_the_next_begins_at_once(bench: Bench) -> None:
     first, second = request("first"), request("second")
     token, epoch = bench.held(first)
 
-    ended, begun = bench.apply(
-        Together(
-            (
-                Complete("first", token, epoch, b"done"),
-                Claim(second, bench.token(), LEASE_S, dispatch=True),
-            )
-        )
+    ended, begun = _together(
+        bench, Complete("first", token, epoch, b"done"), bench.claiming(second)
     )
 
     assert ended == Applied(epoch)
@@ -47,10 +54,8 @@ def the_later_op_sees_what_the_earlier_one_did(bench: Bench) -> None:
     token = bench.token()
     asked = request("k", latch="one")
 
-    replies = bench.apply(
-        Together((Claim(asked, token, LEASE_S, dispatch=True), Complete("k", token, 1, b"done")))
-    )
-    found = bench.apply(Together((Find("k"), Claim(asked, bench.token(), LEASE_S, dispatch=True))))
+    replies = bench.apply(_claim_and_end(asked, token))
+    found = _together(bench, Find("k"), bench.claiming(asked))
 
     assert replies == (Held(1, 1, dispatched=True), Applied(1))
     assert found[0] is not None
@@ -61,18 +66,11 @@ def the_later_op_sees_what_the_earlier_one_did(bench: Bench) -> None:
 
 def a_claim_and_its_end_at_once_leave_what_they_leave_one_by_one(bench: Bench) -> None:
     bench.clock.advance(7.0)
-    token, asked, end = bench.token(), request("at once"), b"done"
+    token, asked = bench.token(), request("at once")
 
-    bench.apply(
-        Together(
-            (
-                Claim(asked, token, LEASE_S, dispatch=True),
-                Complete("at once", token, 1, end, by="a person"),
-            )
-        )
-    )
+    bench.apply(_claim_and_end(asked, token))
     bench.apply(Claim(request("one by one"), token, LEASE_S, dispatch=True))
-    bench.apply(Complete("one by one", token, 1, end, by="a person"))
+    bench.apply(Complete("one by one", token, 1, b"done", by="a person"))
 
     at_once, one_by_one = bench.record(asked), bench.record(request("one by one"))
     assert at_once == replace(one_by_one, request=asked)
@@ -84,11 +82,7 @@ def a_claim_and_its_end_at_once_wait_for_their_step(bench: Bench) -> None:
     bench.held(request("refund", latch="step"))
     token, asked = bench.token(), request("credit", latch="step")
 
-    replies = bench.apply(
-        Together(
-            (Claim(asked, token, LEASE_S, dispatch=True), Complete("credit", token, 1, b"done"))
-        )
-    )
+    replies = bench.apply(_claim_and_end(asked, token))
 
     assert replies == (Latched("refund", "pay", LEASE_S), Refused(None))
 
@@ -97,14 +91,11 @@ def one_that_is_refused_does_not_stop_the_others(bench: Bench) -> None:
     taken = request("taken")
     bench.held(taken)
 
-    replies = bench.apply(
-        Together(
-            (
-                Complete("unclaimed", bench.token(), 1, b""),
-                Claim(replace(taken, fingerprint="another"), bench.token(), LEASE_S, dispatch=True),
-                Claim(request("free"), bench.token(), LEASE_S, dispatch=True),
-            )
-        )
+    replies = _together(
+        bench,
+        Complete("unclaimed", bench.token(), 1, b""),
+        bench.claiming(replace(taken, fingerprint="another")),
+        bench.claiming(request("free")),
     )
 
     assert replies == (Refused(None), Mismatch(taken.terms.tool), Held(1, 1, dispatched=True))
@@ -112,32 +103,16 @@ def one_that_is_refused_does_not_stop_the_others(bench: Bench) -> None:
 
 def several_at_once_may_be_repeated(bench: Bench) -> None:
     token, epoch = bench.held(request("first"))
-    ops = Together(
-        (
-            Complete("first", token, epoch, b"done"),
-            Claim(request("second"), bench.token(), LEASE_S, dispatch=True),
-        )
-    )
+    ops = Together((Complete("first", token, epoch, b"done"), bench.claiming(request("second"))))
 
     assert bench.apply(ops) == bench.apply(ops)
 
 
 def a_claim_and_its_end_at_once_may_be_repeated(bench: Bench) -> None:
-    token = bench.token()
-    ops = Together(
-        (Claim(request("k"), token, LEASE_S, dispatch=True), Complete("k", token, 1, b"done"))
-    )
+    ops = _claim_and_end(request("k"), bench.token())
 
     first, again = bench.apply(ops), bench.apply(ops)
-    late = bench.token()
-    other = bench.apply(
-        Together(
-            (
-                Claim(request("k"), late, LEASE_S, dispatch=True),
-                Complete("k", late, 1, b"another's"),
-            )
-        )
-    )
+    other = bench.apply(_claim_and_end(request("k"), bench.token(), b"another's"))
 
     assert first == (Held(1, 1, dispatched=True), Applied(1))
     assert isinstance(again[0], Recorded)
@@ -150,16 +125,13 @@ def a_claim_and_its_end_at_once_may_be_repeated(bench: Bench) -> None:
 def ops_of_any_kind_go_together(bench: Bench) -> None:
     claim = Claim(request("k"), bench.token(), LEASE_S, dispatch=True, again=True)
 
-    held, counts, written, cell, ended = bench.apply(
-        Together(
-            (
-                claim,
-                Tally(),
-                WriteCell("cell", 0, b"value", 60.0),
-                ReadCell("cell"),
-                Complete("k", claim.token, 1, b"done"),
-            )
-        )
+    held, counts, written, cell, ended = _together(
+        bench,
+        claim,
+        Tally(),
+        WriteCell("cell", 0, b"value", 60.0),
+        ReadCell("cell"),
+        Complete("k", claim.token, 1, b"done"),
     )
 
     assert held == Held(1, 1, dispatched=True)
@@ -171,20 +143,9 @@ def ops_of_any_kind_go_together(bench: Bench) -> None:
 
 
 def of_many_that_begin_the_same_step_one_holds(bench: Bench) -> None:
-    tokens = [bench.token() for _ in range(8)]
-    ends = [bench.held(request(f"before {n}")) for n in range(8)]
+    ends = [Complete(f"b{n}", *bench.held(request(f"b{n}")), b"done") for n in range(8)]
 
-    replies = bench.race(
-        [
-            Together(
-                (
-                    Complete(f"before {n}", *ends[n], b"done"),
-                    Claim(request("k"), tokens[n], LEASE_S, dispatch=True),
-                )
-            )
-            for n in range(8)
-        ]
-    )
+    replies = bench.race([Together((end, bench.claiming(request("k")))) for end in ends])
 
     assert all(ended == Applied(1) for ended, _ in replies)
     assert sum(isinstance(begun, Held) for _, begun in replies) == 1

@@ -26,22 +26,12 @@ from effectonce._core.guarantees import (
     resend_window_s,
 )
 from effectonce._core.key_shapes import SentKey
+from effectonce._text import span
 from effectonce._validate import flags, numbers, of_type, require, seconds, texts, whole
 from effectonce.errors import ContractViolation
+from effectonce.policy.permissions import Allowance, Approval
 
 ATTEMPTS, THROTTLED_ATTEMPTS = 5, 10
-
-
-def span(value_s: float) -> str:
-    """Seconds as people say them."""
-    if value_s == inf:
-        return "ever"
-    for unit, size_s in (("days", DAY_S), ("h", 3600.0), ("min", 60.0)):
-        if value_s >= 2 * size_s or (
-            value_s >= size_s and value_s % size_s == 0 and unit != "days"
-        ):
-            return f"{value_s / size_s:.3g} {unit}"
-    return f"{value_s:.3g} s"
 
 
 class Retry(Struct, frozen=True, kw_only=True):
@@ -240,38 +230,6 @@ class TimeWindow(Struct, frozen=True, kw_only=True):
         )
 
 
-class Approval(Struct, frozen=True, kw_only=True):
-    """A person approves a call before it is sent: its very arguments, once, within *valid_s*.
-
-    *when* says which calls need it, by the arguments that it names: `when=lambda amount: amount
-    > 500`. Without it, all do. *four_eyes*: not the one who asked (`guard.step(asked_by=)`).
-    """
-
-    when: Callable[..., bool] | None = None
-    valid_s: float = DAY_S
-    four_eyes: bool = False
-
-    def __post_init__(self) -> None:
-        numbers(valid_s=self.valid_s)
-        flags(four_eyes=self.four_eyes)
-        require(
-            0 < self.valid_s < inf, f"valid_s={self.valid_s}: an approval is used some day, or ends"
-        )
-        require(
-            self.when is None or callable(self.when),
-            f"when={self.when!r}: give a function of the arguments that decide",
-        )
-
-    @classmethod
-    def of(cls, declared: Approval | Callable[..., bool] | bool) -> Approval | None:  # noqa: FBT001
-        """Accept what reads well in a decorator: True, or the rule alone."""
-        if isinstance(declared, Approval):
-            return declared
-        if isinstance(declared, bool):
-            return cls() if declared else None
-        return cls(when=declared)
-
-
 class Contract(Struct, frozen=True, kw_only=True):
     """What a tool declares about itself. The record pins the part of it that safety rests on."""
 
@@ -291,6 +249,8 @@ class Contract(Struct, frozen=True, kw_only=True):
     retry: Retry = Retry()
     permission: str | None = None
     approval: Approval | None = None
+    allowances: tuple[Allowance, ...] = ()
+    spends: str | int | Callable[..., int] = 1  # of each: an argument, a number, a function
     separate_dispatch: bool = False
     not_sent: tuple[type[BaseException], ...] = ()
     rejected: tuple[type[BaseException], ...] = ()
@@ -356,6 +316,10 @@ class Contract(Struct, frozen=True, kw_only=True):
         require(
             self.approval is None or self.kind is not Kind.READ,
             f"{self.name} is a read, which is not approved: it has no record",
+        )
+        require(
+            not self.allowances or self.kind is not Kind.READ,
+            f"{self.name} is a read, which spends nothing: it has no record",
         )
         require(
             self.dedup is None or self.kind in (Kind.READ, Kind.IDEMPOTENT_WRITE, Kind.WRITE),

@@ -1,0 +1,438 @@
+"""Spending limits: held before anything leaves, given back when nothing happened, never overdrawn."""
+
+import asyncio
+import threading
+from datetime import timedelta
+from itertools import count
+
+import pytest
+
+from effectonce import (
+    Allowance,
+    ApprovalNeeded,
+    ContractViolation,
+    Downstream,
+    Guard,
+    InDoubt,
+    LimitReached,
+    NotApproved,
+    NotSent,
+    Rejected,
+    current_effect,
+)
+from effectonce._core.allowances import SpendingWindow
+from effectonce.stores.memory import MemoryStore
+from effectonce.testing.clock import FakeClock
+from tests.core.helpers import QUICK
+
+DAY_S = 86_400.0
+
+
+class Bank:
+    """Counts what it paid out; fails as it is told to."""
+
+    def __init__(self, guard, allowance, **contract):
+        self.paid, self.fails = [], []
+        settings = {"kind": "write", "retry": QUICK, "wait_s": 0, "spends": "amount"} | contract
+
+        @guard.tool(**settings, allowance=allowance)
+        def refund(payment: str, amount: int) -> int:
+            current_effect().downstream_key  # noqa: B018  # sent with the request
+            if self.fails:
+                error, done = self.fails.pop(0)
+                if done:
+                    self.paid.append(amount)
+                raise error
+            self.paid.append(amount)
+            return amount
+
+        self.guard, self.refund, self._steps = guard, refund, count()
+
+    def pay(self, amount, step=None, payment="pay_1", **place):
+        with self.guard.step(
+            "chat", f"step {next(self._steps) if step is None else step}", **place
+        ):
+            return self.refund(payment, amount)
+
+    @property
+    def account(self):
+        (account,) = self.guard.allowances.list()
+        return account
+
+
+@pytest.fixture
+def daily(guard):
+    return Bank(guard, Allowance("refunds", limit=1000, unit="cents"))
+
+
+def test_what_does_not_fit_is_not_sent_and_says_what_is_left(daily):
+    daily.pay(700)
+
+    with pytest.raises(
+        LimitReached, match=r"would spend 400 cents of refunds .*300 of 1000"
+    ) as told:
+        daily.pay(400)
+
+    error = told.value.as_model_error()
+    assert (error["code"], error["left"], error["limit"]) == ("LIMIT_REACHED", 300, 1000)
+    assert error["retriable"] is True
+    assert 0 < error["retry_after_s"] <= DAY_S
+    assert daily.pay(300) == 300
+    assert daily.paid == [700, 300]
+
+
+def test_what_is_above_the_limit_never_fits(daily):
+    with pytest.raises(LimitReached, match="will never fit") as told:
+        daily.pay(1001)
+
+    assert told.value.retriable is False
+
+
+def test_a_replay_spends_nothing(daily):
+    assert [daily.pay(1000, step=1) for _ in range(3)] == [1000] * 3
+    assert daily.paid == [1000]
+    assert (daily.account.spent, daily.account.left) == (1000, 0)
+
+
+def test_a_day_begins_anew(daily, clock):
+    daily.pay(1000)
+    clock.advance(DAY_S)
+
+    assert daily.pay(1000) == 1000
+
+
+@pytest.mark.parametrize(
+    ("error", "kept"),
+    [(NotSent("no connection"), False), (Rejected("declined"), False), (TimeoutError(), True)],
+)
+def test_what_certainly_did_not_happen_is_given_back(guard, error, kept):
+    bank = Bank(guard, Allowance("refunds", limit=1000))
+    bank.fails = [(error, False)] * 3
+
+    with pytest.raises(Exception):  # noqa: B017  # whichever it is
+        bank.pay(1000, step="lost")
+    bank.fails = []
+
+    assert (bank.account.spent, bank.account.in_doubt) == (0, 1000 if kept else 0)
+    if kept:
+        with pytest.raises(LimitReached):
+            bank.pay(1)
+    else:
+        assert bank.pay(1000, step="next") == 1000
+
+
+@pytest.mark.parametrize("happened", [True, False])
+def test_a_doubt_holds_its_amount_until_it_is_settled(guard, happened):
+    bank = Bank(guard, Allowance("refunds", limit=1000))
+    bank.fails = [(TimeoutError(), True)]
+    with pytest.raises(InDoubt) as told:
+        bank.pay(1000)
+    key = told.value.effect.key
+    if happened:
+        guard.confirm(key, result=1000, by="ada", reason="looked")
+    else:
+        guard.refute(key, by="ada", reason="looked")
+
+    if happened:
+        with pytest.raises(LimitReached):
+            bank.pay(1)
+        assert (bank.account.spent, bank.account.in_doubt) == (1000, 0)
+    else:
+        assert bank.pay(1000) == 1000
+
+
+def test_what_may_have_been_sent_is_sent_again_whatever_is_left(guard, clock):
+    """It holds its amount already, or it was spent in a window that is over."""
+    bank = Bank(
+        guard, Allowance("refunds", limit=1000), downstream=Downstream.key(window=7 * DAY_S)
+    )
+    bank.fails = [(TimeoutError(), True)] * 3
+    with pytest.raises(Exception, match="may have run"):
+        bank.pay(1000, step="lost")
+    with pytest.raises(LimitReached):
+        bank.pay(1)
+    clock.advance(DAY_S)
+    bank.pay(1000)
+
+    assert bank.pay(1000, step="lost") == 1000
+
+
+def test_counts_for_each_customer_and_hour(guard, clock):
+    sent = []
+
+    @guard.tool(
+        kind="write",
+        retry=QUICK,
+        allowance=Allowance("mails", limit=2, per=timedelta(hours=1), for_each="customer"),
+    )
+    def mail(customer: str, text: str) -> None:
+        sent.append(customer)
+
+    def send(customer, number):
+        with guard.step("chat", f"{customer} {number}"):
+            mail(customer, "hello")
+
+    for number in range(2):
+        send("ada", number)
+        send("grace", number)
+        clock.advance(1200)
+    with pytest.raises(LimitReached, match="customer ada"):
+        send("ada", 2)
+    clock.advance(1260)  # the first of each has left the window, with its minute
+    send("ada", 3)
+    with pytest.raises(LimitReached):
+        send("ada", 4)
+    assert sent == ["ada", "grace", "ada", "grace", "ada"]
+
+
+def test_tenants_are_kept_apart_unless_it_is_said_otherwise(guard):
+    apart = Bank(guard, Allowance("apart", limit=10), name="apart")
+    shared = Bank(guard, Allowance("shared", limit=10, for_each=None), name="shared")
+
+    for tenant in ("a", "b"):
+        apart.pay(10, tenant=tenant)
+    shared.pay(10, tenant="a")
+    with pytest.raises(LimitReached):
+        shared.pay(1, tenant="b")
+    assert apart.paid == [10, 10]
+
+
+def test_one_allowance_is_shared_by_tools(guard):
+    limit = Allowance("money", limit=10)
+    first, second = Bank(guard, limit, name="refund"), Bank(guard, limit, name="credit")
+    first.pay(7)
+
+    with pytest.raises(LimitReached):
+        second.pay(4)
+    second.pay(3)
+
+
+def test_of_two_allowances_none_is_spent_if_one_does_not_fit(guard):
+    bank = Bank(guard, [Allowance("a", limit=10), Allowance("b", limit=5)])
+
+    with pytest.raises(LimitReached, match="of b"):
+        bank.pay(6)
+    bank.pay(5)
+    with pytest.raises(LimitReached):
+        bank.pay(1)
+    assert [(each.allowance, each.spent) for each in guard.allowances.list()] == [
+        ("a", 5),
+        ("b", 5),
+    ]
+
+
+def test_an_amount_is_said_by_a_function_of_the_arguments(guard):
+    bank = Bank(guard, Allowance("fees", limit=10), spends=lambda amount: amount // 100)
+
+    bank.pay(1000)
+    with pytest.raises(LimitReached):
+        bank.pay(100)
+
+
+@pytest.mark.parametrize("amount", [-1, 1.5, True, "7"])
+def test_an_amount_that_is_no_whole_number_is_not_sent(guard, amount):
+    bank = Bank(guard, Allowance("fees", limit=10), spends=lambda: amount)
+
+    with pytest.raises(ContractViolation, match="give a whole number"):
+        bank.pay(1)
+    assert bank.paid == []
+
+
+def test_an_amount_that_cannot_be_said_is_not_sent(guard):
+    bank = Bank(guard, Allowance("fees", limit=10), spends=lambda amount: amount / 0)
+
+    with pytest.raises(ContractViolation, match=r"could not be said .*ZeroDivisionError"):
+        bank.pay(1)
+    assert bank.paid == []
+
+
+@pytest.mark.parametrize(
+    ("contract", "why"),
+    [
+        ({"spends": "price"}, "has no parameter 'price'"),
+        ({"spends": lambda price: 1}, "has no parameter 'price'"),
+        ({"allowance": Allowance("a", limit=1, for_each="customer")}, "no parameter 'customer'"),
+        ({"allowance": ["refunds"]}, "such as Allowance"),
+        ({"kind": "read"}, "is a read, which spends nothing"),
+    ],
+)
+def test_a_declaration_that_cannot_be_meant_is_refused(guard, contract, why):
+    settings = {"allowance": Allowance("refunds", limit=1)} | contract
+
+    with pytest.raises(ContractViolation, match=why):
+        Bank(guard, **settings)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"over": "ask"}, {"limit": -1}, {"limit": 1.5}, {"per": "year"}, {"per": 0}, {"name": ""}],
+)
+def test_an_allowance_that_cannot_be_meant_is_refused(wrong):
+    with pytest.raises(ContractViolation):
+        Allowance(**{"name": "a", "limit": 1} | wrong)
+
+
+def test_an_approval_comes_before_the_money(guard):
+    bank = Bank(guard, Allowance("refunds", limit=10), approval=True)
+    with pytest.raises(ApprovalNeeded):
+        bank.pay(10, step=1)
+    assert guard.allowances.list() == ()
+    guard.approvals.approve(guard.approvals.waiting()[0].key, by="ada", reason="yes")
+
+    assert bank.pay(10, step=1) == 10
+    assert bank.account.left == 0
+
+
+def test_what_is_above_the_limit_may_wait_for_a_person(guard):
+    bank = Bank(guard, Allowance("refunds", limit=10, over="approval"))
+    bank.pay(8)
+    for _ in range(2):
+        with pytest.raises(ApprovalNeeded):
+            bank.pay(5, step="more")
+    assert bank.paid == [8]
+    (wish,) = guard.approvals.waiting()
+    assert wish.arguments == {"payment": "pay_1", "amount": 5}
+    guard.approvals.approve(wish.key, by="ada", reason="an exception")
+
+    assert [bank.pay(5, step="more") for _ in range(2)] == [5, 5]
+    assert bank.paid == [8, 5]
+    assert (bank.account.spent, bank.account.left) == (13, 0)
+    with pytest.raises(ApprovalNeeded):
+        bank.pay(1)
+
+
+def test_what_waits_above_the_limit_is_done_when_there_is_enough_again(guard, clock):
+    bank = Bank(guard, Allowance("refunds", limit=10, over="approval"))
+    bank.pay(8)
+    with pytest.raises(ApprovalNeeded):
+        bank.pay(5, step="more")
+    clock.advance(DAY_S)
+
+    assert bank.pay(5, step="more") == 5
+    assert guard.approvals.waiting() == ()
+
+
+def test_what_was_rejected_above_the_limit_is_not_done_later(guard, clock):
+    bank = Bank(guard, Allowance("refunds", limit=1, over="approval"))
+    with pytest.raises(ApprovalNeeded):
+        bank.pay(5, step="more")
+    guard.approvals.reject(guard.approvals.waiting()[0].key, by="ada", reason="no")
+    clock.advance(DAY_S)
+
+    with pytest.raises(NotApproved):
+        bank.pay(5, step="more")
+    assert bank.paid == []
+
+
+# ---------------------------------------------------------------- crowds and crashes
+
+
+def test_of_many_that_race_for_the_last_unit_one_gets_it(store):
+    guard = Guard(store, cache=0)
+    bank = Bank(guard, Allowance("seats", limit=1))
+    got, refused, start = [], [], threading.Barrier(32)
+
+    def take(number):
+        start.wait()
+        try:
+            got.append(bank.pay(1, step=number))
+        except LimitReached:
+            refused.append(number)
+
+    threads = [threading.Thread(target=take, args=(number,)) for number in range(32)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert (len(got), len(refused), len(bank.paid)) == (1, 31, 1)
+
+
+class Killed(BaseException):
+    """The process is gone: nothing after it runs."""
+
+
+class Dying(MemoryStore):
+    """Its process dies before, or after, its n-th op."""
+
+    def __init__(self, clock):
+        super().__init__(clock=clock)
+        self.left, self.after = None, False
+
+    def apply(self, op, /):
+        if self.left is None:
+            return super().apply(op)
+        self.left -= 1
+        if self.left < 0 or (self.left == 0 and not self.after):
+            raise Killed
+        done = super().apply(op)
+        if self.left == 0:
+            raise Killed
+        return done
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("end", ["done", "refused"])
+def test_wherever_a_process_dies_nothing_is_overdrawn_and_nothing_leaks(end, after):
+    """Of every op of a call: what was paid out and what is left is the limit, to the unit."""
+    for number in count(1):
+        clock = FakeClock()
+        store = Dying(clock)
+        guard = Guard(store, cache=0, reconcile=False)
+        bank = Bank(guard, Allowance("refunds", limit=100), lease_s=30)
+        bank.fails = [(Rejected("declined"), False)] if end == "refused" else []
+        store.left, store.after = number, after
+        died = True
+        try:
+            bank.pay(60, step="it")
+            died = False
+        except Killed:
+            pass
+        except Rejected:
+            died = False
+        store.left, bank.fails = None, []
+        clock.advance(31)  # its lease is over
+        guard.sweep()
+        for record in guard.in_doubt():
+            paid = len(bank.paid) == 1
+            settle = (guard.confirm, guard.refute)[not paid]
+            settle(record.request.key, by="ada", reason="looked", **{"result": 60} if paid else {})
+        left = 100 - sum(bank.paid)
+        assert bank.pay(left, step="rest") == left
+        with pytest.raises(LimitReached):
+            bank.pay(1, step="more")
+        assert sum(bank.paid) == 100
+        if not died:
+            assert number > 5
+            return
+
+
+def test_the_same_for_async_tools(guard):
+    @guard.tool(kind="write", retry=QUICK, allowance=Allowance("mails", limit=1))
+    async def mail(text: str) -> str:
+        return text
+
+    async def talk():
+        async with guard.step("chat", 1):
+            assert await mail("hello") == "hello"
+        async with guard.step("chat", 2):
+            with pytest.raises(LimitReached):
+                await mail("hello")
+
+    asyncio.run(talk())
+
+
+@pytest.mark.parametrize(
+    ("per", "now", "begins", "ends"),
+    [
+        ("hour", 7_250.0, 7_200.0, 10_800.0),
+        ("day", 90_000.0, 86_400.0, 172_800.0),
+        ("week", 5 * DAY_S, 4 * DAY_S, 11 * DAY_S),  # 1970-01-05 was a Monday
+        ("month", 40 * DAY_S, 31 * DAY_S, 59 * DAY_S),  # February 1970
+    ],
+)
+def test_windows_of_the_calendar(per, now, begins, ends):
+    window = SpendingWindow(per)
+
+    assert (window.begins(now), window.ends(now)) == (begins, ends)
+    assert window.bucket(now) == begins

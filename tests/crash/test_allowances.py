@@ -1,0 +1,67 @@
+"""Processes that pay from one allowance, killed at every op and racing for what is left. The bank
+is another process, and its ledger is what they spent.
+"""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from effectonce.testing.bank import Bank
+from tests.crash.spender import AMOUNTS
+from tests.servers.redis import Server
+
+
+@pytest.fixture(params=["sqlite", "postgres", "redis"])
+def url(request, tmp_path):
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/effects.db"
+    elif request.param == "postgres":
+        yield request.getfixturevalue("database")
+    else:
+        server = Server(tmp_path / "redis", fsync="always")
+        yield server.url
+        server.stop()
+
+
+def started(url, bank, limit, *payments):
+    arguments = [url, bank.port, limit, *payments]
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.crash.spender", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def told_by(process):
+    return json.loads(process.communicate()[0])
+
+
+def paid(bank):
+    return sum(entry["amount_minor"] for entry in bank.ledger())
+
+
+def test_killed_at_every_op_what_is_spent_is_what_the_bank_paid(url, tmp_path):
+    """Each payment is begun by a process that dies in it, and finished by another one."""
+    with Bank(tmp_path / "ledger", honours_keys=True) as bank:
+        told = told_by(started(url, bank, 10_000))
+
+        assert set(told["became"].values()) == {"paid"}
+        owed = sum(AMOUNTS[number % len(AMOUNTS)] for number in range(len(told["became"])))
+        assert (told["account"], paid(bank)) == ([owed, 0, 0], owed)
+        assert len(told["became"]) > 12  # claim, hold, dispatch, complete, spent: before and after
+
+
+def test_processes_that_race_for_what_is_left_get_it_and_no_more(url, tmp_path):
+    limit, each = 40, 6
+    with Bank(tmp_path / "ledger", honours_keys=True) as bank:
+        crowd = [
+            started(url, bank, limit, number * each, (number + 1) * each) for number in range(4)
+        ]
+        became = [what for process in crowd for what in told_by(process)["became"].values()]
+
+        assert set(became) == {"paid", "limit"}
+        assert len(bank.ledger()) == became.count("paid")
+        # nothing was refused that would have fitted
+        assert limit - min(AMOUNTS) < paid(bank) <= limit
