@@ -14,6 +14,7 @@ elicitation. What is asked, and what an answer does, is the same in all of them,
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -62,11 +63,21 @@ class Approving:
         """What to ask now; None: it was decided in the meantime, so the call is made again."""
         assert error.effect is not None
         key = error.effect.key
-        wish, record = self._guard.approvals.find(key), self._guard.find(key)
-        if wish is None or record is None:
-            return None
-        before = sum(each.note == APPROVED for each in record.evidence)
-        about = f"{key}\n{wish.fingerprint}\n{before}".encode()
+        wish = self._guard.approvals.find(key)
+        return None if wish is None else self._about(wish, refused)
+
+    def asked(self, shown: Mapping[str, Any]) -> Question | None:
+        """The question that was shown so, if it still waits for its answer."""
+        tool = shown.get("tool")
+        waiting = self._guard.approvals.waiting(tool=tool, limit=sys.maxsize)
+        questions = (self._about(wish) for wish in waiting)
+        return next((each for each in questions if each.id == shown.get(QUESTION)), None)
+
+    def _about(self, wish: Wish, refused: str = "") -> Question:
+        record = self._guard.find(wish.key)
+        evidence = () if record is None else record.evidence
+        before = sum(each.note == APPROVED for each in evidence)
+        about = f"{wish.key}\n{wish.fingerprint}\n{before}".encode()
         return Question(hashlib.sha256(about).hexdigest()[:32], wish, refused)
 
     def decide(self, question: Question, answer: Mapping[str, Any], context: Any) -> str:

@@ -17,7 +17,8 @@ from effectonce._tools.provider_terms import terms_of
 from effectonce._validate import errors, of_type, several
 from effectonce.errors import ContractViolation, Rejected
 from effectonce.integrations._redrive import Redrive
-from effectonce.policy import Approval, Contract, Downstream, Retry, kind_of, window_of
+from effectonce.policy import Contract, Downstream, Retry, kind_of, window_of
+from effectonce.policy.permissions import Approval
 
 
 class ToolOptions(TypedDict, total=False):
