@@ -281,6 +281,9 @@ class GuardedTool:
         self.signature.validate(arguments)
         self._refuse_inside_a_transaction(running.get())
         _, matched, stored = self.signature.forms(arguments)
+        if self._approval is not None:
+            terms = self._approval.terms(terms, arguments)
+            matched += self._approval.beside(arguments)
         asked = fingerprint(self._prefix + matched, self.house.secret)
         request = Request(place.key, asked, terms, place.tenant, place.scope, place.step, stored)
         return self._prepared(request, place, args, kwargs)
