@@ -33,9 +33,9 @@ from langgraph.errors import GraphInterrupt
 from langgraph.types import interrupt
 
 from effectonce._runtime.signature import is_async
+from effectonce.approvals._questions import QUESTION, Approver, Approving, Question
 from effectonce.errors import ApprovalNeeded
 from effectonce.guard import Guard
-from effectonce.integrations._approvals import QUESTION, Approver, Approving, Question
 
 T = TypeVar("T")
 NUMBER = "number"  # of the interrupt among those of its task, from 1
@@ -56,7 +56,7 @@ class GraphPause:
     """Asks by an interrupt, and goes on when it is answered."""
 
     def __init__(self, guard: Guard, approver: Approver | None) -> None:
-        self._approving = Approving(guard, approver, "LangGraph")
+        self._approving = Approving(guard.approvals, guard.store, approver, "LangGraph")
 
     def around(self, act: Callable[[], T]) -> T:
         refused, used = "", set[int]()

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 
+from effectonce.approvals._questions import QUESTION
 from effectonce.errors import ApprovalNeeded
-from effectonce.integrations._approvals import QUESTION
 
 T = TypeVar("T")
 WAITING, ANSWER, DECIDED = "effectonce_waiting", "effectonce_answer", "effectonce_decided"

@@ -47,6 +47,7 @@ from effectonce._core.guarantees import Kind
 from effectonce._core.keys import Stable
 from effectonce._runtime.step import Delivered, Step, flagged
 from effectonce._tools.tool import GuardedTool
+from effectonce.approvals._questions import Approver
 from effectonce.errors import ApprovalNeeded, ContractViolation, EffectOnceError
 from effectonce.guard import Guard
 from effectonce.integrations._agent_tools import (
@@ -59,7 +60,6 @@ from effectonce.integrations._agent_tools import (
     is_error_text,
     text_of,
 )
-from effectonce.integrations._approvals import Approver
 from effectonce.integrations._contracts import ToolOptions
 from effectonce.integrations._langgraph_pause import GraphPause, can_pause
 from effectonce.integrations._occurrence import run_within

@@ -50,6 +50,7 @@ except ImportError as missing:
 from effectonce._core.keys import Stable
 from effectonce._runtime.step import Delivered
 from effectonce._tools.tool import GuardedTool
+from effectonce.approvals._questions import Approver, Approving
 from effectonce.errors import ApprovalNeeded, ContractViolation, EffectOnceError, InDoubt
 from effectonce.guard import Guard
 from effectonce.integrations._agent_tools import (
@@ -62,7 +63,6 @@ from effectonce.integrations._agent_tools import (
     error_text,
     is_error_text,
 )
-from effectonce.integrations._approvals import Approver, Approving
 from effectonce.integrations._contracts import ToolOptions
 
 Of = Callable[[ToolContext[Any]], str | Stable]
@@ -249,7 +249,7 @@ class RunPause:
     """What the SDK was answered, as a decision in the store."""
 
     def __init__(self, guard: Guard, approver: Approver | None) -> None:
-        self._approving = Approving(guard, approver, "OpenAI Agents")
+        self._approving = Approving(guard.approvals, guard.store, approver, "OpenAI Agents")
         self.knows_who = approver is not None  # the SDK's answer does not say it
 
     async def around(self, act: Callable[[], Awaitable[Any]], context: ToolContext[Any]) -> Any:

@@ -57,6 +57,7 @@ from effectonce._core.keys import Stable
 from effectonce._runtime.step import Delivered
 from effectonce._tools.context import Tool
 from effectonce._tools.tool import GuardedTool
+from effectonce.approvals._questions import QUESTION, Approver, Approving
 from effectonce.errors import (
     ApprovalNeeded,
     ContractViolation,
@@ -73,7 +74,6 @@ from effectonce.integrations._agent_tools import (
     error_text,
     is_error_text,
 )
-from effectonce.integrations._approvals import QUESTION, Approver, Approving
 from effectonce.integrations._contracts import ToolOptions
 from effectonce.integrations._single_run import Guarded, SingleRun, under_way
 
@@ -110,7 +110,10 @@ class EffectOnce(AbstractCapability[Any]):
         known = [guard._tool(tool) for tool in guarded]  # noqa: SLF001
         self._guarded = {tool.contract.name: tool for tool in known}
         self._scope, self._tenant = _conversation if scope is None else scope, tenant
-        self._asked_by, self._approving = asked_by, Approving(guard, approver, "Pydantic AI")
+        self._asked_by, self._approving = (
+            asked_by,
+            Approving(guard.approvals, guard.store, approver, "Pydantic AI"),
+        )
 
     async def wrap_tool_execute(
         self,

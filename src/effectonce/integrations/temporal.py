@@ -36,8 +36,8 @@ from msgspec import Struct
 
 from effectonce import EffectOnceError, Guard, InDoubt, Stable
 from effectonce._runtime.step import here
+from effectonce.approvals._questions import Approver, Approving
 from effectonce.errors import ApprovalNeeded
-from effectonce.integrations._approvals import Approver, Approving
 from effectonce.integrations._occurrence import Occurrences, is_known
 from effectonce.integrations._occurrence import retriable as is_retriable
 
@@ -133,7 +133,7 @@ class EffectOnceInterceptor(tc.Interceptor, tw.Interceptor):
         self, guard: Guard, *, each_start_anew: bool = False, approver: Approver | None = None
     ) -> None:
         self.guard, self.each_start_anew = guard, each_start_anew
-        self._approving = Approving(guard, approver, "Temporal")
+        self._approving = Approving(guard.approvals, guard.store, approver, "Temporal")
 
     def intercept_client(self, next: tc.OutboundInterceptor) -> tc.OutboundInterceptor:
         """Every start says whose it is."""

@@ -21,10 +21,11 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from effectonce._core.record import APPROVED
-from effectonce.approvals import Wish
+from effectonce._core.ops import Find
+from effectonce._core.record import APPROVED, Record
+from effectonce.approvals import Approvals, Wish
 from effectonce.errors import ApprovalNeeded, ContractViolation
-from effectonce.guard import Guard
+from effectonce.stores.base import Store
 
 # who answers: a name, or how the framework's context says it
 Approver: TypeAlias = str | Callable[[Any], str]
@@ -56,25 +57,28 @@ class Question(Struct, frozen=True):
 class Approving:
     """Asks and decides for one integration. *where* is its name, for a decision without reason."""
 
-    def __init__(self, guard: Guard, approver: Approver | None, where: str) -> None:
-        self._guard, self._approver, self._where = guard, approver, where
+    def __init__(
+        self, approvals: Approvals, store: Store, approver: Approver | None, where: str
+    ) -> None:
+        self._approvals, self._store = approvals, store
+        self._approver, self._where = approver, where
 
     def question(self, error: ApprovalNeeded, refused: str = "") -> Question | None:
         """What to ask now; None: it was decided in the meantime, so the call is made again."""
         assert error.effect is not None
         key = error.effect.key
-        wish = self._guard.approvals.find(key)
+        wish = self._approvals.find(key)
         return None if wish is None else self._about(wish, refused)
 
     def asked(self, shown: Mapping[str, Any]) -> Question | None:
         """The question that was shown so, if it still waits for its answer."""
         tool = shown.get("tool")
-        waiting = self._guard.approvals.waiting(tool=tool, limit=sys.maxsize)
+        waiting = self._approvals.waiting(tool=tool, limit=sys.maxsize)
         questions = (self._about(wish) for wish in waiting)
         return next((each for each in questions if each.id == shown.get(QUESTION)), None)
 
     def _about(self, wish: Wish, refused: str = "") -> Question:
-        record = self._guard.find(wish.key)
+        record: Record | None = self._store.apply(Find(wish.key))
         evidence = () if record is None else record.evidence
         before = sum(each.note == APPROVED for each in evidence)
         about = f"{wish.key}\n{wish.fingerprint}\n{before}".encode()
@@ -91,7 +95,7 @@ class Approving:
         reason = answer.get("reason")
         if not isinstance(reason, str) or not reason.strip():
             reason = f"answered in {self._where}"
-        approvals = self._guard.approvals
+        approvals = self._approvals
         try:
             if approved:
                 approvals.approve(wish.key, by=by, reason=reason, fingerprint=wish.fingerprint)
