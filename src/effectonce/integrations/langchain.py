@@ -48,7 +48,7 @@ from effectonce._core.keys import Stable
 from effectonce._runtime.step import Delivered, Step, flagged
 from effectonce._tools.tool import GuardedTool
 from effectonce.approvals._questions import Approver
-from effectonce.errors import ApprovalNeeded, ContractViolation, EffectOnceError
+from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.guard import Guard
 from effectonce.integrations._agent_tools import (
     AgentCall,
@@ -61,7 +61,7 @@ from effectonce.integrations._agent_tools import (
     text_of,
 )
 from effectonce.integrations._contracts import ToolOptions
-from effectonce.integrations._langgraph_pause import GraphPause, can_pause
+from effectonce.integrations._langgraph_pause import GraphPause
 from effectonce.integrations._occurrence import run_within
 from effectonce.integrations._single_run import Guarded, SingleRun
 from effectonce.policy import Retry
@@ -106,7 +106,10 @@ class EffectOnce(AgentMiddleware[Any, Any, Any]):
         guarded = self._guarded(request)
         if guarded is None and self._box.passes(request.tool_call["name"]):
             return handler(request)
-        return self._pause.around(lambda: self._once(guarded, request, handler))
+        try:
+            return self._pause.around(lambda: self._once(guarded, request, handler))
+        except EffectOnceError as error:
+            return _as_tool_message(error, request)
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]
@@ -114,7 +117,10 @@ class EffectOnce(AgentMiddleware[Any, Any, Any]):
         guarded = self._guarded(request)
         if guarded is None and self._box.passes(request.tool_call["name"]):
             return await handler(request)
-        return await self._pause.aaround(lambda: self._aonce(guarded, request, handler))
+        try:
+            return await self._pause.aaround(lambda: self._aonce(guarded, request, handler))
+        except EffectOnceError as error:
+            return _as_tool_message(error, request)
 
     def _once(
         self,
@@ -131,12 +137,6 @@ class EffectOnce(AgentMiddleware[Any, Any, Any]):
             return _shown(self._box.run(call, _leg(request, handler)), request)
         except ReportedError as error:
             return error.result
-        except ApprovalNeeded as error:
-            if not can_pause():
-                return _as_tool_message(error, request)
-            raise
-        except EffectOnceError as error:
-            return _as_tool_message(error, request)
 
     async def _aonce(
         self,
@@ -153,12 +153,6 @@ class EffectOnce(AgentMiddleware[Any, Any, Any]):
             return _shown(await self._box.arun(call, _leg(request, handler)), request)
         except ReportedError as error:
             return error.result
-        except ApprovalNeeded as error:
-            if not can_pause():
-                return _as_tool_message(error, request)
-            raise
-        except EffectOnceError as error:
-            return _as_tool_message(error, request)
 
     def _guarded(self, request: ToolCallRequest) -> GuardedTool | None:
         tool = request.tool

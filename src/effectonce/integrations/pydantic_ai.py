@@ -21,7 +21,7 @@ import asyncio
 import functools
 import traceback
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,10 +127,18 @@ class EffectOnce(AbstractCapability[Any]):
         guarded = self._guarded.get(call.tool_name)
         if guarded is None and self._box.passes(call.tool_name):
             return await handler(args)
+        once = functools.partial(self._once, guarded, ctx, call, tool_def, args, handler)
+        try:
+            return await self._paused(once, ctx)
+        except EffectOnceError as error:
+            raise ToolFailed(error_text(error)) from error
+
+    async def _paused(self, once: Callable[[], Awaitable[Any]], ctx: RunContext[Any]) -> Any:
+        """The call, when it was approved, if that is needed; without that, it is deferred."""
         answer, refused = _answer(ctx), ""
         while True:
             try:
-                return await self._once(guarded, ctx, call, tool_def, args, handler)
+                return await once()
             except ApprovalNeeded as error:
                 needed = error
             question = await asyncio.to_thread(self._approving.question, needed, refused)
@@ -173,10 +181,6 @@ class EffectOnce(AbstractCapability[Any]):
             return answer.own if answer.fresh else _again(answer.recorded)
         except ReportedError as error:
             raise error.result from None
-        except ApprovalNeeded:
-            raise
-        except EffectOnceError as error:
-            raise ToolFailed(error_text(error)) from error
 
     def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
         return _Inmost(toolset)
