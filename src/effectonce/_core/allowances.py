@@ -15,7 +15,9 @@ made it. What a crash leaves behind is judged by the record when the limit is re
   anything else        it may have happened, or may happen: held
 
 So the cell never says less than what was spent or may be. An entry counts in the window in which
-it was made.
+it was made. Only the owner of a record makes one: whether it still is the owner is asked after the
+account was read, and the account is written only if it is still the same. So one that was
+thought dead cannot count an effect again that another caller has finished.
 """
 
 from __future__ import annotations
@@ -26,16 +28,19 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from effectonce._core.endings import OverLimit
+from effectonce._core.endings import Again, OverLimit
 from effectonce._core.guarantees import DAY_S
 from effectonce._core.guards import leased
 from effectonce._core.ops import (
+    Applied,
     Cell,
     Claim,
     Find,
     Flow,
     Held,
     ReadCell,
+    Renew,
+    Together,
     Unavailable,
     WriteCell,
 )
@@ -181,52 +186,73 @@ def read_account(value: bytes) -> Account:
     return msgspec.msgpack.decode(value, type=Account)
 
 
+class Owner(Struct, frozen=True):
+    """Who holds an amount: the owner of an effect's record."""
+
+    key: str
+    token: str
+    epoch: int
+    lease_s: float
+
+    def look(self, cell: str) -> Together:
+        """The account, and then whether the record is still its own. If nothing is written to
+        the account after that, no other owner has come and gone.
+        """
+        return Together((ReadCell(cell), Renew(self.key, self.token, self.epoch, self.lease_s)))
+
+
 def hold(
-    spend: Spend, key: str, token: str, env: Env, *, anyway: bool
-) -> Flow[OverLimit | Unavailable | None]:
-    """Hold the amount for the effect *key*; *anyway*, whatever is left. None: it is held."""
-    cell: Any = yield ReadCell(spend.cell)
+    spend: Spend, owner: Owner, env: Env, *, anyway: bool
+) -> Flow[OverLimit | Unavailable | Again | None]:
+    """Hold the amount for an effect; *anyway*, whatever is left. None: it is held."""
     looks = LOOKS
     for _ in range(TRIES):
-        if isinstance(cell, Unavailable):
-            return cell
+        seen: Any = yield owner.look(spend.cell)
+        if isinstance(seen, Unavailable):
+            return seen
+        cell, owns = seen
+        if not isinstance(owns, Applied):
+            return Again()
         try:
             account = account_of(cell, spend)
         except msgspec.MsgspecError as error:
             return Unavailable(
                 ValueError(f"the account of {spend.allowance} cannot be read: {error}")
             )
-        mine = account.held.get(key)
+        mine = account.held.get(owner.key)
         if mine is None and not anyway and account.used + spend.amount > spend.limit:
             account, looks = yield from _judged(account, cell.now, env, looks)
             if account.used + spend.amount > spend.limit:
                 yield _written(spend, cell, account)
-                refills_s = account.refills_at(spend.amount, cell.now) - cell.now
-                return OverLimit(
-                    spend.allowance,
-                    spend.subject,
-                    spend.unit,
-                    spend.amount,
-                    spend.limit,
-                    max(0, spend.limit - account.used),
-                    refills_s if spend.amount <= spend.limit else None,
-                )
+                return _over(spend, account, cell.now)
         at = cell.now if mine is None else mine.at
-        held = account.holding(key, Holding(spend.amount, at, token))
-        cell = yield _written(spend, cell, held)
-        if cell is None:
-            return None
+        held = account.holding(owner.key, Holding(spend.amount, at, owner.token))
+        reply: Any = yield _written(spend, cell, held)
+        if reply is None or isinstance(reply, Unavailable):
+            return reply
     return Unavailable(TimeoutError(f"{spend.allowance} is being spent by too many others"))
 
 
+def _over(spend: Spend, account: Account, now: float) -> OverLimit:
+    return OverLimit(
+        spend.allowance,
+        spend.subject,
+        spend.unit,
+        spend.amount,
+        spend.limit,
+        max(0, spend.limit - account.used),
+        account.refills_at(spend.amount, now) - now if spend.amount <= spend.limit else None,
+    )
+
+
 def hold_all(
-    spends: tuple[Spend, ...], key: str, token: str, env: Env, *, anyway: bool
-) -> Flow[OverLimit | Unavailable | None]:
+    spends: tuple[Spend, ...], owner: Owner, env: Env, *, anyway: bool
+) -> Flow[OverLimit | Unavailable | Again | None]:
     """Hold what a call takes out of each of its allowances, or nothing."""
     for number, spend in enumerate(spends):
-        refusal = yield from hold(spend, key, token, env, anyway=anyway)
+        refusal = yield from hold(spend, owner, env, anyway=anyway)
         if refusal is not None:
-            yield from settle_all(spends[:number], key, token, spent=False)
+            yield from settle_all(spends[:number], owner.key, owner.token, spent=False)
             return refusal
     return None
 

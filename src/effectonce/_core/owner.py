@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import structs
 
-from effectonce._core.allowances import Spend, hold_all
+from effectonce._core.allowances import Owner, Spend, hold_all
 from effectonce._core.attempt_log import failed_attempt, left
 from effectonce._core.budget import TurnState
 from effectonce._core.classification.verdicts import Verdict
@@ -138,9 +138,10 @@ class RecordOwner:
             yield from Renew(self.key, self.token, self.epoch, 0)
         return over
 
-    def _held(self, *, anyway: bool) -> Flow[OverLimit | Unavailable | None]:
+    def _held(self, *, anyway: bool) -> Flow[OverLimit | Unavailable | Again | None]:
         self.held_as = self.token
-        return (yield from hold_all(self.spends, self.key, self.token, self.env, anyway=anyway))
+        owner = Owner(self.key, self.token, self.epoch, self.plan.lease_s)
+        return (yield from hold_all(self.spends, owner, self.env, anyway=anyway))
 
     def _let_go_sent(self) -> Flow[WriteReply]:
         """It may have been sent: the next caller goes on at once."""
