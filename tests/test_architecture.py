@@ -101,6 +101,8 @@ OPTIONAL = {
     "temporalio",
 }
 FRAMEWORKS = {
+    "_langgraph_pause.py": "langchain_core, langgraph",
+    "_temporal_questions.py": "temporalio.workflow",
     "agent_framework.py": "agent_framework, pydantic",
     "anthropic_runner.py": "anthropic, pydantic",
     "autogen.py": "autogen_agentchat, autogen_core",

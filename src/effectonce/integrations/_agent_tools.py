@@ -14,13 +14,14 @@ is unknown unless it answers.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from effectonce._core.canonical import NotCanonical, canonical, fingerprint
 from effectonce._core.classification.verdicts import Bucket, Certainty, Verdict
@@ -35,7 +36,15 @@ from effectonce._drivers import drive
 from effectonce._log import LOG
 from effectonce._runtime.performers import Prepared, adrive_call
 from effectonce._runtime.plain_performers import AsyncPlain, Plain
-from effectonce._runtime.step import Delivered, Step, at_ordinal, flagged, named
+from effectonce._runtime.step import (
+    Delivered,
+    Step,
+    StepContext,
+    at_ordinal,
+    flagged,
+    here,
+    named,
+)
 from effectonce._tools.identity import Identity
 from effectonce._tools.tool import GuardedTool
 from effectonce.effect import is_running
@@ -45,6 +54,7 @@ from effectonce.integrations._contracts import (
     SAFE,
     Declared,
     ToolOptions,
+    approval_rule,
     declare,
     refuse_unknown,
     with_defaults,
@@ -73,6 +83,7 @@ class AgentCall(Struct, frozen=True, kw_only=True):
     arguments: Mapping[str, Any]
     scope: str | Stable  # looked at, unless it is one that the framework keeps
     tenant: str | Stable | None = None
+    asked_by: str = ""  # for whom, if it needs an approval
     shown: Iterable[Delivered] = ()
     schema: Mapping[str, Any] = {}  # a struct makes a new one each time
 
@@ -216,6 +227,24 @@ class AgentTools:
         mine = isinstance(guarded, GuardedTool) and guarded.house is self._house
         return guarded if mine else None
 
+    def asks_a_person(self, guarded: GuardedTool | None, name: str) -> bool:
+        contract = self.declared(name).contract if guarded is None else guarded.contract
+        return contract.approval is not None
+
+    def may_need_approval(self, guarded: GuardedTool | None, call: AgentCall) -> bool:
+        """As far as the model's arguments tell it, before the framework has converted them."""
+        arguments = with_defaults(call.schema, call.arguments)
+        declared = self.declared(call.tool)
+        contract, rule = declared.contract, declared.rule
+        if guarded is not None:
+            contract, rule = guarded.contract, approval_rule(call.tool, guarded.contract.approval)
+        if rule is None:
+            return contract.approval is not None
+        try:
+            return rule.terms(contract.terms, arguments).approval
+        except ContractViolation:  # the call itself says what is wrong
+            return True
+
     def within(self, guarded: GuardedTool, call: AgentCall) -> Step:
         """The place of a guarded tool's call. A message's calls run at once: there is no latch."""
         step, flow = self._counted(guarded, call)
@@ -241,7 +270,9 @@ class AgentTools:
             ordinal = sum(intent(d.arguments) == asked for d in call.shown if d.tool == call.tool)
         except NotCanonical as error:
             raise ContractViolation(f"{call.tool}: {error}. Nothing was sent.") from None
-        step = self.guard.step(call.scope, tenant=Stable(self._whose(call)), latch=False)
+        step = self.guard.step(
+            call.scope, tenant=Stable(self._whose(call)), latch=False, asked_by=_asker(call)
+        )
         at, known = step.boundary, with_defaults(call.schema, call.arguments)
         # the framework will add to it, so its key is not known here
         if not set(signature.identity) <= known.keys():
@@ -261,7 +292,8 @@ class AgentTools:
             if is_running(effect.request.key):  # a part of its own effect, which judges it
                 plain = leg.run()
                 return ToolAnswer(leg.own, plain, None)
-            return _answer(tool.call(effect), leg)
+            with _asking(effect, call):
+                return _answer(tool.call(effect), leg)
         except ControlFlow as passed:
             raise passed.error from None
         except Exception as error:  # noqa: BLE001
@@ -276,7 +308,8 @@ class AgentTools:
             if is_running(effect.request.key):
                 plain = await leg.arun()
                 return ToolAnswer(leg.own, plain, None)
-            return _answer(await tool.acall(effect), leg)
+            with _asking(effect, call):
+                return _answer(await tool.acall(effect), leg)
         except ControlFlow as passed:
             raise passed.error from None
         except Exception as error:  # noqa: BLE001  # as above
@@ -311,7 +344,7 @@ class AgentTools:
         if wrong:
             raise ContractViolation(f"{wrong}. Nothing was sent.")
         try:
-            intent, matched = declared.intent(arguments), declared.matched(arguments)
+            intent, matched = declared.intent(arguments), declared.requested(arguments)
             shown = (d.arguments for d in call.shown if d.tool == call.tool)
             known = (declared.intent(with_defaults(call.schema, each)) for each in shown)
             ordinal = sum(each == intent for each in known)
@@ -320,7 +353,8 @@ class AgentTools:
         leg.arguments = arguments
         wanted = fingerprint(canonical(name) + matched, secret)
         identity = Identity(tenant, scope, name, intent, secret)
-        return _Asked(identity, wanted, tool.terms, encode_or_excuse(arguments), leg, ordinal)
+        terms = declared.terms(tool.terms, arguments)
+        return _Asked(identity, wanted, terms, encode_or_excuse(arguments), leg, ordinal)
 
 
 class _Asked(Struct, frozen=True):
@@ -340,6 +374,27 @@ class _Asked(Struct, frozen=True):
         request = self.identity.at(AtOrdinal(ordinal), self.fingerprint, self.terms, self.arguments)
         ref = EffectRef(request.terms.tool, request.key, request.tenant, request.scope)
         return Prepared(request, ref, (self.leg,), {})
+
+
+def _asker(call: AgentCall) -> str:
+    outer = here.get()
+    return call.asked_by or ("" if outer is None else outer.asked_by)
+
+
+@contextlib.contextmanager
+def _asking(effect: Prepared, call: AgentCall) -> Iterator[None]:
+    """Where it is known who asks, the place is otherwise the one that it has without that."""
+    outer, ref = here.get(), effect.ref
+    if not (call.asked_by and effect.request.terms.approval):
+        yield
+        return
+    bare = StepContext(tenant=ref.tenant, scope=ref.tool)
+    place = structs.replace(bare if outer is None else outer, asked_by=_asker(call))
+    token = here.set(place)
+    try:
+        yield
+    finally:
+        here.reset(token)
 
 
 def _place(ordinal: int, key: KeyAt | None) -> Flow[int]:

@@ -6,16 +6,19 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from effectonce._core.canonical import canonical
 from effectonce._core.classification.classify import Rules, as_rules
-from effectonce._core.guarantees import Kind
+from effectonce._core.guarantees import Kind, Terms
+from effectonce._runtime.signature import ToolSignature
+from effectonce._tools.approval_rule import ApprovalRule
 from effectonce._tools.provider_terms import terms_of
 from effectonce._validate import errors, of_type, several
 from effectonce.errors import ContractViolation, Rejected
 from effectonce.integrations._redrive import Redrive
 from effectonce.policy import Contract, Downstream, Retry, kind_of, window_of
+from effectonce.policy.permissions import Approval
 
 
 class ToolOptions(TypedDict, total=False):
@@ -35,6 +38,7 @@ class ToolOptions(TypedDict, total=False):
     rejected: Sequence[type[BaseException]]
     rules: Rules
     one_request: bool
+    approval: Approval | Callable[..., bool] | bool  # the rule is over the model's arguments
     # and how it is asked about, and done, without its framework: see _redrive.py
     probe: Callable[..., Any]
     redrive: Callable[..., Any]
@@ -50,11 +54,21 @@ class Declared(Struct, frozen=True):
     identity: tuple[str, ...] | None  # None: every argument that is not volatile
     volatile: tuple[str, ...]
     outside: Redrive = Redrive()
+    rule: ApprovalRule | None = None  # which calls need an approval, where not all of them do
+
+    def terms(self, declared: Terms, arguments: Mapping[str, Any]) -> Terms:
+        return declared if self.rule is None else self.rule.terms(declared, arguments)
 
     def intent(self, arguments: Mapping[str, Any]) -> bytes:
         if self.identity is None:
             return self.matched(arguments)
         return canonical({name: arguments.get(name) for name in self.identity})
+
+    def requested(self, arguments: Mapping[str, Any]) -> bytes:
+        """What has to be the same in a repeated call. A person approves all that is sent."""
+        if self.contract.approval is not None:
+            return canonical(dict(arguments))
+        return self.matched(arguments)
 
     def matched(self, arguments: Mapping[str, Any]) -> bytes:
         kept = {name: value for name, value in arguments.items() if name not in self.volatile}
@@ -93,6 +107,7 @@ def declare(name: str, **options: Unpack[ToolOptions]) -> Declared:
         terms_of(options.get("provider"), options.get("downstream")),
         options.get("retry"),
     )
+    approval = Approval.of(options.get("approval", False))
     contract = Contract(
         name=name,
         kind=kind,
@@ -102,6 +117,7 @@ def declare(name: str, **options: Unpack[ToolOptions]) -> Declared:
         lease_s=options.get("lease_s", 30.0),
         wait_s=options.get("wait_s", 30.0),
         retry=Retry() if retry is None else retry,
+        approval=None if approval is None else structs.replace(approval, when=None),
         not_sent=errors("not_sent", options.get("not_sent", ())),
         rejected=(Rejected, *errors("rejected", options.get("rejected", ()))),
         rules=(*as_rules(options.get("rules", ())), *theirs.rules),
@@ -110,4 +126,11 @@ def declare(name: str, **options: Unpack[ToolOptions]) -> Declared:
         sent_key=theirs.sent_key,
     )
     outside = Redrive(options.get("probe"), options.get("redrive"))
-    return Declared(contract, fields, volatile, outside)
+    return Declared(contract, fields, volatile, outside, approval_rule(name, approval))
+
+
+def approval_rule(name: str, approval: Approval | None) -> ApprovalRule | None:
+    """The tool is the framework's: the rule's own parameters are the arguments that it reads."""
+    if approval is None or approval.when is None:
+        return None
+    return ApprovalRule(name, approval, ToolSignature(approval.when, name, None, ()))

@@ -9,6 +9,9 @@ of calls, tasks, checkpoints and runs are not looked at: after a crash, with the
 durability, each of them may be new for the same call. A result that is known already goes out
 under the id of the call that asks now. Interrupts and the other ways in which a graph steers
 itself pass through untouched.
+
+A call that needs an approval is an interrupt, where there is a checkpointer: see
+`_langgraph_pause.py`.
 """
 
 from __future__ import annotations
@@ -44,6 +47,7 @@ from effectonce._core.guarantees import Kind
 from effectonce._core.keys import Stable
 from effectonce._runtime.step import Delivered, Step, flagged
 from effectonce._tools.tool import GuardedTool
+from effectonce.approvals._questions import Approver
 from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.guard import Guard
 from effectonce.integrations._agent_tools import (
@@ -57,6 +61,7 @@ from effectonce.integrations._agent_tools import (
     text_of,
 )
 from effectonce.integrations._contracts import ToolOptions
+from effectonce.integrations._langgraph_pause import GraphPause
 from effectonce.integrations._occurrence import run_within
 from effectonce.integrations._single_run import Guarded, SingleRun
 from effectonce.policy import Retry
@@ -73,7 +78,9 @@ class EffectOnce(AgentMiddleware[Any, Any, Any]):
 
     *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for
     all others. Tools that this guard protects already need none. *scope* and *tenant* are
-    functions of a request: by default the thread, and the guard's own.
+    functions of a request: by default the thread, and the guard's own. *asked_by* says of a
+    request for whom it is made, and *approver* who answers where a call needs an approval: a
+    name, or a function of the graph's config. Without it, the answer has to say who.
     """
 
     def __init__(
@@ -84,10 +91,13 @@ class EffectOnce(AgentMiddleware[Any, Any, Any]):
         default: ToolOptions | None = None,
         scope: Of | None = None,
         tenant: Of | None = None,
+        asked_by: Callable[[ToolCallRequest], str] | None = None,
+        approver: Approver | None = None,
     ) -> None:
         super().__init__()
         self._box = AgentTools(guard, contracts, default, _content)
         self._scope, self._tenant = _thread if scope is None else scope, tenant
+        self._asked_by, self._pause = asked_by, GraphPause(guard, approver)
         self._messages_key = "messages"
 
     def wrap_tool_call(
@@ -97,14 +107,7 @@ class EffectOnce(AgentMiddleware[Any, Any, Any]):
         if guarded is None and self._box.passes(request.tool_call["name"]):
             return handler(request)
         try:
-            call = self._call(request)
-            if guarded is not None:
-                judged = Guarded()
-                with self._box.within(guarded, call), judged:
-                    return handler(_followed(request, judged))
-            return _shown(self._box.run(call, _leg(request, handler)), request)
-        except ReportedError as error:
-            return error.result
+            return self._pause.around(lambda: self._once(guarded, request, handler))
         except EffectOnceError as error:
             return _as_tool_message(error, request)
 
@@ -115,6 +118,33 @@ class EffectOnce(AgentMiddleware[Any, Any, Any]):
         if guarded is None and self._box.passes(request.tool_call["name"]):
             return await handler(request)
         try:
+            return await self._pause.aaround(lambda: self._aonce(guarded, request, handler))
+        except EffectOnceError as error:
+            return _as_tool_message(error, request)
+
+    def _once(
+        self,
+        guarded: GuardedTool | None,
+        request: ToolCallRequest,
+        handler: Callable[[ToolCallRequest], Any],
+    ) -> Any:
+        try:
+            call = self._call(request)
+            if guarded is not None:
+                judged = Guarded()
+                with self._box.within(guarded, call), judged:
+                    return handler(_followed(request, judged))
+            return _shown(self._box.run(call, _leg(request, handler)), request)
+        except ReportedError as error:
+            return error.result
+
+    async def _aonce(
+        self,
+        guarded: GuardedTool | None,
+        request: ToolCallRequest,
+        handler: Callable[[ToolCallRequest], Any],
+    ) -> Any:
+        try:
             call = self._call(request)
             if guarded is not None:
                 judged = Guarded()
@@ -123,8 +153,6 @@ class EffectOnce(AgentMiddleware[Any, Any, Any]):
             return _shown(await self._box.arun(call, _leg(request, handler)), request)
         except ReportedError as error:
             return error.result
-        except EffectOnceError as error:
-            return _as_tool_message(error, request)
 
     def _guarded(self, request: ToolCallRequest) -> GuardedTool | None:
         tool = request.tool
@@ -137,6 +165,7 @@ class EffectOnce(AgentMiddleware[Any, Any, Any]):
             arguments=request.tool_call["args"],
             scope=self._scope(request),
             tenant=None if self._tenant is None else self._tenant(request),
+            asked_by="" if self._asked_by is None else self._asked_by(request),
             shown=tuple(delivered(_messages(request.state, self._messages_key))),
             schema=_schema(request.tool),
         )
@@ -157,10 +186,20 @@ def tool_node(
     default: ToolOptions | None = None,
     scope: Of | None = None,
     tenant: Of | None = None,
+    asked_by: Callable[[ToolCallRequest], str] | None = None,
+    approver: Approver | None = None,
     **options: Any,
 ) -> ToolNode:
     """A `ToolNode` whose tools land once, for graphs built by hand. *options* are its own."""
-    once = EffectOnce(guard, contracts=contracts, default=default, scope=scope, tenant=tenant)
+    once = EffectOnce(
+        guard,
+        contracts=contracts,
+        default=default,
+        scope=scope,
+        tenant=tenant,
+        asked_by=asked_by,
+        approver=approver,
+    )
     # only a graph that is built by hand has another
     once._messages_key = options.get("messages_key", "messages")  # noqa: SLF001
     return ToolNode(
@@ -169,7 +208,12 @@ def tool_node(
 
 
 def once_node(
-    guard: Guard, function: Callable[..., Any], *, step: str | Callable[[Any], str] | None = None
+    guard: Guard,
+    function: Callable[..., Any],
+    *,
+    step: str | Callable[[Any], str] | None = None,
+    asked_by: str | Callable[[Any], str] = "",
+    approver: Approver | None = None,
 ) -> Callable[..., Any]:
     """A node in which guarded tools can be called: the thread is their scope, and the node with
     its place in the graph is their step.
@@ -179,16 +223,22 @@ def once_node(
     step instead, for every visit or, if it is a function, by the state that the node is given:
     then each of its calls is done once in a thread under this name, also if the graph is run
     again from an older checkpoint.
+
+    *asked_by* is for whom its calls are made, a name or a function of the state, and *approver*
+    who answers where one needs an approval, as in `EffectOnce`. The node then pauses, and is
+    run from its start when it goes on.
     """
 
     def place(state: Any, *_args: Any, **_kwargs: Any) -> Step:
         config = get_config()
-        thread = _thread_of(config)
+        asks = asked_by(state) if callable(asked_by) else asked_by
         if callable(step):
-            return guard.step(thread, step(state))
-        return guard.step(thread, step or Stable(_visit(config.get("metadata", {}))))
+            name: str | Stable = step(state)
+        else:
+            name = step or Stable(_visit(config.get("metadata", {})))
+        return guard.step(_thread_of(config), name, asked_by=asks)
 
-    return run_within(function, place)
+    return GraphPause(guard, approver).node(run_within(function, place))
 
 
 def _visit(metadata: Mapping[str, Any]) -> str:

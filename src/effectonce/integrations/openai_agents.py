@@ -11,6 +11,17 @@ seen, and a call that is meant once more is answered with the earlier result.
 The SDK turns every error of a tool into "Please try again". Here an error is judged first: what
 may have happened is reported as such. A call to an MCP server is sent once, whatever its
 `max_retry_attempts`, and an error that the server reports is judged, too.
+
+A call that needs an approval is an interruption of the run, as of a tool with `needs_approval`:
+
+    state = result.to_state()
+    state.approve(result.interruptions[0])
+    await Runner.run(agent, state, run_config=RunConfig(group_id="chat-42"))
+
+Then it is approved in the store, by who *approver* says, and sent. The SDK's answer has no name,
+so without *approver* the run does not pause: the model gets that the call waits. Approvals of
+calls that were never shown (`always_approve`) do not count. Of a run that pauses, the SDK knows
+what waits; the store has it when the run goes on.
 """
 
 from __future__ import annotations
@@ -38,7 +49,9 @@ except ImportError as missing:
 
 from effectonce._core.keys import Stable
 from effectonce._runtime.step import Delivered
-from effectonce.errors import ContractViolation, EffectOnceError, InDoubt
+from effectonce._tools.tool import GuardedTool
+from effectonce.approvals._questions import Approver, Approving
+from effectonce.errors import ApprovalNeeded, ContractViolation, EffectOnceError, InDoubt
 from effectonce.guard import Guard
 from effectonce.integrations._agent_tools import (
     FAILED,
@@ -64,6 +77,8 @@ def protect(
     default: ToolOptions | None = None,
     scope: Of | None = None,
     tenant: Of | None = None,
+    asked_by: Callable[[ToolContext[Any]], str] | None = None,
+    approver: Approver | None = None,
 ) -> Agent[Any]:
     """A copy of *agent* whose function tools, and those of its MCP servers, land once.
 
@@ -72,6 +87,9 @@ def protect(
     *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for
     all others. Tools that this guard protects already need none. An agent that is used as a tool
     is no effect: protect it, too.
+
+    *approver* says who approves a call that needs it, where the run is resumed with its approval:
+    a name, or a function of the tool's context. *asked_by* says for whom it is made.
     """
     for tool in agent.tools:
         if not isinstance(tool, FunctionTool) and tool.name in (contracts or ()):
@@ -80,7 +98,8 @@ def protect(
                 " Make it a function tool, or leave it out."
             )
     box, shown = AgentTools(guard, contracts, default), Shown()
-    once = _ProtectedTools(box, shown, _group if scope is None else scope, tenant)
+    pause = RunPause(guard, approver)
+    once = _ProtectedTools(box, shown, _group if scope is None else scope, tenant, asked_by, pause)
     tools = [once.around(tool) if isinstance(tool, FunctionTool) else tool for tool in agent.tools]
     protected = agent.clone(tools=tools, hooks=_Listening(agent.hooks, shown))
     protected.__class__ = _with_servers(type(protected), once)
@@ -130,8 +149,17 @@ def _send_once(server: MCPServer) -> None:
 
 
 class _ProtectedTools:
-    def __init__(self, box: AgentTools, shown: Shown, scope: Of, tenant: Of | None) -> None:
+    def __init__(
+        self,
+        box: AgentTools,
+        shown: Shown,
+        scope: Of,
+        tenant: Of | None,
+        asked_by: Callable[[ToolContext[Any]], str] | None,
+        pause: RunPause,
+    ) -> None:
         self._box, self._shown, self._scope, self._tenant = box, shown, scope, tenant
+        self._asked_by, self._pause = asked_by, pause
 
     def around(self, tool: FunctionTool, *, of_server: bool = False) -> FunctionTool:
         """The same tool to the model. Errors reach us as they are; a time-out is one of them."""
@@ -160,14 +188,17 @@ class _ProtectedTools:
                 what = f"{tool.name} had no answer after {tool.timeout_seconds} s"
                 raise given_up(f"{what}, and may have happened.") from None
 
+        async def once_only(context: ToolContext[Any], given: str) -> Any:
+            call = self._call(tool, context, given)
+            if guarded is not None:
+                async with await self._box.awithin(guarded, call):
+                    return await proceed(context, given, InDoubt)
+            leg = ToolRun(lambda: proceed(context, given), _result, (_Unfit,))
+            return (await self._box.arun(call, leg)).recorded
+
         async def invoke(context: ToolContext[Any], given: str) -> Any:
             try:
-                call = self._call(tool, context, given)
-                if guarded is not None:
-                    async with await self._box.awithin(guarded, call):
-                        return await proceed(context, given, InDoubt)
-                leg = ToolRun(lambda: proceed(context, given), _result, (_Unfit,))
-                return (await self._box.arun(call, leg)).recorded
+                return await self._pause.around(lambda: once_only(context, given), context)
             except EffectOnceError as error:
                 return error_text(error)
             except ModelBehaviorError as error:
@@ -179,7 +210,22 @@ class _ProtectedTools:
         invoke.__effectonce__ = self._box.guard  # type: ignore[attr-defined]
         protected = copy.copy(tool)
         protected.on_invoke_tool, protected.timeout_seconds = invoke, None
+        protected.needs_approval = self._asks(tool, guarded)
         return protected
+
+    def _asks(self, tool: FunctionTool, guarded: GuardedTool | None) -> Any:
+        own = tool.needs_approval
+
+        async def needed(context: Any, params: dict[str, Any], call_id: str) -> bool:
+            asked = own(context, params, call_id) if callable(own) else own
+            if isinstance(asked, Awaitable):
+                asked = await asked
+            schema = tool.params_json_schema
+            call = AgentCall(tool=tool.name, arguments=params, scope="", schema=schema)
+            return bool(asked) or self._box.may_need_approval(guarded, call)
+
+        pauses = self._pause.knows_who and self._box.asks_a_person(guarded, tool.name)
+        return needed if pauses else own
 
     def _call(self, tool: FunctionTool, context: ToolContext[Any], given: str) -> AgentCall:
         try:
@@ -193,9 +239,42 @@ class _ProtectedTools:
             arguments=arguments,
             scope=self._scope(context),
             tenant=None if self._tenant is None else self._tenant(context),
+            asked_by="" if self._asked_by is None else self._asked_by(context),
             shown=tuple(delivered(context.turn_input if sent is None else sent)),
             schema=tool.params_json_schema,
         )
+
+
+class RunPause:
+    """What the SDK was answered, as a decision in the store."""
+
+    def __init__(self, guard: Guard, approver: Approver | None) -> None:
+        self._approving = Approving(guard.approvals, guard.store, approver, "OpenAI Agents")
+        self.knows_who = approver is not None  # the SDK's answer does not say it
+
+    async def around(self, act: Callable[[], Awaitable[Any]], context: ToolContext[Any]) -> Any:
+        try:
+            return await act()
+        except ApprovalNeeded as error:
+            if not _was_approved(context):
+                raise
+            question = await asyncio.to_thread(self._approving.question, error)
+            # an answer is for one approval: what expired has to be asked about again
+            if question is not None and question.wish.expired:
+                raise
+            if question is not None:
+                answer = {"approved": True}
+                why = await asyncio.to_thread(self._approving.decide, question, answer, context)
+                if why:
+                    raise ApprovalNeeded(f"{error} {why}.", effect=error.effect) from None
+        return await act()
+
+
+def _was_approved(context: ToolContext[Any]) -> bool:
+    """This very call, whose arguments were shown: not all calls of the tool."""
+    records = context._approvals.values()  # noqa: SLF001  # the public answer counts all as well
+    named = (each.approved for each in records if isinstance(each.approved, list))
+    return any(context.tool_call_id in approved for approved in named)
 
 
 async def _by_server(run: Awaitable[Any]) -> Any:

@@ -9,14 +9,19 @@ model was shown are the messages of the run, those that it began with included.
 
 `ModelRetry` asks the model to call again. Where it stands for another error, a time-out above
 all, what was done is unknown, and the model is shown that instead.
+
+A call that needs an approval is a deferred one, of an agent with `DeferredToolRequests` among its
+output types. The metadata of the request is the question; handed back with the approval or the
+denial, it says which question that answers.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import traceback
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +44,7 @@ try:
         ToolReturnPart,
         tool_return_content_ta,
     )
-    from pydantic_ai.tools import ToolDefinition
+    from pydantic_ai.tools import ToolDefinition, ToolDenied
     from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
     from pydantic_core import to_jsonable_python
 except ImportError as missing:
@@ -51,7 +56,15 @@ except ImportError as missing:
 from effectonce._core.keys import Stable
 from effectonce._runtime.step import Delivered
 from effectonce._tools.context import Tool
-from effectonce.errors import ContractViolation, EffectOnceError, NotSent, Rejected
+from effectonce._tools.tool import GuardedTool
+from effectonce.approvals._questions import QUESTION, Approver, Approving
+from effectonce.errors import (
+    ApprovalNeeded,
+    ContractViolation,
+    EffectOnceError,
+    NotSent,
+    Rejected,
+)
 from effectonce.guard import Guard
 from effectonce.integrations._agent_tools import (
     AgentCall,
@@ -75,7 +88,9 @@ class EffectOnce(AbstractCapability[Any]):
 
     *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for
     all others. *guarded* are tools that this guard protects already: their calls are only put in
-    their place. *scope* and *tenant* are functions of the run's context.
+    their place. *scope* and *tenant* are functions of the run's context, and so is *asked_by*,
+    which says for whom a call is made. *approver* is who answers where one needs an approval: a
+    name, or a function of the context. Without it, the metadata of the answer says it: `by`.
     """
 
     def __init__(
@@ -87,12 +102,18 @@ class EffectOnce(AbstractCapability[Any]):
         guarded: Sequence[Tool[..., Any]] = (),
         scope: Of | None = None,
         tenant: Of | None = None,
+        asked_by: Callable[[RunContext[Any]], str] | None = None,
+        approver: Approver | None = None,
     ) -> None:
         self._box = AgentTools(guard, contracts, default, _plain)
         # a stranger's tool is refused there
         known = [guard._tool(tool) for tool in guarded]  # noqa: SLF001
         self._guarded = {tool.contract.name: tool for tool in known}
         self._scope, self._tenant = _conversation if scope is None else scope, tenant
+        self._asked_by, self._approving = (
+            asked_by,
+            Approving(guard.approvals, guard.store, approver, "Pydantic AI"),
+        )
 
     async def wrap_tool_execute(
         self,
@@ -106,6 +127,50 @@ class EffectOnce(AbstractCapability[Any]):
         guarded = self._guarded.get(call.tool_name)
         if guarded is None and self._box.passes(call.tool_name):
             return await handler(args)
+        once = functools.partial(self._once, guarded, ctx, call, tool_def, args, handler)
+        try:
+            return await self._paused(once, ctx)
+        except EffectOnceError as error:
+            raise ToolFailed(error_text(error)) from error
+
+    async def _paused(self, once: Callable[[], Awaitable[Any]], ctx: RunContext[Any]) -> Any:
+        """The call, when it was approved, if that is needed; without that, it is deferred."""
+        answer, refused = _answer(ctx), ""
+        while True:
+            try:
+                return await once()
+            except ApprovalNeeded as error:
+                needed = error
+            question = await asyncio.to_thread(self._approving.question, needed, refused)
+            if question is None:
+                continue
+            if answer.get(QUESTION) != question.id:
+                raise ApprovalRequired(metadata=question.shown())
+            decided = {**answer, "approved": True}
+            refused = await asyncio.to_thread(self._approving.decide, question, decided, ctx)
+            answer = {}
+
+    async def before_node_run(self, ctx: RunContext[Any], *, node: Any) -> Any:
+        """What was denied is not executed any more, so it is rejected here."""
+        for call_id, result in (getattr(node, "tool_call_results", None) or {}).items():
+            given = (node.tool_call_metadata or {}).get(call_id)
+            if not isinstance(result, ToolDenied) or not isinstance(given, Mapping):
+                continue
+            question = await asyncio.to_thread(self._approving.asked, given)
+            if question is not None:
+                decided = {"reason": result.message, **given, "approved": False}
+                await asyncio.to_thread(self._approving.decide, question, decided, ctx)
+        return node
+
+    async def _once(
+        self,
+        guarded: GuardedTool | None,
+        ctx: RunContext[Any],
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: dict[str, Any],
+        handler: Callable[[dict[str, Any]], Any],
+    ) -> Any:
         try:
             asked, this = self._call(ctx, call, tool_def), (call.tool_name, call.tool_call_id)
             if guarded is not None:
@@ -116,8 +181,6 @@ class EffectOnce(AbstractCapability[Any]):
             return answer.own if answer.fresh else _again(answer.recorded)
         except ReportedError as error:
             raise error.result from None
-        except EffectOnceError as error:
-            raise ToolFailed(error_text(error)) from error
 
     def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
         return _Inmost(toolset)
@@ -130,9 +193,16 @@ class EffectOnce(AbstractCapability[Any]):
             arguments=call.args_as_dict(),
             scope=self._scope(ctx),
             tenant=None if self._tenant is None else self._tenant(ctx),
+            asked_by="" if self._asked_by is None else self._asked_by(ctx),
             shown=tuple(delivered(ctx.messages)),
             schema=tool_def.parameters_json_schema,
         )
+
+
+def _answer(ctx: RunContext[Any]) -> Mapping[str, Any]:
+    """What came with the approval of this call; nothing, if there is none."""
+    given = ctx.tool_call_metadata if ctx.tool_call_approved else None
+    return given if isinstance(given, Mapping) else {}
 
 
 @dataclass

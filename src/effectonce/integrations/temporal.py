@@ -14,6 +14,7 @@ place travels in headers, which the server keeps with the history.
  3. What continues as new is another generation: the same request there is another effect.
  4. The worker enters `guard.step(scope, place)` around the activity, and tells Temporal what our
     errors mean.
+ 5. A call that needs an approval fails its activity with a question, see `_temporal_questions.py`.
 
 A workflow that was started without the client's header, by a schedule or on the command line,
 has its workflow id for a scope.
@@ -35,7 +36,10 @@ from msgspec import Struct
 
 from effectonce import EffectOnceError, Guard, InDoubt, Stable
 from effectonce._runtime.step import here
-from effectonce.integrations._occurrence import Occurrences, is_known, retriable
+from effectonce.approvals._questions import Approver, Approving
+from effectonce.errors import ApprovalNeeded
+from effectonce.integrations._occurrence import Occurrences, is_known
+from effectonce.integrations._occurrence import retriable as is_retriable
 
 try:
     import temporalio.client as tc
@@ -50,8 +54,25 @@ except ImportError as missing:
         "effectonce.integrations.temporal needs temporalio: pip install 'effectonce[temporal]'"
     ) from missing
 
+from effectonce.integrations._temporal_questions import (
+    answer_here,
+    approval_needed,
+    until_approved,
+)
+
+__all__ = [
+    "EffectOnce",
+    "EffectOnceInterceptor",
+    "application_error",
+    "approval_needed",
+    "in_doubt",
+    "until_approved",
+    "until_settled",
+]
+
 T = TypeVar("T")
 HEADER = "effectonce"
+ANSWER_HEADER = "effectonce-answer"
 QUERY, SIGNAL = "effectonce_in_doubt", "effectonce_settled"
 
 
@@ -80,11 +101,17 @@ class EffectOnce(SimplePlugin):
     `plugins=[EffectOnce(guard)]`.
 
     The same workflow id is the same workflow, also if it is started again. With
-    *each_start_anew* every start is another one.
+    *each_start_anew* every start is another one. *approver* is who answers where a call needs an
+    approval (`until_approved`): a name, or a function of the answer. Without it, the answer's
+    `by`.
     """
 
-    def __init__(self, guard: Guard, *, each_start_anew: bool = False) -> None:
-        interceptor = EffectOnceInterceptor(guard, each_start_anew=each_start_anew)
+    def __init__(
+        self, guard: Guard, *, each_start_anew: bool = False, approver: Approver | None = None
+    ) -> None:
+        interceptor = EffectOnceInterceptor(
+            guard, each_start_anew=each_start_anew, approver=approver
+        )
         super().__init__(
             "effectonce", interceptors=[interceptor], workflow_runner=_passing_effectonce_through
         )
@@ -102,8 +129,11 @@ def _passing_effectonce_through(runner: tw.WorkflowRunner | None) -> tw.Workflow
 class EffectOnceInterceptor(tc.Interceptor, tw.Interceptor):
     """The same without the plugin: `interceptors=[EffectOnceInterceptor(guard)]`."""
 
-    def __init__(self, guard: Guard, *, each_start_anew: bool = False) -> None:
+    def __init__(
+        self, guard: Guard, *, each_start_anew: bool = False, approver: Approver | None = None
+    ) -> None:
         self.guard, self.each_start_anew = guard, each_start_anew
+        self._approving = Approving(guard.approvals, guard.store, approver, "Temporal")
 
     def intercept_client(self, next: tc.OutboundInterceptor) -> tc.OutboundInterceptor:
         """Every start says whose it is."""
@@ -119,7 +149,7 @@ class EffectOnceInterceptor(tc.Interceptor, tw.Interceptor):
         self, next: tw.ActivityInboundInterceptor
     ) -> tw.ActivityInboundInterceptor:
         """Every activity is a step."""
-        return _Activity(next, self.guard)
+        return _Activity(next, self.guard, self._approving)
 
 
 # ---------------------------------------------------------------- the client
@@ -202,14 +232,14 @@ class _Outbound(tw.WorkflowOutboundInterceptor):
         origin = self._origin()
         if input.activity_id is not None:
             at = At(_scope(origin), input.activity_id, origin.tenant, by_hand=True)
-            input.headers = {**input.headers, HEADER: _payload(at)}
+            input.headers = {**input.headers, HEADER: _payload(at), **_answered()}
             return start(input)
         asked = _asked(input.args)
         place = self._places.take(input.activity, asked)
         # Requests that differ share a step, so that they are recognised also where only the
         # words of a volatile argument differ. They may run side by side: no latch.
         at = At(_scope(origin), f"{input.activity}#{place}", origin.tenant, by_hand=False)
-        input.headers = {**input.headers, HEADER: _payload(at)}
+        input.headers = {**input.headers, HEADER: _payload(at), **_answered()}
         handle = start(input)
         self._given_back_if_it_fails(handle, input.activity, asked, place)
         return handle
@@ -255,7 +285,12 @@ def _asked(args: Any) -> bytes:
     )
 
 
-def _payload(value: Origin | At) -> Payload:
+def _answered() -> dict[str, Payload]:
+    answer = answer_here.get()
+    return {} if answer is None else {ANSWER_HEADER: _payload(answer)}
+
+
+def _payload(value: Origin | At | Mapping[str, Any]) -> Payload:
     return Payload(metadata={"encoding": b"json/plain"}, data=msgspec.json.encode(value))
 
 
@@ -263,11 +298,31 @@ def _payload(value: Origin | At) -> Payload:
 
 
 class _Activity(tw.ActivityInboundInterceptor):
-    def __init__(self, next: tw.ActivityInboundInterceptor, guard: Guard) -> None:
+    def __init__(
+        self, next: tw.ActivityInboundInterceptor, guard: Guard, approving: Approving
+    ) -> None:
         super().__init__(next)
-        self._guard = guard
+        self._guard, self._approving = guard, approving
 
     async def execute_activity(self, input: tw.ExecuteActivityInput) -> Any:
+        answer = input.headers.get(ANSWER_HEADER)
+        refused = "" if answer is None else await asyncio.to_thread(self._decided, answer)
+        try:
+            return await self._executed(input)
+        except ApprovalNeeded as error:
+            question = await asyncio.to_thread(self._approving.question, error, refused)
+            if question is None:  # it was decided in the meantime: the next attempt knows how
+                raise application_error(error, retriable=True) from error
+            raise ApplicationError(
+                str(error), question.shown(), type=error.code, non_retryable=True
+            ) from error
+
+    def _decided(self, given: Payload) -> str:
+        answer = msgspec.json.decode(given.data, type=dict[str, Any])
+        question = self._approving.asked(answer)
+        return "" if question is None else self._approving.decide(question, answer, answer)
+
+    async def _executed(self, input: tw.ExecuteActivityInput) -> Any:
         given = input.headers.get(HEADER)
         # a workflow without the interceptor: a guarded tool says that it has no step
         if given is None:
@@ -291,11 +346,13 @@ class _as_temporal_errors:  # noqa: N801  # used like a function
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, ApprovalNeeded):
+            return  # a question is made of it
         if isinstance(error, Exception) and (isinstance(error, EffectOnceError) or is_known(error)):
             raise application_error(error) from error
 
 
-def application_error(error: Exception) -> FailureError:
+def application_error(error: Exception, *, retriable: bool | None = None) -> FailureError:
     """What Temporal should make of an error of a guarded tool: retry it, retry it later, or not.
 
     The type is the code of an error of ours, `OUTCOME_UNKNOWN` if it is in doubt, and what a
@@ -303,10 +360,9 @@ def application_error(error: Exception) -> FailureError:
     """
     if isinstance(error, FailureError):  # Temporal's own
         return error
+    again = is_retriable(error) if retriable is None else retriable
     if not isinstance(error, EffectOnceError):
-        return ApplicationError(
-            str(error), type=type(error).__name__, non_retryable=not retriable(error)
-        )
+        return ApplicationError(str(error), type=type(error).__name__, non_retryable=not again)
     delay = None
     if error.retriable and error.retry_after_s is not None:
         delay = timedelta(seconds=error.retry_after_s)
@@ -314,7 +370,7 @@ def application_error(error: Exception) -> FailureError:
         str(error),
         error.as_model_error(),
         type=error.code,
-        non_retryable=not error.retriable,
+        non_retryable=not again,
         next_retry_delay=delay,
     )
 

@@ -16,6 +16,7 @@ from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.mcp._call_identity import KEY
 from effectonce.mcp._contracts import Contracts, ToolContract
 from effectonce.mcp._effects import HeldCall
+from effectonce.mcp._elicitation import CAPABILITIES, elicits, taken_out
 from effectonce.mcp._jsonrpc import UnreadableMessage, loosely, read, tool_called
 from effectonce.mcp._refusals import Request, was_refused
 from effectonce.mcp._results import MODERN, NOT_CALLED, doubtful, refused, replayed
@@ -38,6 +39,8 @@ class McpCall(Struct, kw_only=True, eq=False):
     answered: bool = False
     answered_at: float = inf
     succeeded: bool = False
+    answers: str = ""  # the question that it brings an answer to, if it does
+    given: Any = None  # that answer
 
     @property
     def turn(self) -> McpCall:
@@ -56,6 +59,11 @@ class McpCall(Struct, kw_only=True, eq=False):
     @property
     def meta(self) -> Any:
         return self.message["params"].get("_meta")
+
+    @property
+    def elicits(self) -> bool:
+        """Can its client ask a person? Since 2026-07-28 each call says so."""
+        return self.modern and elicits(self.meta.get(CAPABILITIES))
 
     def leaves(self, now: float) -> None:
         self.answered_at = now
@@ -96,9 +104,16 @@ def tool_call(line: bytes, contracts: Contracts, listed: Mapping[str, Any]) -> M
     except (UnreadableMessage, ContractViolation) as error:
         # what not every parser reads alike cannot be recognised
         raise NotRecognised(f"This call cannot be protected: {error}. Nothing was sent.") from None
-    meta = message["params"].get("_meta")
-    modern = isinstance(meta, dict) and MODERN in meta
-    return McpCall(message=message, name=name, contract=contract, modern=modern)
+    params, answers, given = taken_out(message["params"])
+    modern = isinstance(params.get("_meta"), dict) and MODERN in params["_meta"]
+    return McpCall(
+        message=message | {"params": params},
+        name=name,
+        contract=contract,
+        modern=modern,
+        answers=answers,
+        given=given,
+    )
 
 
 def too_large(call_max: int) -> str:

@@ -20,6 +20,7 @@ from effectonce._tools.provider_terms import ProviderTerms, terms_of
 from effectonce.errors import ContractViolation
 from effectonce.mcp._jsonrpc import UnreadableMessage, is_tool, read, written
 from effectonce.policy import Contract, Downstream, Retry, kind_of, misspelt, window_of
+from effectonce.policy.permissions import Approval
 
 # in the `_meta` of a tool: what its server says about it, in the words of a contract file
 CONTRACT = "dev.effectonce/contract"
@@ -46,6 +47,7 @@ class ToolContract(
     errors: Literal["unknown", "nothing_done"] = "unknown"
     verify: str = ""  # the tool to look with, when the outcome is unknown
     again_s: float = 120.0
+    approval: bool = False  # a person has to approve every call, with its very arguments
     window_s: float | None = None
     lease_s: float = 30.0
     wait_s: float = 30.0
@@ -86,6 +88,7 @@ class ToolContract(
             tombstone_s=window_s,
             lease_s=self.lease_s,
             wait_s=self.wait_s,
+            approval=Approval.of(self.approval and kind is not Kind.READ),
             not_sent=(Exception,) if hosted and self.errors == "nothing_done" else (),
             retry=Retry(attempts=3 if keyed else 1, deadline_s=CALLS_S),
             rules=theirs.rules,
@@ -116,6 +119,7 @@ class Contracts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, o
     defaults: dict[str, Any] = {}
     tools: dict[str, dict[str, Any]] = {}
     trust_annotations: bool = False
+    approver: str = ""  # who sits at the client, and answers where an approval is needed
 
     def __post_init__(self) -> None:
         for name in ("", *self.tools):
@@ -125,6 +129,8 @@ class Contracts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, o
     def of(self, tool: str, listed: Mapping[str, Any]) -> ToolContract:
         """The contract of *tool*, which the server lists as *listed*."""
         stated = _stated(listed) if self.trust_annotations else {}
+        if stated.get("approval") is False:  # not the server's to say
+            del stated["approval"]
         given = {**self.defaults, **stated, **self.tools.get(tool, {})}
         try:
             contract = msgspec.convert(given, ToolContract)

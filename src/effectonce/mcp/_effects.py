@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from effectonce._core.canonical import NotCanonical, fingerprint
+from effectonce._core.canonical import NotCanonical, canonical, fingerprint
 from effectonce._core.codec import encode_or_excuse
 from effectonce._core.effect_ref import EffectRef
 from effectonce._core.keys import AtStep
@@ -96,7 +96,9 @@ class Effects:
         placed = await self.places.put(call, contract)
         step = placed.place.step if isinstance(placed.place, AtStep) else ""
         identity = Identity(call.tenant, call.scope, call.tool, call.intent, self._secret)
-        wanted = fingerprint(call.tool.encode() + b"\n" + call.matched, self._secret)
+        # a person approves all that is sent, also what need not be the same in a repeat
+        matched = canonical(dict(arguments)) if contract.approval else call.matched
+        wanted = fingerprint(call.tool.encode() + b"\n" + matched, self._secret)
         stored = encode_or_excuse(dict(arguments))
         request = identity.at(placed.place, wanted, tool.terms, stored, shown=(call.scope, step))
         ref = EffectRef(call.tool, request.key, call.tenant, call.scope, step)

@@ -16,6 +16,8 @@ claimed, sent, recorded and replayed by the same engine and in the same store as
     brings it.
  4. A client that is gone changes nothing: what was sent is waited for, and recorded. What has no
     answer after an hour is in doubt.
+ 5. A call that needs an approval is a question to the person at the client, if the client can ask:
+    an elicitation. Otherwise its result is that it waits, with its reference.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from effectonce._log import LOG
-from effectonce.errors import EffectOnceError, StoreUnavailable
+from effectonce.approvals._questions import Approving
+from effectonce.errors import ApprovalNeeded, EffectOnceError, StoreUnavailable
 from effectonce.guard import Guard
 from effectonce.mcp._calls import (
     BESIDE_S,
@@ -45,17 +48,20 @@ from effectonce.mcp._calls import (
 )
 from effectonce.mcp._contracts import CALLS_S, Contracts, hidden_in
 from effectonce.mcp._effects import Effects
+from effectonce.mcp._elicitation import ELICIT, answer_of, elicits, form, input_required
 from effectonce.mcp._jsonrpc import (
     ANSWER_MAX,
     BAD_ID,
     CALL_MAX,
     LINE_MAX,
     Envelope,
+    UnreadableMessage,
     answered,
     each,
     id_at_ends,
     name_of,
     outside,
+    read,
     refused_in,
     written,
 )
@@ -102,6 +108,11 @@ class Proxy:
         self._unproven: dict[str, McpCall] = {}
         self._asked: dict[str, ServerProcess] = {}  # requests of a server, at the client
         self._stale: set[str] = set()  # of them, those of a server that is dead
+        # questions of ours, at the client
+        self._questions: dict[str, asyncio.Future[bytes]] = {}
+        self._elicits = False
+        approver = contracts.approver or None
+        self._approving = Approving(guard.approvals, guard.store, approver, "MCP")
         self._greeting: list[bytes] = []  # how the client greeted: initialize, initialized
         self._greeted: asyncio.Future[bytes] | None = None
         self._server: ServerProcess | None = None
@@ -128,6 +139,9 @@ class Proxy:
             await listening
         for exchange in list(self._open.values()):
             exchange.abandon()
+        for said in self._questions.values():
+            if not said.done():
+                said.set_result(b"")
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=self._linger_s)
         if self._ended.done():
@@ -172,12 +186,16 @@ class Proxy:
             return None
         if message.is_request and message.method == "tools/call":
             return await self._call(message, line, arrived)
+        if message.is_response and message.name in self._questions:
+            if not self._questions[message.name].done():
+                self._questions[message.name].set_result(line)
+            return None
         if message.is_response and message.name in self._stale:
             return self._stale.discard(message.name)
         if message.is_response:
             self._asked.pop(message.name, None)
         if message.method == "initialize":
-            self._greeting = [line]
+            self._greeting, self._elicits = [line], _can_elicit(line)
         elif message.method == "notifications/initialized":
             self._greeting.append(line)
         return await self._to_server(line, message)
@@ -212,7 +230,7 @@ class Proxy:
 
     async def _once(self, call: McpCall) -> None:
         try:
-            line = await self._outcome(call)
+            line = await self._approved(call)
         except EffectOnceError as error:
             turn = call.turn
             line = written(answer(turn.id, refused(error, turn.contract, modern=turn.modern)))
@@ -222,6 +240,46 @@ class Proxy:
             line = written(failure(call.turn.id, f"{error}. Nothing was done."))
         if line is not None:
             await self._answer(call.turn, line)
+
+    async def _approved(self, call: McpCall) -> bytes | None:
+        """Its outcome, when the person at the client was asked, if that is needed: rule 5."""
+        while True:
+            try:
+                return await self._outcome(call)
+            except ApprovalNeeded as error:
+                needed = error
+            question = await asyncio.to_thread(self._approving.question, needed)
+            if question is None:
+                continue
+            names = self._contracts.approver == ""
+            if call.modern and call.elicits and call.answers != question.id:
+                return written(answer(call.id, input_required(question, names=names)))
+            given = call.given
+            if not call.modern:
+                given = await self._elicited(form(question, names=names), call.contract.input_s)
+            said, call.given = answer_of(given), None
+            if said is None:
+                raise needed
+            why = await asyncio.to_thread(self._approving.decide, question, said, call)
+            if why:
+                raise ApprovalNeeded(f"{needed} {why}.", effect=needed.effect)
+
+    async def _elicited(self, params: Mapping[str, Any], within_s: float) -> Any:
+        """Ask the client. None: it cannot, or did not answer."""
+        if not self._elicits:
+            return None
+        self._requests += 1
+        message = {"jsonrpc": "2.0", "id": f"dev.effectonce/{self._requests}", "method": ELICIT}
+        name, said = name_of(message["id"]), asyncio.get_running_loop().create_future()
+        self._questions[name] = said
+        try:
+            await self._tell(message | {"params": params})
+            async with asyncio.timeout(within_s):
+                return result_of(await said)
+        except (TimeoutError, ToolError):
+            return None
+        finally:
+            del self._questions[name]
 
     async def _outcome(self, call: McpCall) -> bytes | None:
         """The line that answers it; None: it brought the input that another one waits for."""
@@ -403,6 +461,14 @@ class Proxy:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             LOG.error("a call was not answered", exc_info=task.exception())
+
+
+def _can_elicit(line: bytes) -> bool:
+    try:
+        params = read(line).get("params")
+    except UnreadableMessage:
+        return False
+    return isinstance(params, dict) and elicits(params.get("capabilities"))
 
 
 def _in_use(message: Envelope) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from effectonce._drivers import adrive, drive
 from effectonce._runtime.performers import Prepared, adrive_call
 from effectonce._tools.registry import tool_of
 from effectonce.effect import running
-from effectonce.errors import Cancelled, ContractViolation, InFlight, StepFailed
+from effectonce.errors import ApprovalNeeded, Cancelled, ContractViolation, InFlight, StepFailed
 from effectonce.workflows._errors import (
     code_changed,
     first_error_or_all,
@@ -59,8 +59,15 @@ LOOKS_PER_LEASE = 3
 LOOKS_AFTER_S_MAX = 1.0
 THREADS_MAX = 32
 UNDO = "undo "
+WAITED = "waited for a person, begun as number "
 # records that are looked for at once, and how far behind the last step that was asked for
 STEPS_AT_ONCE = 16
+
+
+def last_wait(record: Record | None) -> int:
+    """The last time that it stopped for a person, counted as it was begun; 0: it never did."""
+    notes = () if record is None else (each.note for each in record.evidence)
+    return max((int(n.removeprefix(WAITED)) for n in notes if n.startswith(WAITED)), default=0)
 
 
 class Run:
@@ -379,6 +386,12 @@ class Run:
         """What became of the function: an error is an end only if all is done that an end takes."""
         self.close()
         return Parked(answer.error) if isinstance(answer, Raised) and not self.ended else answer
+
+    def waits(self, answer: Any) -> Attest | None:
+        """What is noted of a run that stopped for a person: it did not crash."""
+        if isinstance(answer, Parked) and isinstance(answer.error, ApprovalNeeded):
+            return Attest(self._ref.key, f"{WAITED}{self._epoch}", b"")
+        return None
 
     def look(self) -> Together:
         assert self._renewal is not None

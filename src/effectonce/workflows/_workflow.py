@@ -20,7 +20,7 @@ from effectonce._core.effect_ref import EffectRef
 from effectonce._core.endings import Ending
 from effectonce._core.guarantees import DAY_S, Capability, Kind
 from effectonce._core.keys import Stable
-from effectonce._core.ops import Flow, Invoke, Op
+from effectonce._core.ops import Find, Flow, Invoke, Op
 from effectonce._core.record import Record
 from effectonce._core.tagged_json import NotReadable, NotStorable
 from effectonce._core.type_hints import hints_of
@@ -43,7 +43,7 @@ from effectonce.effect import current_effect
 from effectonce.errors import CodeChanged, ContractViolation, GaveUp, Rejected, StepFailed
 from effectonce.outcome import Outcome
 from effectonce.policy import Contract, Downstream, Retry
-from effectonce.workflows._run import Run
+from effectonce.workflows._run import Run, last_wait
 from effectonce.workflows._step import OfStep, Steps
 
 by_hand: ContextVar[bool] = ContextVar("effectonce_resumed_by_hand", default=False)
@@ -143,7 +143,10 @@ class Workflow:
             if type(op) is not Invoke:
                 return perform(op)
             run.begin(op)
-            return run.judged(perform(op))
+            answer = run.judged(perform(op))
+            if (note := run.waits(answer)) is not None:
+                perform(note)
+            return answer
 
         return performing
 
@@ -153,8 +156,9 @@ class Workflow:
         return _AsyncRun(run, AsyncPerformer(setup, prepared))
 
     def _body(self, run: Run, *args: Any, **kwargs: Any) -> Any:
-        self._refuse_endless(run)
         store, error, value = self.tool.house.store, None, None
+        if self._may_be_endless():
+            self._refuse_endless(run, store.apply(Find(run.effect.key)))
         try:
             value = self._function(run, *args, **kwargs)
         except self._may_end as raised:
@@ -178,8 +182,9 @@ class Workflow:
         raise error
 
     async def _abody(self, run: Run, *args: Any, **kwargs: Any) -> Any:
-        self._refuse_endless(run)
         store, error, value = self.tool.house.store, None, None
+        if self._may_be_endless():
+            self._refuse_endless(run, await store.aapply(Find(run.effect.key)))
         try:
             value = await self._function(run, *args, **kwargs)
         except self._may_end as raised:
@@ -217,10 +222,15 @@ class Workflow:
             first = first.exceptions[0]
         return first
 
-    def _refuse_endless(self, run: Run) -> None:
-        """A run that kills its process each time must not do so without end."""
+    def _may_be_endless(self) -> bool:
+        return current_effect().epoch > self._runs and not by_hand.get()
+
+    def _refuse_endless(self, run: Run, record: Record | None) -> None:
+        """A run that kills its process each time must not do so without end. One that waits for a
+        person may be looked at as often as a caller likes.
+        """
         begun = current_effect().epoch
-        if begun > self._runs and not by_hand.get():
+        if begun - last_wait(record) > self._runs:
             raise GaveUp(
                 f"{run.effect} was begun {begun - 1} times and never ended. Nothing was sent by"
                 " this call.",
@@ -353,7 +363,10 @@ class _AsyncRun:
 
     async def _invoke(self, op: Invoke) -> Any:
         self._run.begin(op)
-        return self._run.judged(await self._perform(op))
+        answer = self._run.judged(await self._perform(op))
+        if (note := self._run.waits(answer)) is not None:
+            await self._perform(note)
+        return answer
 
 
 class _Failures:

@@ -8,7 +8,7 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 with workflow.unsafe.imports_passed_through():
-    from effectonce.integrations.temporal import until_settled
+    from effectonce.integrations.temporal import until_approved, until_settled
 
 OPTIONS = {
     "start_to_close_timeout": timedelta(seconds=20),
@@ -57,6 +57,23 @@ class Waits:
 
 
 @workflow.defn
+class Asks:
+    """Its activities may need an approval, and are waited for."""
+
+    @workflow.run
+    async def run(self, payments: list[str], ask_every_s: float) -> str:
+        def approved(payment_id):
+            return until_approved(
+                lambda: workflow.execute_activity(
+                    "pay", payment_id, activity_id=payment_id, **OPTIONS
+                ),
+                ask_every=timedelta(seconds=ask_every_s),
+            )
+
+        return ",".join(await asyncio.gather(*(approved(each) for each in payments)))
+
+
+@workflow.defn
 class FailingParent:
     """Its child cannot be started, then can: it is the same child."""
 
@@ -68,4 +85,4 @@ class FailingParent:
             return await workflow.execute_child_workflow(Pays.run, payment_id)
 
 
-ALL = [Pays, PaysElsewhere, Waits, FailingParent]
+ALL = [Pays, PaysElsewhere, Waits, Asks, FailingParent]

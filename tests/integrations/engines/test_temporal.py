@@ -54,7 +54,7 @@ def awaited(test):
 class Shop:
     """A guard, an activity of it, and how often its tool ran."""
 
-    def __init__(self, *failures, downstream="none", by_key=False):
+    def __init__(self, *failures, downstream="none", by_key=False, approval=False):
         self.guard, self.failures, self.ran, self.activities = (
             Guard("memory://"),
             list(failures),
@@ -62,7 +62,7 @@ class Shop:
             0,
         )
 
-        @self.guard.tool(kind="write", downstream=downstream)
+        @self.guard.tool(kind="write", downstream=downstream, approval=approval)
         def charge(payment_id: str) -> str:
             self.ran.append(payment_id)
             if self.failures:

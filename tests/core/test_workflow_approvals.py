@@ -1,0 +1,213 @@
+"""Steps that a person has to approve: the run waits, and goes on when it is decided."""
+
+import asyncio
+
+import pytest
+
+from effectonce import Approval, ApprovalNeeded, StepFailed
+from effectonce.errors import CodeChanged
+from effectonce.workflows import Resumed, Run
+from tests.core.helpers import QUICK
+from tests.core.workflows import Ledger, elsewhere, key_of
+
+
+@pytest.fixture
+def ledger():
+    return Ledger()
+
+
+class Shop:
+    """Packs, refunds with an approval, and sends; unpacks if that fails."""
+
+    def __init__(self, guard, ledger, mode="sync", **contract):
+        self.guard, self.ledger, self.is_async = guard, ledger, mode == "async"
+        settings = {"kind": "write", "approval": True, "retry": QUICK} | contract
+
+        def refund(amount: int) -> str:
+            return ledger.do(f"refund {amount}")
+
+        async def arefund(amount: int) -> str:
+            return refund(amount)
+
+        chosen = guard.tool(name="refund", **settings)(arefund if self.is_async else refund)
+        self.amount = 700
+
+        @guard.workflow(name="ship", identity=["order"])
+        def ship(run: Run, order: str) -> str:
+            run.step("pack", ledger.do, "pack")
+            run.compensate("unpack", ledger.do, "unpack")
+            run.step("refund", chosen, self.amount)
+            return run.step("send", ledger.do, "send")
+
+        @guard.workflow(name="aship", identity=["order"])
+        async def aship(run: Run, order: str) -> str:
+            run.step("pack", ledger.do, "pack")
+            run.compensate("unpack", ledger.do, "unpack")
+            await run.step("refund", chosen, self.amount)
+            return run.step("send", ledger.do, "send")
+
+        self.ship = aship if self.is_async else ship
+
+    def call(self, order="o1"):
+        return asyncio.run(self.ship(order)) if self.is_async else self.ship(order)
+
+    def resume(self):
+        given = self.guard.workflows.resume(key_of(self.guard))
+
+        async def awaited():
+            return await given
+
+        return asyncio.run(awaited()) if self.is_async else given
+
+    def wish(self):
+        with pytest.raises(ApprovalNeeded):
+            self.call()
+        (wish,) = self.guard.approvals.waiting()
+        return wish
+
+
+@pytest.fixture(params=["sync", "async"])
+def shop(request, guard, ledger):
+    return Shop(guard, ledger, request.param)
+
+
+def test_the_run_waits_and_is_not_compensated(shop, ledger):
+    wish = shop.wish()
+
+    summary = shop.guard.workflows.summary(key_of(shop.guard))
+    assert (summary.state, [step.state for step in summary.steps]) == (
+        "waiting",
+        ["completed", "claimed"],
+    )
+    assert "ApprovalNeeded" in summary.error
+    assert (wish.effect.tool, wish.effect.step) == ("refund", "2 refund")
+    assert wish.arguments == {"amount": 700}
+    assert ledger.done == ["pack"]
+
+
+def test_approved_it_is_resumed_and_each_step_is_done_once(shop, ledger):
+    shop.guard.approvals.approve(shop.wish().key, by="ada", reason="yes")
+
+    assert shop.resume() == "send"
+    assert shop.call() == "send"
+    assert ledger.done == ["pack", "refund 700", "send"]
+
+
+def test_the_same_call_goes_on_as_well(shop, ledger):
+    shop.guard.approvals.approve(shop.wish().key, by="ada", reason="yes")
+
+    assert shop.call() == "send"
+    assert ledger.done == ["pack", "refund 700", "send"]
+
+
+def test_resumed_before_it_is_decided_it_still_waits(shop, ledger):
+    shop.wish()
+
+    with pytest.raises(ApprovalNeeded):
+        shop.resume()
+    assert ledger.done == ["pack"]
+
+
+def test_rejected_the_step_has_failed_and_the_run_is_compensated(shop, ledger):
+    shop.guard.approvals.reject(shop.wish().key, by="ada", reason="not before Friday")
+
+    with pytest.raises(StepFailed, match="not before Friday"):
+        shop.resume()
+    assert ledger.done == ["pack", "unpack"]
+
+
+def test_however_often_it_is_looked_at_a_run_that_waits_is_not_given_up(shop, ledger):
+    """It did not crash: the limit of runs is for those that do."""
+    wish = shop.wish()
+    for _ in range(25):
+        with pytest.raises(ApprovalNeeded):
+            shop.call()
+
+    shop.guard.approvals.approve(wish.key, by="ada", reason="at last")
+    assert shop.call() == "send"
+
+
+def test_a_round_of_resuming_counts_it_as_waiting(guard, ledger):
+    shop = Shop(guard, ledger)
+    wish = shop.wish()
+
+    assert guard.workflows.resume_all(workflow="ship") == Resumed(waiting=1)
+    guard.approvals.approve(wish.key, by="ada", reason="yes")
+    assert elsewhere(guard.workflows.resume_all) == Resumed(completed=1)
+    assert ledger.done == ["pack", "refund 700", "send"]
+
+
+def test_a_cancelled_run_is_never_approved(shop, ledger):
+    wish = shop.wish()
+    shop.guard.workflows.cancel(key_of(shop.guard), by="ada", reason="stop")
+
+    with pytest.raises(Exception, match="stop"):
+        shop.resume()
+    assert shop.guard.approvals.find(wish.key) is None
+    assert ledger.done == ["pack", "unpack"]
+
+
+def test_a_rule_says_which_steps_need_it(guard, ledger):
+    shop = Shop(guard, ledger, approval=lambda amount: amount > 500)
+    shop.amount = 500
+    assert shop.call() == "send"
+
+    shop.amount = 501
+    with pytest.raises(ApprovalNeeded):
+        shop.call("o2")
+
+
+@pytest.mark.parametrize("kind", ["write", "idempotent_write", "irreversible"])
+def test_no_kind_of_step_is_sent_before_it_is_approved(guard, ledger, kind):
+    extra = {"accept_store_loss": True} if kind == "irreversible" else {}
+    shop = Shop(guard, ledger, kind=kind, **extra)
+
+    wish = shop.wish()
+    assert ledger.done == ["pack"]
+    guard.approvals.approve(wish.key, by="ada", reason="yes")
+    assert shop.call() == "send"
+    assert ledger.done == ["pack", "refund 700", "send"]
+
+
+def test_arguments_that_changed_are_not_what_was_approved(guard, ledger):
+    shop = Shop(guard, ledger)
+    guard.approvals.approve(shop.wish().key, by="ada", reason="yes")
+    shop.amount = 9_000
+
+    with pytest.raises(CodeChanged, match="other arguments"):
+        shop.call()
+
+    (wish,) = guard.approvals.waiting()
+    assert wish.arguments == {"amount": 9_000}
+    assert ledger.done == ["pack"]
+
+
+def test_volatile_arguments_are_approved_too(guard, ledger):
+    note = ["a"]
+
+    @guard.tool(kind="write", approval=True, volatile=["note"], retry=QUICK)
+    def refund(amount: int, note: str) -> None:
+        ledger.do(note)
+
+    @guard.workflow
+    def ship(run: Run, order: str) -> None:
+        run.step("refund", refund, 7, note[0])
+
+    with pytest.raises(ApprovalNeeded):
+        ship("o1")
+    guard.approvals.approve(guard.approvals.waiting()[0].key, by="ada", reason="yes")
+    note[0] = "b"
+
+    with pytest.raises(CodeChanged):
+        ship("o1")
+    assert ledger.done == []
+
+
+def test_what_has_expired_waits_again(guard, ledger, clock):
+    shop = Shop(guard, ledger, approval=Approval(valid_s=60))
+    guard.approvals.approve(shop.wish().key, by="ada", reason="yes")
+    clock.advance(61)
+
+    with pytest.raises(ApprovalNeeded, match="has expired"):
+        shop.resume()
+    assert ledger.done == ["pack"]

@@ -1,0 +1,199 @@
+"""A call that needs an approval is an interruption of the OpenAI Agents SDK."""
+
+import asyncio
+import json
+
+import pytest
+from agents import Agent, RunConfig, Runner, RunState, function_tool
+
+from effectonce import Approval, Guard
+from effectonce._core.ops import Search
+from effectonce.integrations.openai_agents import protect
+from effectonce.stores.memory import MemoryStore
+from effectonce.testing.clock import FakeClock
+from tests.integrations.agents.test_openai_agents import DONE, Scripted, asks, outputs
+
+CONFIG = RunConfig(group_id="chat-42", tracing_disabled=True)
+
+
+class Desk:
+    def __init__(
+        self,
+        guard,
+        bank,
+        *,
+        hosted=False,
+        approval=True,
+        approver="ada",
+        kind="irreversible",
+        **options,
+    ):
+        self.guard, self.bank = guard, bank
+        self.options = options | {"approver": approver}
+
+        async def refund(payment_id: str, amount: int = 100) -> str:
+            """Refund a payment."""
+            return bank.pay(payment_id, amount)["receipt"]
+
+        if hosted:
+            contract = {"kind": "irreversible", "approval": approval}
+            self.options["contracts"] = {"refund": contract}
+        else:
+            refund = guard.tool(kind=kind, approval=approval)(refund)
+        self.tool = function_tool(refund)
+
+    def agent(self, *lines):
+        agent = Agent(name="desk", model=Scripted(*lines), tools=[self.tool])
+        return protect(agent, self.guard, **self.options)
+
+    def asked(self, **arguments):
+        """A run that waits."""
+        call = asks(("a", {"payment_id": "pay_7"} | arguments))
+        return go(self.agent(call, DONE), "refund pay_7")
+
+
+@pytest.fixture(params=["guarded", "hosted"])
+def desk(request, guard, bank):
+    return Desk(guard, bank, hosted=request.param == "hosted")
+
+
+def go(agent, given):
+    return asyncio.run(Runner.run(agent, given, run_config=CONFIG))
+
+
+def approved(result, **how):
+    state = result.to_state()
+    state.approve(result.interruptions[0], **how)
+    return state
+
+
+def records(guard):
+    return guard.store.apply(Search(limit=10))
+
+
+def test_the_run_pauses_and_nothing_is_sent(desk, bank):
+    result = desk.asked()
+
+    (item,) = result.interruptions
+    assert (item.name, json.loads(item.arguments)) == ("refund", {"payment_id": "pay_7"})
+    assert bank.ledger() == []
+
+
+def test_approved_it_is_sent_once_and_the_store_says_by_whom(desk, bank):
+    result = go(desk.agent(DONE), approved(desk.asked()))
+
+    assert outputs(result) == [("a", "rcpt_1")]
+    assert len(bank.ledger()) == 1
+    (record,) = records(desk.guard)
+    assert record.evidence[-1].outcome == b"ada: answered in OpenAI Agents"
+
+
+def test_rejected_it_is_not_sent(desk, bank):
+    result = desk.asked()
+    state = result.to_state()
+    state.reject(result.interruptions[0], rejection_message="not before Friday")
+
+    assert outputs(go(desk.agent(DONE), state)) == [("a", "not before Friday")]
+    assert bank.ledger() == []
+
+
+def test_a_call_that_needs_none_is_not_asked_about(guard, bank):
+    desk = Desk(guard, bank, approval=lambda amount: amount > 500)
+
+    assert desk.asked(amount=500).interruptions == []
+    assert len(desk.asked(payment_id="pay_8", amount=501).interruptions) == 1
+    assert len(bank.ledger()) == 1
+
+
+def test_resumed_twice_also_after_a_restart_it_is_sent_once(desk, bank):
+    stored = approved(desk.asked()).to_string()
+    results = []
+    for _ in range(2):
+
+        async def resume():
+            agent = desk.agent(DONE)
+            state = await RunState.from_string(agent, stored)
+            return await Runner.run(agent, state, run_config=CONFIG)
+
+        results.append(outputs(asyncio.run(resume())))
+
+    assert results == [[("a", "rcpt_1")]] * 2
+    assert len(bank.ledger()) == 1
+
+
+def test_resumed_at_the_same_time_it_is_sent_once(desk, bank):
+    stored = approved(desk.asked()).to_string()
+
+    async def resume():
+        agent = desk.agent(DONE)
+        state = await RunState.from_string(agent, stored)
+        return outputs(await Runner.run(agent, state, run_config=CONFIG))
+
+    async def all_of_them():
+        return await asyncio.gather(*(resume() for _ in range(4)))
+
+    assert asyncio.run(all_of_them()) == [[("a", "rcpt_1")]] * 4
+    assert len(bank.ledger()) == 1
+
+
+def test_a_blanket_approval_is_none(desk, bank):
+    """It stands for calls whose arguments were shown to no person."""
+    result = go(desk.agent(DONE), approved(desk.asked(), always_approve=True))
+
+    ((_, text),) = outputs(result)
+    assert json.loads(text)["code"] == "APPROVAL_NEEDED"
+    assert bank.ledger() == []
+
+
+def test_what_expired_is_not_approved_by_the_same_answer(bank):
+    clock = FakeClock()
+    guard = Guard(MemoryStore(clock=clock))
+    desk = Desk(
+        guard, bank, kind="write", approval=Approval(valid_s=60), asked_by=lambda _: "agent-7"
+    )
+    state = approved(desk.asked())
+    # the wish as another process left it: approved by this answer, and not used
+    desk.options["approver"] = None
+    (call,) = outputs(go(desk.agent(asks(("b", {"payment_id": "pay_7"})), DONE), "again"))
+    assert json.loads(call[1])["code"] == "APPROVAL_NEEDED"
+    (wish,) = guard.approvals.waiting()
+    assert wish.asked_by == "agent-7"
+    guard.approvals.approve(wish.key, by="ada", reason="yes")
+    clock.advance(61)
+    desk.options["approver"] = "ada"
+
+    ((_, text),) = outputs(go(desk.agent(DONE), state))
+
+    assert json.loads(text)["code"] == "APPROVAL_NEEDED"
+    assert "has expired" in text
+    assert bank.ledger() == []
+
+
+def test_without_a_name_for_who_answers_the_run_does_not_pause(guard, bank):
+    desk = Desk(guard, bank, approver=None)
+
+    result = desk.asked()
+
+    ((_, text),) = outputs(result)
+    assert json.loads(text)["code"] == "APPROVAL_NEEDED"
+    (wish,) = guard.approvals.waiting()
+    assert wish.effect.reference == json.loads(text)["operation"]
+
+
+def test_who_asked_does_not_approve_where_four_eyes_are_declared(guard, bank):
+    desk = Desk(guard, bank, approval=Approval(four_eyes=True), asked_by=lambda _: "ada")
+
+    ((_, text),) = outputs(go(desk.agent(DONE), approved(desk.asked())))
+
+    assert "another person has to approve it" in text
+    assert bank.ledger() == []
+
+
+def test_a_pause_of_the_tools_own_stays(guard, bank):
+    desk = Desk(guard, bank, hosted=True, approval=lambda amount: amount > 500)
+    desk.tool.needs_approval = lambda context, params, call_id: params["payment_id"] == "pay_7"
+
+    result = desk.asked(amount=1)
+
+    assert len(result.interruptions) == 1
+    assert outputs(go(desk.agent(DONE), approved(result))) == [("a", "rcpt_1")]

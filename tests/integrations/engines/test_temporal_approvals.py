@@ -1,0 +1,148 @@
+"""A call that needs an approval is a question of the workflow, on a real Temporal server."""
+
+import asyncio
+
+import pytest
+from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError
+
+from effectonce import Approval
+from effectonce.integrations.temporal import EffectOnce, approval_needed
+from tests.integrations.engines.temporal_parts import Asks, Pays
+from tests.integrations.engines.test_temporal import Shop, awaited, server  # noqa: F401
+from tests.servers._process import until
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
+SIGNED = {"approved": True, "by": "ada", "reason": "it came back"}
+
+
+class Desk(Shop):
+    """The same shop, whose tool needs an approval."""
+
+    def __init__(self, **approval):
+        super().__init__(approval=Approval(**approval))
+
+    async def questions(self, handle, count=1):
+        await asyncio.to_thread(until, lambda: self.activities >= count, "the activities")
+        while len(asked := await handle.query("effectonce_waiting")) != count:
+            pass  # a query is how to look, and takes its time
+        return asked
+
+
+def start(client, queue, *payments, ask_every_s=3600.0):
+    return client.start_workflow(
+        Asks.run, args=[list(payments), ask_every_s], id=queue, task_queue=queue
+    )
+
+
+@awaited
+async def test_an_activity_that_needs_an_approval_is_not_tried_again(server):  # noqa: F811
+    desk = Desk()
+    async with desk.open(server, "typed") as client:
+        with pytest.raises(WorkflowFailureError) as failed:
+            await client.execute_workflow(Pays.run, "p", id="typed", task_queue="typed")
+
+    cause = failed.value.cause.cause
+    assert isinstance(cause, ApplicationError)
+    assert (cause.type, cause.non_retryable, desk.activities) == ("APPROVAL_NEEDED", True, 1)
+    asked, (wish,) = approval_needed(cause), desk.guard.approvals.waiting()
+    assert (asked["reference"], asked["arguments"]) == (
+        wish.effect.reference,
+        {"payment_id": "p"},
+    )
+    assert wish.key not in repr(cause.details)
+    assert desk.ran == []
+
+
+@awaited
+async def test_an_update_answers_and_the_workflow_goes_on(server):  # noqa: F811
+    desk = Desk()
+    async with desk.open(server, "answers") as client:
+        handle = await start(client, "answers", "p", "q")
+        asked = await desk.questions(handle, 2)
+        for each in asked:
+            approved = each["arguments"]["payment_id"] == "p"
+            answer = {**each, **SIGNED, "approved": approved}
+            await handle.execute_update("effectonce_answer", answer)
+        with pytest.raises(WorkflowFailureError) as failed:
+            await handle.result()
+
+    assert failed.value.cause.cause.type == "NOT_APPROVED"
+    assert desk.ran == ["p"]
+    decided = {record.request.step: record.state for record in desk.records}
+    assert decided == {"p": "completed", "q": "failed"}
+
+
+@awaited
+async def test_answered_twice_and_asked_for_twice_it_is_sent_once(server):  # noqa: F811
+    """Two workflows of one order run in the same place."""
+    desk = Desk()
+    async with desk.open(server, "twice") as client:
+        handle = await start(client, "twice", "p")
+        (asked,) = await desk.questions(handle)
+        results = await asyncio.gather(
+            *(handle.execute_update("effectonce_answer", {**asked, **SIGNED}) for _ in range(2)),
+            return_exceptions=True,
+        )
+        assert await handle.result() == "rcpt_1"
+
+    assert any(not isinstance(each, Exception) for each in results)
+    assert desk.ran == ["p"]
+
+
+@awaited
+async def test_an_answer_to_no_question_is_refused(server):  # noqa: F811
+    desk = Desk()
+    async with desk.open(server, "unknown") as client:
+        handle = await start(client, "unknown", "p")
+        (asked,) = await desk.questions(handle)
+        with pytest.raises(WorkflowUpdateFailedError):
+            await handle.execute_update("effectonce_answer", {**asked, **SIGNED, "question": "x"})
+        assert len(await handle.query("effectonce_waiting")) == 1
+        await handle.terminate()
+
+    assert desk.ran == []
+
+
+@awaited
+async def test_an_answer_without_a_name_is_asked_for_again(server):  # noqa: F811
+    desk = Desk()
+    async with desk.open(server, "unsigned") as client:
+        handle = await start(client, "unsigned", "p")
+        (asked,) = await desk.questions(handle)
+        await handle.execute_update("effectonce_answer", {**asked, "approved": True})
+        await asyncio.to_thread(until, lambda: desk.activities == 2, "it is asked for again")
+        while not (again := await handle.query("effectonce_waiting")):
+            pass  # as above
+        assert "who decides" in again[0]["refused"]
+        await handle.execute_update("effectonce_answer", {**asked, **SIGNED})
+        assert await handle.result() == "rcpt_1"
+
+
+@awaited
+async def test_what_was_decided_elsewhere_is_honoured(server):  # noqa: F811
+    desk = Desk()
+    async with desk.open(server, "elsewhere") as client:
+        handle = await start(client, "elsewhere", "p")
+        (asked,) = await desk.questions(handle)
+        (wish,) = desk.guard.approvals.waiting()
+        desk.guard.approvals.approve(wish.key, by="grace", reason="at the desk")
+        await handle.signal("effectonce_decided", asked["reference"])
+        assert await handle.result() == "rcpt_1"
+
+
+@awaited
+async def test_after_a_restart_of_the_worker_it_goes_on(server):  # noqa: F811
+    desk = Desk()
+    async with desk.open(server, "restart") as client:
+        handle = await start(client, "restart", "p")
+        (asked,) = await desk.questions(handle)
+    plugin = EffectOnce(desk.guard, approver=lambda answer: "grace")
+    async with desk.open(server, "restart", plugin) as client:
+        handle = client.get_workflow_handle("restart")
+        await handle.execute_update("effectonce_answer", {**asked, **SIGNED})
+        assert await handle.result() == "rcpt_1"
+
+    (record,) = desk.records
+    assert record.evidence[-1].outcome == b"grace: it came back"
+    assert desk.ran == ["p"]
