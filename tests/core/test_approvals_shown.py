@@ -81,13 +81,14 @@ def test_what_waits_is_no_dead_letter_however_long(bank, clock):
     assert bank.guard.dead_letters.foresee(bank.key).why == "it waits for an approval"
 
 
-def test_what_was_approved_and_not_used_is_no_dead_letter(bank, clock):
+def test_what_was_approved_and_not_used_is_a_dead_letter_while_it_is_good(bank, clock):
     bank.ask()
     bank.approve()
-    clock.advance(HOUR)
-
     assert bank.guard.dead_letters.list() == ()
-    clock.advance(30 * HOUR)  # it has expired
+
+    clock.advance(HOUR)  # no caller came: a person can redrive it
+    assert [letter.key for letter in bank.guard.dead_letters.list()] == [bank.key]
+    clock.advance(30 * HOUR)  # it has expired, and waits for a person again
     assert bank.guard.dead_letters.list() == ()
 
 

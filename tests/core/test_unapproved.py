@@ -578,6 +578,8 @@ def test_what_waits_for_a_person_is_no_dead_letter(bank, clock):
 
     assert bank.guard.dead_letters.list() == ()
     bank.guard.approvals.approve(wish.key, by="ada", reason="yes")
+    assert bank.guard.dead_letters.list() == ()
+    clock.advance(600)  # it was approved, and no caller came
     assert [letter.key for letter in bank.guard.dead_letters.list()] == [wish.key]
     assert bank.guard.dead_letters.redrive(wish.key, by="ada", reason="go on").what == "done"
     assert bank.done == [("pay_1", 700, "")]

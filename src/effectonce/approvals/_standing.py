@@ -64,12 +64,15 @@ def waits(record: Record, now: float) -> bool:
     return guards.waits(record, Scene(now)) and not held
 
 
-def rests(record: Record, now: float) -> bool:
-    """Does it wait for a person, or for the first call after one approved it?"""
+def rests(record: Record, now: float, grace_s: float) -> bool:
+    """Does it wait for a person, or, since less than *grace_s*, for the call that uses what was
+    approved?
+    """
     standing = standing_of(record, now)
-    return standing is not None and (
-        standing.waits or (standing.state == "approved" and record.token == "")
-    )
+    if standing is None or record.token != "":
+        return standing is not None and standing.waits
+    approved = standing.state == "approved" and abs(now - standing.at) < grace_s
+    return standing.waits or approved
 
 
 def apart(record: Record) -> Record:

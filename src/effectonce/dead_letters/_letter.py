@@ -190,11 +190,11 @@ def page(
 
 def is_dead(record: Record, now: float, grace_s: float) -> bool:
     """Was it given up on? In doubt: no call goes on. Else: a call gave up, or its owner is gone.
-    What a person has to approve has no owner meanwhile, and none until a call uses that.
+    What a person has to approve has no owner meanwhile, nor for a while after that.
     """
     if record.state in (State.IN_DOUBT, State.FAILED):
         return True
-    if leased(record, now) or rests(record, now):
+    if leased(record, now) or rests(record, now, grace_s):
         return False
     return abs(now - record.lease_until) >= grace_s or any(map(_gave_up, _entries(record)))
 

@@ -241,7 +241,7 @@ class AgentTools:
         if rule is None:
             return contract.approval is not None
         try:
-            return rule.terms(contract.terms, arguments).approval
+            return rule.needed(arguments)
         except ContractViolation:  # the call itself says what is wrong
             return True
 

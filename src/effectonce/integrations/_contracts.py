@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 
 from effectonce._core.canonical import canonical
 from effectonce._core.classification.classify import Rules, as_rules
-from effectonce._core.guarantees import Kind, Terms
+from effectonce._core.guarantees import Kind, Terms, unasked
 from effectonce._runtime.signature import ToolSignature
 from effectonce._tools.approval_rule import ApprovalRule
 from effectonce._tools.provider_terms import terms_of
@@ -57,7 +57,9 @@ class Declared(Struct, frozen=True):
     rule: ApprovalRule | None = None  # which calls need an approval, where not all of them do
 
     def terms(self, declared: Terms, arguments: Mapping[str, Any]) -> Terms:
-        return declared if self.rule is None else self.rule.terms(declared, arguments)
+        if self.rule is None or self.rule.needed(arguments):
+            return declared
+        return unasked(declared)
 
     def intent(self, arguments: Mapping[str, Any]) -> bytes:
         if self.identity is None:
@@ -133,4 +135,5 @@ def approval_rule(name: str, approval: Approval | None) -> ApprovalRule | None:
     """The tool is the framework's: the rule's own parameters are the arguments that it reads."""
     if approval is None or approval.when is None:
         return None
-    return ApprovalRule(name, approval, ToolSignature(approval.when, name, None, ()))
+    asked = Contract(name=name, kind=Kind.WRITE, downstream=Downstream.none(), approval=approval)
+    return ApprovalRule(asked, ToolSignature(approval.when, name, None, ()))
