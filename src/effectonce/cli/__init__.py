@@ -24,6 +24,7 @@ COMMANDS = {
     "effect": "Look at effects: lists, and the whole story of one.",
     "indoubt": "Settle effects whose outcome is unknown.",
     "approve": "Let calls that wait for a person be sent, or not.",
+    "allowance": "See what is left of spending limits, and what holds the rest.",
     "dlq": "Work off dead letters: what gave up, or cannot go on.",
     "workflow": "See the runs of workflows, go on with them, or end them.",
     "tail": "Follow effects as they are claimed, sent and decided.",

@@ -1,0 +1,84 @@
+"""`effectonce allowance`: what is left of spending limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from msgspec import structs
+
+from effectonce.cli._app import guard_here
+from effectonce.cli._console import say
+from effectonce.cli._filters import limit_option
+from effectonce.cli._options import store_options
+from effectonce.cli._output import Column, field, for_machines, number, print_rows
+from effectonce.cli._settings import setting
+from effectonce.views.times import iso, span
+
+
+@click.group()
+def allowance() -> None:
+    r"""See what is left of spending limits, and what holds the rest.
+
+    \b
+    Examples:
+      effectonce allowance list
+      effectonce allowance list refunds --json | jq '.allowances[] | select(.left == 0)'
+    """
+
+
+@allowance.command("list")
+@click.argument("name", required=False)
+@limit_option
+@store_options
+def list_allowances(*, name: str | None) -> None:
+    r"""List the accounts of allowances that something was spent of, or those of NAME.
+
+    What is reserved belongs to calls that are under way. What is in doubt may have been spent,
+    and counts until that is settled.
+
+    \b
+    Examples:
+      effectonce allowance list
+      effectonce allowance list refunds --limit 500
+      effectonce allowance list --json | jq '.allowances[].left'
+    """
+    from effectonce.views.effects import now_of
+
+    limit = setting("limit")
+    with guard_here() as guard:
+        now = now_of(guard)
+        found = guard.allowances.list(name, limit=limit + 1)
+    items: list[dict[str, Any]] = [
+        {
+            **structs.asdict(account),
+            "left": account.left,
+            "refills_at": iso(account.refills_at) if account.refills_at > now else None,
+            "_refills_s": account.refills_at - now,
+        }
+        for account in found[:limit]
+    ]
+    whose = "No allowance" if name is None else f"No allowance {name!r}"
+    print_rows(items, _COLUMNS, schema="allowance", empty=f"{whose} was spent from in this store.")
+    if len(found) > limit and not for_machines():
+        say("There are more: give a higher --limit.")
+
+
+_COLUMNS = [
+    field("ALLOWANCE", "allowance"),
+    field("WHOSE", "subject"),
+    number("SPENT", "spent"),
+    Column(
+        "HELD",
+        lambda item: f"{item['reserved'] + item['in_doubt']:,}",
+        lambda item: item["reserved"] + item["in_doubt"],
+        right=True,
+        whole=True,
+    ),
+    number("LEFT", "left"),
+    Column(
+        "REFILLS",
+        lambda item: f"in {span(item['_refills_s'])}" if item["refills_at"] else "",
+        lambda item: item["refills_at"] or "",
+    ),
+]
