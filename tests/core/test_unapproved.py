@@ -731,7 +731,7 @@ def test_who_approved_and_why_is_sealed_and_can_be_read(clock):
     assert bank.ask() == {"refunded": 700}
 
 
-def test_a_transaction_whose_approval_was_taken_back_does_not_commit(tmp_path, clock):
+def test_a_transaction_commits_once_and_only_what_was_approved(tmp_path, clock):
     guard = Guard(SqliteStore(tmp_path / "effects.db", clock=clock), cache=0)
     sql, rows = "CREATE TABLE IF NOT EXISTS rows (amount INTEGER)", "SELECT count(*) FROM rows"
 
@@ -750,6 +750,12 @@ def test_a_transaction_whose_approval_was_taken_back_does_not_commit(tmp_path, c
         call()
     approve(guard)
     assert [call(), call()] == [700, 700]
+    with guard.step("chat", 2), pytest.raises(ApprovalNeeded):
+        note(800)
+    wish = approve(guard)
+    guard.approvals.reject(wish.key, by="grace", reason="taken back")
+    with guard.step("chat", 2), pytest.raises(NotApproved):
+        note(800)
 
     with guard.store.transaction() as transaction:
         assert transaction.connection.execute(rows).fetchone()[0] == 1

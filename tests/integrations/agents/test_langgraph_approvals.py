@@ -243,7 +243,7 @@ def test_a_rule_over_the_models_arguments_says_which_calls_are_asked_about(guard
 
 
 def test_resumed_by_many_at_once_it_is_sent_once(guard, bank):
-    """Each has a graph and a guard of its own, on one store and one conversation."""
+    """Each has a graph of its own, in one conversation."""
     desk = Desk(guard, bank)
     desk.asked()
     start, ended = threading.Barrier(6), []

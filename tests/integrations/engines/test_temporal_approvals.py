@@ -75,7 +75,7 @@ async def test_an_update_answers_and_the_workflow_goes_on(server):  # noqa: F811
 
 @awaited
 async def test_answered_twice_and_asked_for_twice_it_is_sent_once(server):  # noqa: F811
-    """Two workflows of one order run in the same place."""
+    """The answer comes twice, and so does the call."""
     desk = Desk()
     async with desk.open(server, "twice") as client:
         handle = await start(client, "twice", "p")
