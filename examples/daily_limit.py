@@ -1,5 +1,5 @@
-"""Eight agents refund, four at once, and the shop may pay out EUR 5,000 a day. However they race, the bank
-pays no more than that.
+"""Eight agents refund, four at once, and the shop may pay out EUR 5,000 a day. However they race,
+the bank pays no more than that.
 
     python examples/daily_limit.py
 """

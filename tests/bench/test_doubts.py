@@ -88,7 +88,7 @@ def test_a_tool_that_names_its_provider_needs_a_person_only_where_the_provider_c
     }
     assert ended == {
         "effectonce, moov": (12, 0),
-        "effectonce, stripe.v1": (12, 2),  # it keeps its 500 under the key
+        "effectonce, stripe.v1": (12, 0),  # it keeps its 500 under the key, and its probe knows
         "effectonce, twilio, asked": (12, 2),  # not found is no proof
         "effectonce, twilio, not found is proof": (12, 1),  # the irreversible one
     }

@@ -5,6 +5,7 @@ import threading
 from datetime import timedelta
 from itertools import count
 
+import msgspec
 import pytest
 
 from effectonce import (
@@ -18,9 +19,37 @@ from effectonce import (
     NotApproved,
     NotSent,
     Rejected,
+    StoreUnavailable,
     current_effect,
 )
-from effectonce._core.allowances import SpendingWindow
+from effectonce._core.allowances import (
+    TRIES,
+    Account,
+    Holding,
+    Owner,
+    Spend,
+    SpendingWindow,
+    hold,
+    settle,
+)
+from effectonce._core.endings import Again, Exhausted, Replay
+from effectonce._core.guarantees import Capability, Kind, Terms
+from effectonce._core.ops import (
+    Applied,
+    Busy,
+    Cell,
+    Dispatch,
+    Held,
+    Invoke,
+    Recorded,
+    Refused,
+    Unapproved,
+    Unavailable,
+    Unconfirmed,
+)
+from effectonce._core.record import Record, Request, State
+from effectonce._core.retry_state import Env
+from effectonce._tools.registry import tool_of
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
 from tests.core.helpers import QUICK
@@ -436,3 +465,108 @@ def test_windows_of_the_calendar(per, now, begins, ends):
 
     assert (window.begins(now), window.ends(now)) == (begins, ends)
     assert window.bucket(now) == begins
+
+
+# ---------------------------------------------------------------- stores that do not answer
+
+
+ENV = Env(now=lambda: 0.0, new_token=lambda: "new", rng=lambda: 0.5)
+OWNER = Owner("key", "mine", 1, 30.0)
+SPEND = Spend("money", "", "allowance money", 5, 10, "", SpendingWindow("day"))
+GONE = Unavailable(StoreUnavailable("no answer"))
+BROKEN = Cell(0.0, b"\xc1", 1)
+
+
+def driven(flow, *replies):
+    """What the flow asks for, and what it returns, if these are the answers."""
+    asked, reply = [], None
+    for following in (*replies, None):
+        try:
+            asked.append(flow.send(reply))
+        except StopIteration as done:
+            return asked, done.value
+        reply = following
+    return asked, flow
+
+
+def cell(*held):
+    """An account with so much spent, and what these hold."""
+    entries = {key: Holding(5, 0.0, "theirs") for key in held}
+    account = Account("money", "", "", 10, SPEND.window, {}, entries)
+    return Cell(1.0, msgspec.msgpack.encode(account), 1)
+
+
+def held(*replies):
+    return driven(hold(SPEND, OWNER, ENV, anyway=False), *replies)[1]
+
+
+def test_an_account_that_cannot_be_asked_or_read_sends_nothing():
+    assert held(GONE) is GONE
+    assert held((cell(), Applied(1)), GONE) is GONE
+    assert "cannot be read" in str(held((BROKEN, Applied(1))).error)
+    assert driven(settle(SPEND, "key", "mine", spent=True), BROKEN)[1] is None
+    assert driven(settle(SPEND, "key", "mine", spent=True), GONE)[1] is None
+
+
+def test_who_is_not_the_owner_any_more_holds_nothing():
+    assert isinstance(held((cell(), Refused(State.DISPATCHED))), Again)
+
+
+def test_an_account_that_others_always_write_first_is_given_up():
+    ended = held(*[(cell(), Applied(1)), cell()] * TRIES)
+
+    assert "too many others" in str(ended.error)
+
+
+def test_what_cannot_be_judged_is_held():
+    ended = held((cell("a", "b"), Applied(1)), GONE, None)
+
+    assert (ended.left, ended.limit) == (0, 10)
+
+
+def test_what_waits_for_an_approval_holds_nothing():
+    terms = Terms(
+        tool="pay", version="1", kind=Kind.WRITE, downstream=Capability.NONE, window_s=1, resend_s=0
+    )
+    waits = Record(Request("a", "f", terms, "main"), State.CLAIMED, 1, "", 0.0, 0.0)
+
+    assert held((cell("a", "b"), Applied(1)), waits, None, None) is None
+
+
+def over_limit(guard, *replies):
+    """The flow of a call above its limit, which a person may let pass."""
+    bank = Bank(guard, Allowance("money", limit=10, over="approval"))
+    with guard.step("chat", 1):
+        flow = tool_of(bank.refund).flow(tool_of(bank.refund).prepare(("pay_1", 11), {}))
+    empty = (Cell(0.0), Applied(1))
+    return driven(flow, Held(1, 0, False), empty, None, Applied(1), *replies)
+
+
+def test_another_caller_may_be_faster_than_an_approval(guard):
+    outcome = Recorded(State.COMPLETED, b"v1 ok 11", 0.0, 1.0)
+
+    assert isinstance(over_limit(guard, Busy(1.0), outcome)[1], Replay)
+
+
+def test_a_store_that_is_lost_after_an_approval_sends_nothing(guard):
+    asked, ended = over_limit(guard, Held(2, 0, False), GONE, Applied(2))
+
+    assert ended is GONE
+    assert not any(isinstance(op, Dispatch | Invoke) for op in asked)
+
+
+def test_an_unanswered_commit_whose_approval_has_ended_may_have_happened(tmp_path):
+    guard = Guard(f"sqlite:///{tmp_path / 'effects.db'}")
+
+    @guard.tool(kind="write", downstream="transaction", approval=True, retry=QUICK, wait_s=0)
+    def note(amount: int) -> int:
+        current_effect().connection.execute("SELECT 1")
+        return amount
+
+    with guard.step("chat", 1):
+        flow = tool_of(note).flow(tool_of(note).prepare((1,), {}))
+    lost = Unconfirmed(1, StoreUnavailable("no answer"))
+    _, ended = driven(flow, Held(1, 0, False), lost, Unapproved(1.0), Unapproved(1.0), None, None)
+    guard.close()
+
+    assert isinstance(ended, Exhausted)

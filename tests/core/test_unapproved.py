@@ -731,6 +731,18 @@ def test_who_approved_and_why_is_sealed_and_can_be_read(clock):
     assert bank.ask() == {"refunded": 700}
 
 
+def test_what_was_approved_before_a_store_was_sealed_is_not_taken_for_sealed(clock):
+    inner = MemoryStore(clock=clock)
+    bank = Bank(Guard(inner, cache=0))
+    wish = bank.wish()
+    bank.guard.approvals.approve(wish.key, by="ada", reason="yes")
+
+    sealed = Guard(Sealed(inner, Keyring({"2026-11": b"n" * 32})), cache=0).find(wish.key)
+
+    assert [each.note for each in sealed.evidence] == ["approval was asked for", "approved"]
+    assert b"not sealed" in sealed.evidence[1].outcome
+
+
 def test_a_transaction_commits_once_and_only_what_was_approved(tmp_path, clock):
     guard = Guard(SqliteStore(tmp_path / "effects.db", clock=clock), cache=0)
     sql, rows = "CREATE TABLE IF NOT EXISTS rows (amount INTEGER)", "SELECT count(*) FROM rows"

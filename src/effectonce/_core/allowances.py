@@ -45,6 +45,7 @@ from effectonce._core.ops import (
     WriteCell,
 )
 from effectonce._core.record import Record, State
+from effectonce._core.resolved import resolved
 from effectonce._core.retry_state import Env
 
 CELLS = "allowance "  # how their names begin
@@ -62,6 +63,7 @@ class SpendingWindow(Struct, frozen=True):
     rolling_s: float = 0.0
 
     def begins(self, now: float) -> float:
+        """When a calendar window began."""
         match self.per:
             case "hour":
                 return now - now % HOUR_S
@@ -69,18 +71,15 @@ class SpendingWindow(Struct, frozen=True):
                 return now - now % DAY_S
             case "week":
                 return now - (now - MONDAY_S) % WEEK_S
-            case "month":
+            case _:
                 day = datetime.fromtimestamp(now, UTC)
                 return datetime(day.year, day.month, 1, tzinfo=UTC).timestamp()
-            case _:
-                return now - self.rolling_s
 
     def ends(self, now: float) -> float:
         """When a calendar window is over."""
         if self.per == "month":
             return self.begins(self.begins(now) + 32 * DAY_S)
-        length_s = {"hour": HOUR_S, "day": DAY_S, "week": WEEK_S}.get(self.per, self.rolling_s)
-        return self.begins(now) + length_s
+        return self.begins(now) + {"hour": HOUR_S, "day": DAY_S, "week": WEEK_S}[self.per]
 
     def bucket(self, at: float) -> int:
         """What is spent at this time leaves the window together."""
@@ -265,9 +264,7 @@ def settle_all(spends: tuple[Spend, ...], key: str, token: str, *, spent: bool) 
 def settle(spend: Spend, key: str, token: str, *, spent: bool) -> Flow[None]:
     """The amount is spent, or given back; if it is still ours. Else the record says it later."""
     cell: Any = yield ReadCell(spend.cell)
-    for _ in range(TRIES):
-        if cell is None or isinstance(cell, Unavailable) or not cell.value:
-            return
+    while isinstance(cell, Cell) and cell.value:  # until it is written, or cannot be
         try:
             account = account_of(cell, spend)
         except msgspec.MsgspecError:
@@ -309,3 +306,6 @@ def _became(record: Record | None, now: float, env: Env) -> Flow[str]:
         return "nothing"  # it waits for an approval
     taken = yield from Claim(record.request, env.new_token(), 0.0, dispatch=False)
     return "nothing" if isinstance(taken, Held) else "held"
+
+
+resolved(Account)

@@ -20,6 +20,7 @@ from effectonce._core.classification.verdicts import Verdict
 from effectonce._core.codec import printable
 from effectonce._core.ops import Attest
 from effectonce._core.record import GAVE_UP, REDRIVEN, SAYS_NO_RESULT, TRIED
+from effectonce._core.resolved import resolved
 
 MESSAGE_MAX = 1000
 UNREADABLE = "what it said cannot be read"
@@ -114,3 +115,6 @@ def read_failure(at: float, content: Mapping[str, Any]) -> FailedAttempt:
     """The last attempt of a definite failure, from its outcome. Older releases wrote no verdict."""
     known = {name: content[name] for name in FailedAttempt.__struct_fields__ if name in content}
     return FailedAttempt(**({"number": 0, "error": content.get("type", "")} | known | {"at": at}))
+
+
+resolved(RedriveRequest, FailedAttempt)

@@ -15,6 +15,7 @@ from msgspec import Struct
 from effectonce._core.classification.verdicts import Bucket, Verdict
 from effectonce._core.guarantees import DAY_S
 from effectonce._core.ops import Cell, Flow, ReadCell, Unavailable, WriteCell
+from effectonce._core.resolved import resolved
 
 # how often another process may be faster: where so many retry at once, one less is no loss
 TRIES = 20
@@ -170,3 +171,6 @@ class TurnState:
             if retries[after] > limits.by_bucket.get(after, retries[after]):
                 return spent, f"{shown} has retried {after} {limits.by_bucket[after]} time(s)"
         return Spent(spent.started_at, steps, retries, repairs), ""
+
+
+resolved(Spent)

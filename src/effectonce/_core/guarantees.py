@@ -12,6 +12,8 @@ from math import inf
 
 from msgspec import Struct, structs
 
+from effectonce._core.resolved import resolved
+
 
 class Kind(StrEnum):
     """What happens to the world when the tool runs twice."""
@@ -137,3 +139,6 @@ def resend_window_s(kind: Kind, downstream: Capability, key_window_s: float) -> 
             return key_window_s - min(60.0, key_window_s / 10)
         case Resend.PROBED | Resend.NEVER:
             return 0.0
+
+
+resolved(Terms)

@@ -51,6 +51,7 @@ from effectonce._core.ops import (
     WriteReply,
 )
 from effectonce._core.record import Record
+from effectonce._core.resolved import resolved
 from effectonce._core.retry_state import W, insist, repeated
 
 CANCEL = "its cancellation was asked for"
@@ -171,3 +172,6 @@ def cancellation(record: Record | None) -> Cancellation | None:
 def label(position: str, name: str) -> str:
     """What a step's record calls it."""
     return f"{position} {name}"
+
+
+resolved(Cancellation)

@@ -21,6 +21,7 @@ from effectonce._core.call_forms import Forms, plain_forms
 from effectonce._core.canonical import NotCanonical, canonical, composed
 from effectonce._core.codec import NOT_STORED, decode, encode_arguments
 from effectonce._core.keys import Stable, unstable_default, unstable_name
+from effectonce._core.resolved import resolved
 from effectonce._core.tagged_json import NotReadable
 from effectonce._core.type_hints import classes, default_factories, field_hints, hints_of
 from effectonce._runtime.isolation import UNCHANGING, own
@@ -108,6 +109,7 @@ class ToolSignature:
             if parameters[n].kind not in _VARIABLE
         }
         self._struct = msgspec.defstruct("Arguments", list(self._hints.items()))
+        resolved(self._struct, *self._hints.values(), *self.types.values(), self.returns)
         self.volatile, self.redact = volatile, redact
         self.matched = tuple(n for n in self.names if n not in volatile)
         self._added = {} if added is None else dict(added)

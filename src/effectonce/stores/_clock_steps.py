@@ -15,6 +15,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from effectonce._core.resolved import resolved
+
 TOLERANCE_S = 0.25  # a leap of less is no step
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -62,3 +64,6 @@ class Steadiness:
         ):
             return note
         return ClockNote(self._boot, distance_s, now)
+
+
+resolved(ClockNote)

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from effectonce._core.ops import Cell, Flow, ReadCell, WriteCell
+from effectonce._core.resolved import resolved
 
 TRIES = 3  # another process writes the same cell: the next refresh is soon
 LATELY = 4  # refreshes after which a silent process is no longer counted
@@ -79,3 +80,6 @@ def votes_of(cell: Cell) -> dict[str, Vote]:
         return msgspec.json.decode(cell.value, type=dict[str, Vote]) if cell.value else {}
     except msgspec.MsgspecError:  # not ours, or of another version: it is written anew
         return {}
+
+
+resolved(dict[str, Vote])
