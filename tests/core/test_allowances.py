@@ -15,6 +15,7 @@ from effectonce import (
     Downstream,
     Guard,
     InDoubt,
+    Keyring,
     LimitReached,
     NotApproved,
     NotSent,
@@ -224,6 +225,27 @@ def test_tenants_are_kept_apart_unless_it_is_said_otherwise(guard):
     with pytest.raises(LimitReached):
         shared.pay(1, tenant="b")
     assert apart.paid == [10, 10]
+
+
+def test_names_that_begin_alike_are_listed_apart(guard):
+    Bank(guard, Allowance("refunds", limit=10), name="a").pay(1)
+    Bank(guard, Allowance("refunds of shops", limit=10), name="b").pay(2)
+
+    assert [each.spent for each in guard.allowances.list("refunds")] == [1]
+
+
+@pytest.mark.parametrize(
+    "guarded", [{"secret": b"s" * 32}, {"secret": b"s" * 32, "keyring": Keyring({"k": b"n" * 32})}]
+)
+def test_whose_account_it_is_is_not_written_down_where_arguments_are_hidden(store, guarded):
+    guard = Guard(store, **guarded)
+    bank = Bank(guard, Allowance("refunds", limit=10, for_each="payment"))
+    bank.pay(1, payment="ada@example.com")
+    bank.pay(2, payment="grace@example.com")
+
+    subjects = {account.subject for account in guard.allowances.list()}
+    assert len(subjects) == 2
+    assert "example" not in str(subjects) + repr(store._cells)
 
 
 def test_one_allowance_is_shared_by_tools(guard):

@@ -92,9 +92,10 @@ class SpendingRule:
         except NotCanonical as error:
             raise ContractViolation(f"{self._tool}: {error}. Nothing was sent.") from None
         name = derive("allowance", allowance.name, whose, secret=self._secret)
-        hidden = set(self._signature.redact) & set(allowance.subject)
+        # the account is kept in the clear, also where arguments are sealed or hashed
+        hidden = self._signature.names if self._secret else self._signature.redact
         shown = ", ".join(
-            f"{field} {'[redacted]' if field in hidden else value}"
+            f"{field} {value if field in known or field not in hidden else f'[{name[-8:]}]'}"
             for field, value in values.items()
         )
         return Spend(

@@ -54,6 +54,8 @@ class Allowances:
                 account = read_account(value).at(cell.now)
             except msgspec.MsgspecError:
                 continue  # of another release
+            if allowance not in (None, account.allowance):
+                continue  # its name begins alike
             found.append(self._state(account, cell.now))
             if len(found) == limit:
                 break
