@@ -57,9 +57,9 @@ def test_killed_at_every_op_one_effect_lands_and_none_before_it_is_approved(
         assert len(results) <= 1, flow
 
 
-def test_64_callers_that_resume_one_approval_land_one_effect(tmp_path, url):
+def test_64_processes_that_resume_one_approval_land_one_effect(tmp_path, url):
     with Bank(tmp_path / "ledger") as bank:
-        report = report_of(bank, "crowd", url, 8, 8)
+        report = report_of(bank, "crowd", url, 64)
         ledger = bank.ledger()
 
     assert [name for _, name in report["begun"]] == ["ApprovalNeeded", ""]

@@ -124,7 +124,7 @@ class GuardedTool:
             msgspec.structs.replace(contract.terms, steps=True) if hosting.steps else contract.terms
         )
         self.approval = ApprovalRule.of(contract, self.signature)
-        self._spending = SpendingRule.of(contract, self.signature, house.secret)
+        self.spending = SpendingRule.of(contract, self.signature, house.secret)
         self._warned_of_loop = False
         self.probe_function: Callable[..., Any] | None = None
         self.fallback_function: Callable[..., Any] | None = None
@@ -435,8 +435,8 @@ class GuardedTool:
             call = calling(
                 request, self.plan, self.house.env, again=prepared.again, turn=turn.turn, step=step
             )
-        if self._spending is not None:
-            call.spends = self._spending.by(request, prepared.args, prepared.kwargs)
+        if self.spending is not None:
+            call.spends = self.spending.by(request, prepared.args, prepared.kwargs)
         if request.terms.approval and (boundary := here.get()) is not None:
             call.asked_by = boundary.asked_by
         return self.recorded(call.flow(), prepared)
