@@ -5,6 +5,7 @@ import json
 
 import pytest
 from agents import Agent, RunConfig, Runner, RunState, function_tool
+from agents.exceptions import ModelBehaviorError
 from pydantic import BaseModel
 
 from effectonce import Approval, Guard
@@ -13,6 +14,7 @@ from effectonce.integrations.openai_agents import protect, sync_approvals
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
 from tests.integrations.agents.test_openai_agents import DONE, Scripted, asks, outputs
+from tests.processes import in_two_processes
 
 CONFIG = RunConfig(group_id="chat-42", tracing_disabled=True)
 
@@ -27,12 +29,13 @@ class Desk:
         approval=True,
         approver="ada",
         kind="irreversible",
+        default=100,
         **options,
     ):
         self.guard, self.bank = guard, bank
         self.options = options | {"approver": approver}
 
-        async def refund(payment_id: str, amount: int = 100) -> str:
+        async def refund(payment_id: str, amount: int = default) -> str:
             """Refund a payment."""
             return bank.pay(payment_id, amount)["receipt"]
 
@@ -380,4 +383,70 @@ def test_arguments_that_do_not_fit_are_no_wish_and_reported_when_it_goes_on(guar
     state.approve(state.get_interruptions()[0])
     ((_, text),) = outputs(go(desk.agent(DONE), synced(state)))
     assert "many" in text or "Invalid" in text
+    assert bank.ledger() == []
+
+
+ELSEWHERE = """
+import asyncio, json, sys
+from pathlib import Path
+from agents import Runner, RunState
+from effectonce import Guard
+from effectonce.integrations.openai_agents import sync_approvals
+from effectonce.testing.bank import Teller
+from tests.integrations.agents.test_openai_agents_approvals import CONFIG, DONE, Desk, outputs
+
+folder, port = Path(sys.argv[1]), int(sys.argv[2])
+guard = Guard(f"sqlite:///{folder}/effects.db", spool=folder / "spool")
+agent = Desk(guard, Teller(port), hosted=True).agent(DONE)
+
+async def resume():
+    state = await RunState.from_string(agent, (folder / "state").read_text())
+    await sync_approvals(state, run_config=CONFIG)
+    return outputs(await Runner.run(agent, state, run_config=CONFIG))
+
+print(json.dumps(asyncio.run(resume())))
+guard.close()
+"""
+
+
+def test_after_a_restart_two_processes_resume_and_it_is_sent_once(guard, bank, tmp_path):
+    state = synced(Desk(guard, bank, hosted=True).asked().to_state())
+    (wish,) = guard.approvals.waiting()
+    guard.approvals.approve(wish.key, by="grace", reason="at the desk")
+    (tmp_path / "state").write_text(state.to_string())
+
+    said = in_two_processes(ELSEWHERE, tmp_path, bank.port)
+
+    assert said == [[["a", "rcpt_1"]]] * 2
+    assert len(bank.ledger()) == 1
+
+
+def test_an_approval_is_of_no_use_for_arguments_that_changed(desk, bank, waiting):
+    (wish,) = desk.guard.approvals.waiting()
+    desk.guard.approvals.approve(wish.key, by="grace", reason="at the desk")
+    dearer = Desk(desk.guard, bank, hosted="contracts" in desk.options, default=9_000)
+
+    async def resume():
+        agent = dearer.agent(DONE)
+        state = await RunState.from_string(agent, waiting.to_string())
+        await sync_approvals(state, run_config=CONFIG)
+        return await Runner.run(agent, state, run_config=CONFIG)
+
+    assert len(asyncio.run(resume()).interruptions) == 1
+    assert [wish.arguments["amount"] for wish in desk.guard.approvals.waiting()] == [9_000]
+    assert bank.ledger() == []
+
+
+def test_a_state_whose_arguments_were_changed_is_refused_by_the_sdk(desk, bank, waiting):
+    waiting.approve(waiting.get_interruptions()[0])
+    old, new = (json.dumps(json.dumps({"payment_id": each})) for each in ("pay_7", "pay_8"))
+    changed = waiting.to_string().replace(old, new)
+
+    async def resume():
+        agent = desk.agent(DONE)
+        state = await RunState.from_string(agent, changed)
+        await sync_approvals(state, run_config=CONFIG)
+
+    with pytest.raises(ModelBehaviorError, match="different invocation"):
+        asyncio.run(resume())
     assert bank.ledger() == []
