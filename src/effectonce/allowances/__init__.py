@@ -32,6 +32,8 @@ class AllowanceState(Struct, frozen=True, kw_only=True):
     spent: int
     reserved: int  # by effects that are under way
     in_doubt: int  # by effects that may have happened
+    refused: int  # calls in this window: one that is repeated counts each time
+    refused_amount: int  # what they would have spent
     refills_at: float  # when something, or all of it, counts no longer; by the store's clock
 
     @property
@@ -46,7 +48,7 @@ class Allowances:
         self._store = store
 
     def list(self, allowance: str | None = None, *, limit: int = 100) -> tuple[AllowanceState, ...]:
-        """Their accounts that something was spent of, by the name of the allowance."""
+        """Their accounts that a call asked something of, by the name of the allowance."""
         cell: Cell = self._store.apply(ReadCell(CLOCK))
         found: list[AllowanceState] = []
         for value in self._cells("" if allowance is None else f"{allowance} "):
@@ -91,5 +93,7 @@ class Allowances:
             spent=spent,
             reserved=reserved,
             in_doubt=in_doubt,
+            refused=sum(calls for calls, _ in account.refused.values()),
+            refused_amount=sum(amount for _, amount in account.refused.values()),
             refills_at=account.refills_at(account.limit - account.used + 1, now),
         )

@@ -32,10 +32,11 @@ def allowance() -> None:
 @limit_option
 @store_options
 def list_allowances(*, name: str | None) -> None:
-    r"""List the accounts of allowances that something was spent of, or those of NAME.
+    r"""List the accounts of allowances that calls asked something of, or those of NAME.
 
     What is reserved belongs to calls that are under way. What is in doubt may have been spent,
-    and counts until that is settled.
+    and counts until that is settled. REFUSED is how many calls did not fit since the window began:
+    a call that an agent repeats counts each time.
 
     \b
     Examples:
@@ -59,7 +60,7 @@ def list_allowances(*, name: str | None) -> None:
         for account in found[:limit]
     ]
     whose = "No allowance" if name is None else f"No allowance {name!r}"
-    print_rows(items, _COLUMNS, schema="allowance", empty=f"{whose} was spent from in this store.")
+    print_rows(items, _COLUMNS, schema="allowance", empty=f"{whose} was asked for in this store.")
     if len(found) > limit and not for_machines():
         say("There are more: give a higher --limit.")
 
@@ -76,6 +77,7 @@ _COLUMNS = [
         whole=True,
     ),
     number("LEFT", "left"),
+    number("REFUSED", "refused"),
     Column(
         "REFILLS",
         lambda item: f"in {span(item['_refills_s'])}" if item["refills_at"] else "",
