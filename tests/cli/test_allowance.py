@@ -54,6 +54,19 @@ def test_those_of_one_allowance(desk):
     assert desk.json("allowance", "list", "mail")["allowances"] == []
 
 
+def test_those_of_one_tenant(desk):
+    assert len(desk.json("allowance", "list", "--tenant", "main")["allowances"]) == 2
+    assert desk.json("allowance", "list", "--tenant", "other")["allowances"] == []
+
+
+def test_what_holds_an_amount_is_named(desk):
+    _, refunds = desk.json("allowance", "list")["allowances"]
+
+    (held,) = refunds["held_by"]
+    assert (held["tool"], held["amount"], held["in_doubt"]) == ("refund", 20_000, True)
+    assert desk.json("effect", "show", held["reference"])["state"] == "in_doubt"
+
+
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_a_screen_fits_and_keeps_its_figures(desk, width):
     code, screen = desk.terminal("allowance", "list", width=width)

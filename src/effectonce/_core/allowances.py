@@ -111,6 +111,7 @@ class Spend(Struct, frozen=True):
     unit: str
     window: SpendingWindow
     over_approval: bool = False  # a person may let it go above the limit
+    tenant: str | None = None  # whose account it is; None: it is for all of them
 
 
 class Holding(Struct, frozen=True, array_like=True):
@@ -132,6 +133,7 @@ class Account(Struct, frozen=True, array_like=True):
     spent: dict[int, int]  # by bucket
     held: dict[str, Holding]  # by the key of the effect
     refused: dict[int, tuple[int, int]] = {}  # by bucket: how many calls, and their sum
+    tenant: str | None = None  # None: no tenant's
 
     @property
     def used(self) -> int:
@@ -184,9 +186,10 @@ def account_of(cell: Cell, spend: Spend) -> Account:
     """What stands there, under the terms of today. Raises if it is not an account."""
     terms = (spend.allowance, spend.subject, spend.unit, spend.limit, spend.window)
     if not cell.value:
-        return Account(*terms, {}, {})
+        return Account(*terms, {}, {}, {}, spend.tenant)
     stands = read_account(cell.value)
-    return Account(*terms, stands.spent, stands.held, stands.refused).at(cell.now)
+    account = Account(*terms, stands.spent, stands.held, stands.refused, spend.tenant)
+    return account.at(cell.now)
 
 
 def read_account(value: bytes) -> Account:

@@ -107,4 +107,5 @@ class SpendingRule:
             allowance.unit,
             allowance.window,
             allowance.over == "approval",
+            request.tenant if "tenant" in values else None,
         )
