@@ -171,7 +171,7 @@ class Shop:
         tokens = count(1)
         env = Env(now=lambda: 0.0, new_token=lambda: f"{name}.{next(tokens)}", rng=lambda: 0.0)
         call = GuardedCall(prepared.request, self._tool.plan, env)
-        call.spends = self._tool.spending.by(prepared.request, prepared.args, prepared.kwargs)
+        self._tool.spending.applied_to(call, prepared)
         return call.flow()
 
     def number(self, worker: int) -> int:

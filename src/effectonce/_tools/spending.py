@@ -109,4 +109,5 @@ class SpendingRule:
             allowance.unit,
             allowance.window,
             allowance.over == "approval",
+            request.tenant if "tenant" in values else None,
         )

@@ -426,22 +426,10 @@ class GuardedTool:
             call = calling(
                 request, self.plan, self.house.env, again=prepared.again, turn=turn.turn, step=step
             )
-<<<<<<< HEAD
         if self.spending is not None:
-            call.spends = self.spending.by(request, prepared.args, prepared.kwargs)
-        if request.terms.approval and (boundary := here.get()) is not None:
-            call.asked_by = boundary.asked_by
-||||||| 9a3e8eb
-        if self._spending is not None:
-            call.spends = self._spending.by(request, prepared.args, prepared.kwargs)
-        if request.terms.approval and (boundary := here.get()) is not None:
-            call.asked_by = boundary.asked_by
-=======
-        if self._spending is not None:
-            self._spending.applied_to(call, prepared)
+            self.spending.applied_to(call, prepared)
         if self.approval is not None:
             self.approval.applied_to(call)
->>>>>>> b56872d
         return self.recorded(call.flow(), prepared)
 
     def recorded(self, flow: Flow[Ending], prepared: Prepared) -> Flow[Ending]:
