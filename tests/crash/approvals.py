@@ -212,9 +212,31 @@ def _flow(url, port, ledger, tool, invoice, dies):
     told = run(before) if before else []
     if run([phase], nth, when) is not None:
         return None
+    left = forked(lambda: _left(Caller(opened(url, clock), port, downstream, colour), invoice))()
     early = 0 if phase == "resume" else effects()
     told += run([*PHASES[PHASES.index(phase) :], "resume"])
-    return {"at": dies, "told": told, "early": early, "effects": effects(), "invoice": invoice}
+    return {
+        "at": dies,
+        "left": left,
+        "told": told,
+        "early": early,
+        "effects": effects(),
+        "invoice": invoice,
+    }
+
+
+def _left(caller, invoice):
+    """How far it came, as docs/reference/states.md has it."""
+    record = caller.guard.find(caller.key_of(invoice))
+    if record is None:
+        return "before the wish is written"
+    if record.sends:
+        return "after the request may have left"
+    if record.token:
+        return "after the claim, before the request leaves"
+    if record.settled_by:
+        return "after it was approved, before a call claims it"
+    return "after the wish is written"
 
 
 # ---------------------------------------------------------------- crowds

@@ -10,6 +10,7 @@ import pytest
 
 from effectonce.testing.bank import Bank
 from tests.crash.spender import AMOUNTS
+from tests.crash.test_approvals import first_column
 from tests.servers.redis import Server
 
 
@@ -48,6 +49,7 @@ def test_killed_at_every_op_what_is_spent_is_what_the_bank_paid(url, tmp_path):
         told = told_by(started(url, bank, 10_000))
 
         assert set(told["became"].values()) == {"paid"}
+        assert set(told["left"]) == set(first_column("howto/spending-limits.md"))
         owed = sum(AMOUNTS[number % len(AMOUNTS)] for number in range(len(told["became"])))
         assert (told["account"], paid(bank)) == ([owed, 0, 0], owed)
         assert len(told["became"]) > 12  # claim, hold, dispatch, complete, spent: before and after
@@ -77,7 +79,7 @@ def test_processes_that_race_for_what_is_left_get_it_and_no_more(url, tmp_path):
 
 def test_of_64_processes_that_want_the_last_unit_one_gets_it(url, tmp_path):
     with Bank(tmp_path / "ledger", honours_keys=True) as bank:
-        became = list(told_by(started(url, bank, 1, 64))["became"].values())
+        became = told_by(started(url, bank, 1, 64))["became"]
 
         assert (became.count("paid"), became.count("limit")) == (1, 63)
         assert [entry["amount_minor"] for entry in bank.ledger()] == [1]

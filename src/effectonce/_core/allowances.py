@@ -233,7 +233,9 @@ def hold(
         if mine is None and not anyway and account.used + spend.amount > spend.limit:
             account, looks = yield from _judged(account, cell.now, env, looks)
             if account.used + spend.amount > spend.limit:
-                yield from _refused(spend, cell, account)
+                if not spend.over_approval:  # what waits for a person is not refused
+                    account = account.refusing(spend.amount, cell.now)
+                yield _written(spend, cell, account)  # if another is faster, it is not counted
                 return _over(spend, account, cell.now)
         at = cell.now if mine is None else mine.at
         held = account.holding(owner.key, Holding(spend.amount, at, owner.token))
@@ -241,22 +243,6 @@ def hold(
         if reply is None or isinstance(reply, Unavailable):
             return reply
     return Unavailable(TimeoutError(f"{spend.allowance} is being spent by too many others"))
-
-
-def _refused(spend: Spend, cell: Cell, account: Account) -> Flow[None]:
-    """Write what was judged, and count the refusal: also if another caller was faster. What waits
-    for a person was not refused.
-    """
-    if spend.over_approval:
-        yield _written(spend, cell, account)
-        return
-    reply: Any = yield _written(spend, cell, account.refusing(spend.amount, cell.now))
-    while isinstance(reply, Cell):
-        try:
-            account = account_of(reply, spend)
-        except msgspec.MsgspecError:
-            return
-        reply = yield _written(spend, reply, account.refusing(spend.amount, reply.now))
 
 
 def _over(spend: Spend, account: Account, now: float) -> OverLimit:
