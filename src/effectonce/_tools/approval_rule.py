@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import structs
@@ -11,9 +10,11 @@ from msgspec import structs
 from effectonce._core.canonical import NotCanonical, canonical, fields_of
 from effectonce._core.codec import printable
 from effectonce._core.guarantees import Terms, unasked
+from effectonce._core.owner import RecordOwner
 from effectonce._core.record import Request
 from effectonce._runtime.isolation import own
 from effectonce._runtime.signature import ToolSignature
+from effectonce._runtime.step import here
 from effectonce.errors import ContractViolation
 from effectonce.policy import Contract
 
@@ -25,15 +26,21 @@ class ApprovalRule:
         self._tool, self._volatile = contract.name, signature.volatile
         self._approval, self._over = contract.approval, _over_limits(contract)
         self._when = when = None if contract.approval is None else contract.approval.when
-        self._names = (
-            () if when is None else arguments_of(when, self._tool, signature, "its approval")
-        )
+        self._names = () if when is None else signature.named_by(when, "its approval")
         self._free: tuple[Terms, Terms] | None = None  # of calls that need none
 
     @classmethod
     def of(cls, contract: Contract, signature: ToolSignature) -> ApprovalRule | None:
         """That of a contract, if a person may have to approve its calls."""
         return cls(contract, signature) if is_approved(contract) else None
+
+    def applied_to(self, call: RecordOwner) -> None:
+        """What a call has to ask before it is sent, and who asks for its approval."""
+        if self._approval is not None and self._approval.precondition is not None:
+            call.precondition = call.conditional = True
+        boundary = here.get()
+        if boundary is not None:
+            call.asked_by = boundary.asked_by
 
     def asked(
         self, declared: Terms, matched: bytes, arguments: Mapping[str, Any]
@@ -122,17 +129,3 @@ def _data(value: Any) -> Any:
                 return ["fields", _data(fields_of(value))]
             except NotCanonical:
                 return None
-
-
-def arguments_of(
-    rule: Callable[..., Any], tool: str, signature: ToolSignature, what: str
-) -> tuple[str, ...]:
-    """The arguments of a tool that a rule about its calls asks for, by its parameters."""
-    names = tuple(inspect.signature(rule).parameters)
-    unknown = next((name for name in names if name not in signature.names), None)
-    if unknown is not None:
-        raise ContractViolation(
-            f"{tool} has no parameter {unknown!r}, which {what} asks for; it has"
-            f" {', '.join(signature.names) or 'none'}"
-        )
-    return names

@@ -316,8 +316,6 @@ def check(*, tool: str, given: tuple[str, ...], check: bool) -> None:
 
 
 def _judged(tool: GuardedTool, given: tuple[str, ...]) -> dict[str, Any]:
-    from effectonce._tools.approval_rule import ApprovalRule
-
     arguments = dict(_argument(tool, each) for each in given)
     approval = tool.contract.approval
     data: dict[str, Any] = {
@@ -339,7 +337,8 @@ def _judged(tool: GuardedTool, given: tuple[str, ...]) -> dict[str, Any]:
     if missing:
         wanted = " ".join(f"--arg {name}=VALUE" for name in missing)
         raise click.UsageError(f"The rule of {tool.contract.name} asks for more: give {wanted}.")
-    needed = ApprovalRule(tool.contract, tool.signature).needed(known)
+    assert tool.approval is not None  # it declares one
+    needed = tool.approval.needed(known)
     values = ", ".join(f"{name}={known[name]!r}" for name in asked)
     why = f"its rule says {'yes' if needed else 'no'} to {values}"
     return data | {"needs_approval": needed, "why": why, "rule": _source(approval.when)}

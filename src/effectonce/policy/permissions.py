@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from math import inf
 
@@ -20,11 +20,14 @@ class Approval(Struct, frozen=True, kw_only=True):
 
     *when* says which calls need it, by the arguments that it names: `when=lambda amount: amount
     > 500`. Without it, all do. *four_eyes*: not the one who asked (`guard.step(asked_by=)`).
+    *precondition* says whether what a call rests on still holds, by the arguments that it names.
+    It is asked before a person is, and again right before the first send.
     """
 
     when: Callable[..., bool] | None = None
     valid_s: float = DAY_S
     four_eyes: bool = False
+    precondition: Callable[..., bool | Awaitable[bool]] | None = None
 
     def __post_init__(self) -> None:
         numbers(valid_s=self.valid_s)
@@ -35,6 +38,10 @@ class Approval(Struct, frozen=True, kw_only=True):
         require(
             self.when is None or callable(self.when),
             f"when={self.when!r}: give a function of the arguments that decide",
+        )
+        require(
+            self.precondition is None or callable(self.precondition),
+            f"precondition={self.precondition!r}: give a function of the arguments that it needs",
         )
 
     @classmethod
