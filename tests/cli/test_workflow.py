@@ -5,7 +5,8 @@ import re
 import pytest
 from tests.cli.desk import Desk, undated
 
-from effectonce import Guard, Keyring
+from effectonce import ApprovalNeeded, Guard, Keyring
+from effectonce.workflows import Run
 
 APP = ("--app", "tests.cli.depot:guard")
 SAID = ("--reason", "the customer has withdrawn", "--yes")
@@ -148,6 +149,37 @@ def test_what_is_no_run_is_not_found(depot, doubtful):
     assert (of_a_run.returncode, other.returncode) == (5, 5)
     assert f"It is a step of {doubtful}." in of_a_run.stderr
     assert f"effectonce effect show {letter}" in other.stderr
+
+
+def test_a_step_that_waits_for_an_approval_is_shown_as_that_and_how_it_is_decided(empty):
+    guard = Guard(empty.url)
+    refund = guard.tool(kind="write", approval=True, name="refund")(lambda amount: amount)
+
+    @guard.workflow(identity=["order"])
+    def give_back(run: Run, order: str) -> int:
+        run.step("count", lambda: 1)
+        return run.step("refund", refund, 700)
+
+    with pytest.raises(ApprovalNeeded):
+        give_back("o1")
+    (wish,) = guard.approvals.waiting()
+    (run,) = runs(empty)
+    ref = wish.effect.reference
+
+    shown = empty.run("workflow", "show", run["reference"]).stdout
+    guard.approvals.approve(wish.key, by="ada", reason="yes")
+    after = empty.run("workflow", "show", run["reference"]).stdout
+    steps = empty.json("workflow", "show", run["reference"])["steps"]
+    guard.close()
+
+    assert f"2  refund  needs approval  {ref}" in shown
+    assert f"decide step 2  effectonce approve show {ref}" in shown
+    assert f"2  refund  approved   {ref}" in after
+    assert "approve show" not in after
+    assert [(step["state"], (step["approval"] or {}).get("state")) for step in steps] == [
+        ("completed", None),
+        ("claimed", "approved"),
+    ]
 
 
 # ---------------------------------------------------------------- as an effect

@@ -9,6 +9,7 @@ import pytest
 from effectonce import Approval, ApprovalNeeded, Conflict, Guard, NotApproved
 from effectonce._core.effect_ref import reference_of
 from effectonce.dashboard import Access
+from effectonce.workflows import Run
 from tests.server.conftest import browser
 from tests.server.shop import NASTY
 
@@ -316,3 +317,24 @@ def test_it_is_there_on_every_store(anywhere):
     with guard.step("chat", 1):
         assert [send("hello"), send("hello")] == ["hello"] * 2
     assert sent == ["hello"]
+
+
+def test_a_step_of_a_run_that_waits_is_shown_as_that_and_how_it_is_decided(guard, till):
+    @guard.workflow(identity=["order"])
+    def give_back(run: Run, order: str) -> str:
+        return run.step("refund", till.refund, "pay_2", 70_000)
+
+    with pytest.raises(ApprovalNeeded):
+        give_back("o1")
+    (wish,) = guard.approvals.waiting()
+    pages = browser(guard, Access("ada", "operate"))
+    (run,) = set(re.findall(r'href="/workflows/(eff_\w+)"', pages.get("/workflows").text))
+
+    page = pages.get(f"/workflows/{run}").text
+
+    assert "needs approval" in page
+    assert ">claimed<" not in page
+    assert f"effectonce approve show {wish.effect.reference}" in page
+    assert f'href="/effects/{wish.effect.reference}' in page
+    guard.approvals.approve(wish.key, by="ada", reason="yes")
+    assert "approve show" not in pages.get(f"/workflows/{run}").text

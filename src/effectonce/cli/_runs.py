@@ -25,9 +25,10 @@ from effectonce.cli._output import (
     to_width,
     words,
 )
+from effectonce.views.approvals import shown_state
 from effectonce.views.effects import arguments_of, reference
 from effectonce.views.history import is_run, run_of, run_state, run_steps, run_verdict
-from effectonce.views.runs import as_data, error_of, position, why_of
+from effectonce.views.runs import as_data, error_of, place, position, to_decide, why_of
 from effectonce.views.text import SHOWN_MAX, Screen
 from effectonce.views.times import moment
 
@@ -100,12 +101,12 @@ def tell(record: Record, steps: list[Record], now: float, *, reveal: bool) -> No
         if rows:
             screen.print()
             screen.print(title, style="bold")
-            _tell_steps(rows)
+            _tell_steps(rows, now)
     screen.print()
     _tell_next(record, steps, state, now)
 
 
-def _tell_steps(steps: list[Record]) -> None:
+def _tell_steps(steps: list[Record], now: float) -> None:
     from rich.cells import cell_len
     from rich.text import Text
 
@@ -113,7 +114,7 @@ def _tell_steps(steps: list[Record]) -> None:
     rows = []
     for step in steps:
         _, number, called = position(step)
-        became = str(step.state).replace("_", " ")
+        became = shown_state(step, now).replace("_", " ")
         cells = (f"{number}", called, became, reference(step), error_of(step))
         rows.append([on_a_line(cell) for cell in cells])
     widths = [max(cell_len(row[n]) for row in rows) for n in range(5)]
@@ -121,7 +122,7 @@ def _tell_steps(steps: list[Record]) -> None:
     room = screen.width - sum(widths) + widths[1] + widths[4] - min(widths[4], LAST) - 10
     widths[1] = min(widths[1], max(room, NARROWEST))
     for row, step in zip(rows, steps, strict=True):
-        state = Text(to_width(row[2], widths[2]), STYLES[step.state])
+        state = Text(to_width(row[2], widths[2]), STYLES[shown_state(step, now)])
         place, name = row[0].rjust(widths[0] + 2), to_width(row[1], widths[1])
         line = Text("  ").join([Text(place), Text(name), state, Text(row[3]), Text(row[4])])
         line.rstrip()
@@ -129,11 +130,12 @@ def _tell_steps(steps: list[Record]) -> None:
 
 
 def _tell_next(record: Record, steps: list[Record], state: str, now: float) -> None:
-    rows = []
-    for step in steps if state == "waiting" else ():
-        if step.state is State.IN_DOUBT:
-            undo, number, _ = position(step)
-            what = f"settle {'undo' if undo else 'step'} {number}"
-            rows.append((what, f"effectonce effect show {reference(step)}"))
+    doubts = [step for step in steps if state == "waiting" and step.state is State.IN_DOUBT]
+    rows = [
+        (f"settle {place(step)}", f"effectonce effect show {reference(step)}") for step in doubts
+    ]
+    rows += [
+        (f"decide {what}", f"effectonce approve show {ref}") for what, ref in to_decide(steps, now)
+    ]
     rows += run_steps(record, reference(record), now)
     print_next([(what, runnable(command)) for what, command in rows], "Nothing to do.")

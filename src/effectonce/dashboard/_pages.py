@@ -36,7 +36,7 @@ from effectonce.views.effects import (
 )
 from effectonce.views.history import is_run, partial_of, run_of, run_verdict
 from effectonce.views.runs import as_data as run_data
-from effectonce.views.runs import steps_of, whole, why_of
+from effectonce.views.runs import steps_of, to_decide, whole, why_of
 from effectonce.views.status import look
 from effectonce.views.text import Screen, dumps
 from effectonce.views.timeline import MARK, facts_of, timeline
@@ -390,6 +390,8 @@ def workflow(visit: DashboardRequest) -> Response:
         "workflow.html",
         section="workflows",
         run=run,
+        states={reference(step): shown_state(step, now) for step in steps},
+        to_decide=to_decide(steps, now),
         why=why_of(run),
         verdict=run_verdict(record, now),
         sealed=is_sealed(record),

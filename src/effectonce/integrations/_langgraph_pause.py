@@ -28,8 +28,11 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.serde.types import INTERRUPT, RESUME
 from langgraph.config import get_config
+from langgraph.constants import CONFIG_KEY_CHECKPOINTER as SAVER
 from langgraph.errors import GraphInterrupt
+from langgraph.runtime import ExecutionInfo, get_runtime
 from langgraph.types import interrupt
 
 from effectonce._runtime.signature import is_async
@@ -39,11 +42,10 @@ from effectonce.guard import Guard
 
 T = TypeVar("T")
 NUMBER = "number"  # of the interrupt among those of its task, from 1
-INTERRUPT, RESUME = "__interrupt__", "__resume__"
 OF_NO_TASK = "00000000-0000-0000-0000-000000000000"
-# what LangGraph hands to a task
-SAVER, ANSWERS, TASK = "__pregel_checkpointer", "__pregel_scratchpad", "__pregel_task_id"
-BY_ID, SEND = "__pregel_resume_map", "__pregel_send"  # answers of this very run, and to save
+# What LangGraph hands to a task, and nothing public has: all answers, those of this very run, and
+# what saves them.
+ANSWERS, BY_ID, SEND = "__pregel_scratchpad", "__pregel_resume_map", "__pregel_send"
 _one_at_a_time = threading.Lock()  # the tools of one node run in threads, and share its answers
 
 
@@ -69,7 +71,7 @@ class GraphPause:
                 question = self._approving.question(error, refused)
             if question is not None:
                 config = get_config()
-                saved = config["configurable"][SAVER].get_tuple(_here(config))
+                saved = config["configurable"][SAVER].get_tuple(_saved_at(_here()))
                 answer = _answer(question, saved, config, used)
                 refused = self._approving.decide(question, answer, config)
 
@@ -85,7 +87,7 @@ class GraphPause:
             question = await asyncio.to_thread(self._approving.question, needed, refused)
             if question is not None:
                 config = get_config()
-                saved = await config["configurable"][SAVER].aget_tuple(_here(config))
+                saved = await config["configurable"][SAVER].aget_tuple(_saved_at(_here()))
                 answer = _answer(question, saved, config, used)
                 refused = await asyncio.to_thread(self._approving.decide, question, answer, config)
 
@@ -103,12 +105,17 @@ class GraphPause:
         return arun if is_async(function) else run
 
 
-def _here(config: RunnableConfig) -> RunnableConfig:
-    """The checkpoint that this task goes on from."""
-    given = config["configurable"]
-    graph, _, _ = given["checkpoint_ns"].rpartition("|")
-    at = {"thread_id": given["thread_id"], "checkpoint_ns": graph}
-    return {"configurable": at | {"checkpoint_id": given["checkpoint_map"][graph]}}
+def _here() -> ExecutionInfo:
+    """This task, and the checkpoint that it goes on from."""
+    info = get_runtime().execution_info
+    assert info is not None  # a node runs
+    return info
+
+
+def _saved_at(info: ExecutionInfo) -> RunnableConfig:
+    graph, _, _ = info.checkpoint_ns.rpartition("|")
+    at = {"thread_id": info.thread_id, "checkpoint_ns": graph}
+    return {"configurable": at | {"checkpoint_id": info.checkpoint_id}}
 
 
 def _answer(
@@ -135,11 +142,12 @@ def _answer(
 
 def _name_question(given: list[Any], saved: Any, handed: Mapping[str, Any]) -> None:
     """The answer to the last interrupt gets the name of its question, which the next one hides."""
-    number, asked = _interrupted(saved, handed[TASK])
+    task = _here().task_id
+    number, asked = _interrupted(saved, task)
     answer = given[number - 1] if 0 < number <= len(given) else None
     if not isinstance(answer, Mapping) or QUESTION in answer:
         return
-    others = [*given[: number - 1], *given[number:], *_taken(saved, handed[TASK])]
+    others = [*given[: number - 1], *given[number:], *_taken(saved, task)]
     fresh = answer not in map(_unnamed, others) or answer in handed.get(BY_ID, {}).values()
     if fresh:
         given[number - 1] = {**answer, QUESTION: asked}

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from types import MethodType
-from typing import Any
+from typing import Any, Self
 
 from effectonce.errors import EffectOnceError
 
@@ -66,8 +66,9 @@ class SingleRun:
         """What those between say about an error that is definite; None: nothing."""
         return self._made_of_it if error is self.error else None
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         self._before = _under_way.set(self)
+        return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         _under_way.reset(self._before)

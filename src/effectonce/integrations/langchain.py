@@ -108,7 +108,7 @@ class EffectOnce(AgentMiddleware[Any, Any, Any]):
             return handler(request)
         try:
             return self._pause.around(lambda: self._once(guarded, request, handler))
-        except EffectOnceError as error:
+        except (EffectOnceError, ReportedError) as error:
             return _as_tool_message(error, request)
 
     async def awrap_tool_call(
@@ -119,7 +119,7 @@ class EffectOnce(AgentMiddleware[Any, Any, Any]):
             return await handler(request)
         try:
             return await self._pause.aaround(lambda: self._aonce(guarded, request, handler))
-        except EffectOnceError as error:
+        except (EffectOnceError, ReportedError) as error:
             return _as_tool_message(error, request)
 
     def _once(
@@ -128,15 +128,11 @@ class EffectOnce(AgentMiddleware[Any, Any, Any]):
         request: ToolCallRequest,
         handler: Callable[[ToolCallRequest], Any],
     ) -> Any:
-        try:
-            call = self._call(request)
-            if guarded is not None:
-                judged = Guarded()
-                with self._box.within(guarded, call), judged:
-                    return handler(_followed(request, judged))
+        call = self._call(request)
+        if guarded is None:
             return _shown(self._box.run(call, _leg(request, handler)), request)
-        except ReportedError as error:
-            return error.result
+        with self._box.within(guarded, call), Guarded() as judged:
+            return handler(_followed(request, judged))
 
     async def _aonce(
         self,
@@ -144,15 +140,11 @@ class EffectOnce(AgentMiddleware[Any, Any, Any]):
         request: ToolCallRequest,
         handler: Callable[[ToolCallRequest], Any],
     ) -> Any:
-        try:
-            call = self._call(request)
-            if guarded is not None:
-                judged = Guarded()
-                with await self._box.awithin(guarded, call), judged:
-                    return await handler(_followed(request, judged))
+        call = self._call(request)
+        if guarded is None:
             return _shown(await self._box.arun(call, _leg(request, handler)), request)
-        except ReportedError as error:
-            return error.result
+        with await self._box.awithin(guarded, call), Guarded() as judged:
+            return await handler(_followed(request, judged))
 
     def _guarded(self, request: ToolCallRequest) -> GuardedTool | None:
         tool = request.tool
@@ -467,7 +459,10 @@ def _rebound(result: Any, call_id: str | None) -> Any:
     return result
 
 
-def _as_tool_message(error: EffectOnceError, request: ToolCallRequest) -> ToolMessage:
+def _as_tool_message(error: EffectOnceError | ReportedError, request: ToolCallRequest) -> Any:
+    """An error as the model gets it. One that the tool reported has its own message."""
+    if isinstance(error, ReportedError):
+        return error.result
     call = request.tool_call
     return ToolMessage(
         content=error_text(error), name=call["name"], tool_call_id=call["id"], status="error"

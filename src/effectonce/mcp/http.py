@@ -44,7 +44,7 @@ from effectonce.mcp._calls import (
 from effectonce.mcp._contracts import CALLS_S, Contracts, hidden_in
 from effectonce.mcp._credentials_of_callers import SESSION, Callers, NoCaller
 from effectonce.mcp._effects import Effects, HeldCall
-from effectonce.mcp._elicitation import InputRequired, PersonAtClient, can_elicit
+from effectonce.mcp._elicitation import can_elicit
 from effectonce.mcp._http_client import JSON, HttpClient, Receive, Scope, Send
 from effectonce.mcp._http_questions import Questions, Session
 from effectonce.mcp._jsonrpc import (
@@ -56,6 +56,7 @@ from effectonce.mcp._jsonrpc import (
     refused_in,
     written,
 )
+from effectonce.mcp._person_at_client import InputRequired, PersonAtClient
 from effectonce.mcp._results import answer, failure, refused
 from effectonce.outcome import Outcome
 

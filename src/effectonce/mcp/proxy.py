@@ -47,7 +47,7 @@ from effectonce.mcp._calls import (
 )
 from effectonce.mcp._contracts import CALLS_S, Contracts, hidden_in
 from effectonce.mcp._effects import Effects
-from effectonce.mcp._elicitation import ELICIT, InputRequired, PersonAtClient, can_elicit
+from effectonce.mcp._elicitation import ELICIT, can_elicit
 from effectonce.mcp._jsonrpc import (
     ANSWER_MAX,
     BAD_ID,
@@ -62,6 +62,7 @@ from effectonce.mcp._jsonrpc import (
     refused_in,
     written,
 )
+from effectonce.mcp._person_at_client import InputRequired, PersonAtClient
 from effectonce.mcp._results import answer, failure, refused
 from effectonce.mcp._stdio import ClientPipes, Cut, ServerNotStarted, ServerProcess
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from effectonce._core.pages import Beside
 from effectonce._core.record import Record, State
-from effectonce.approvals._standing import apart
+from effectonce.approvals._standing import apart, standing_of
+from effectonce.views.approvals import WAITING, approval_data, shown_state
 from effectonce.views.effects import arguments_of, reference
 from effectonce.views.history import attempt_data, attempts_of, cancelled_of, run_state
 from effectonce.views.times import iso
@@ -58,15 +59,15 @@ def as_data(record: Record, now: float) -> dict[str, Any]:
 def whole(record: Record, steps: list[Record], now: float, *, reveal: bool) -> dict[str, Any]:
     """The same with its steps."""
     data = as_data(record, now) | {
-        "steps": [_step(step) for step in steps if not position(step)[0]],
-        "compensations": [_step(step) for step in steps if position(step)[0]],
+        "steps": [_step(step, now) for step in steps if not position(step)[0]],
+        "compensations": [_step(step, now) for step in steps if position(step)[0]],
     }
     if reveal:
         data |= {"key": record.request.key, "arguments": arguments_of(record, reveal=True).value}
     return data
 
 
-def _step(record: Record) -> dict[str, Any]:
+def _step(record: Record, now: float) -> dict[str, Any]:
     _, number, name = position(record)
     return {
         "position": number,
@@ -79,7 +80,20 @@ def _step(record: Record) -> dict[str, Any]:
         "ended_at": iso(record.decided_at),
         "error": error_of(record) or None,
         "attempts": [attempt_data(attempt) for attempt in attempts_of(record)],
+        "approval": approval_data(standing_of(record, now)),
     }
+
+
+def to_decide(steps: list[Record], now: float) -> list[tuple[str, str]]:
+    """The steps that wait for a person: which, and the reference of each."""
+    waiting = [step for step in steps if shown_state(step, now) == WAITING]
+    return [(place(step), reference(step)) for step in waiting]
+
+
+def place(step: Record) -> str:
+    """Which step or compensation it is."""
+    undo, number, _ = position(step)
+    return f"{'undo' if undo else 'step'} {number}"
 
 
 def error_of(record: Record) -> str:
