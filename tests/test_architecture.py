@@ -102,6 +102,7 @@ OPTIONAL = {
 }
 FRAMEWORKS = {
     "_langgraph_pause.py": "langchain_core, langgraph",
+    "_openai_pause.py": "agents",
     "_temporal_questions.py": "temporalio.workflow",
     "agent_framework.py": "agent_framework, pydantic",
     "anthropic_runner.py": "anthropic, pydantic",
@@ -111,7 +112,7 @@ FRAMEWORKS = {
     "dbos.py": "dbos",
     "google_adk.py": "google.adk",
     "langchain.py": "langchain.agents.middleware, langchain_core, langgraph.prebuilt, pydantic",
-    "openai_agents.py": "agents",
+    "openai_agents.py": "agents, pydantic",
     "restate.py": "restate",
     "pydantic_ai.py": "pydantic, pydantic_ai, pydantic_ai.capabilities",
     "strands.py": "strands",
@@ -322,7 +323,9 @@ def test_except_exception_stands_where_somebody_elses_code_ends():
         "stores/postgres/pool.py": 1,
         "_core/safe_access.py": 1,
         "_core/classification/classify.py": 1,
+        "_runtime/precondition_checks.py": 2,
         "_tools/approval_rule.py": 1,
+        "_tools/precondition.py": 2,
         "_tools/spending.py": 1,
         "_tools/observers.py": 1,
         "integrations/crewai.py": 2,

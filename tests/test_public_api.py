@@ -55,6 +55,7 @@ NAMES = [
     "PartialSuccess",
     "Permit",
     "Phase",
+    "PreconditionFailed",
     "ReconcilePace",
     "Reconciled",
     "Record",

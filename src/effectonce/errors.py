@@ -6,6 +6,7 @@ EffectOnceError
 ├── Expired                the key's window is over; nothing was sent
 ├── ApprovalNeeded         a person has to approve it first; nothing was sent
 ├── LimitReached           an allowance has less left than it would spend; nothing was sent
+├── PreconditionFailed     what it rests on does not hold; nothing was sent
 ├── OutOfOrder             the predecessor in the sequence has no outcome; nothing was sent
 ├── StoreUnavailable       the store did not answer; nothing was sent
 ├── CircuitOpen            a breaker keeps the dependency from being asked; nothing was sent
@@ -148,6 +149,16 @@ class LimitReached(EffectOnceError):
             "left": self.left,
             "limit": self.limit,
         }
+
+
+class PreconditionFailed(EffectOnceError):
+    """What it rests on does not hold, or no longer does; nothing was sent."""
+
+    code = "PRECONDITION_FAILED"
+    corrective_action = (
+        "Do not try it in another way. Look at how things stand now, and say that it was not done."
+        " If it is wanted again later, use a new step."
+    )
 
 
 class OutOfOrder(EffectOnceError):

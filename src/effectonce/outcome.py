@@ -36,10 +36,12 @@ from effectonce._core.endings import (
     OverLimit,
     Rejection,
     Replay,
+    Unmet,
 )
 from effectonce._core.endings import Exhausted as GaveUpEnding
 from effectonce._core.ops import Busy, Doubtful, Early, Latched, Mismatch, Unapproved, Unavailable
 from effectonce._core.ops import KeyExpired as ExpiredReply
+from effectonce._core.preconditions import DidNotHold
 from effectonce._core.record import State
 from effectonce._core.tagged_json import NotReadable, NotStorable
 from effectonce._log import LOG
@@ -57,6 +59,7 @@ from effectonce.errors import (
     NotApproved,
     OutOfOrder,
     PartialSuccess,
+    PreconditionFailed,
     ReplayedFailure,
     ResultUnavailable,
     StoreUnavailable,
@@ -152,6 +155,10 @@ def conclude(ending: Ending, effect: EffectRef, returns: Any) -> Outcome[Any]:
             ) from error
         case OverLimit():
             raise _over(ending, effect)
+        case Unmet(stored=True):
+            return Outcome(status="failed", effect=effect, error=_unmet(effect))
+        case Unmet():
+            raise _unmet(effect)
         case OutOfPatience(why):
             message = f"{effect} was not run: {why}. Nothing was sent by this call."
             action = "End this turn. In another turn the same call goes on under the same key."
@@ -177,6 +184,12 @@ def _over(ending: OverLimit, effect: EffectRef) -> LimitReached:
         allowance=ending.allowance,
         left=ending.left,
         limit=ending.limit,
+    )
+
+
+def _unmet(effect: EffectRef, when: str = "now") -> PreconditionFailed:
+    return PreconditionFailed(
+        f"{effect} was not sent: its precondition did not hold {when}.", effect=effect
     )
 
 
@@ -391,6 +404,8 @@ def _replayed(replay: Replay, effect: EffectRef, stored: Stored) -> Outcome[Any]
                     **stored_error,
                 )
                 return known(status="failed", error=refused)
+            if content["type"] == DidNotHold.__name__:
+                return known(status="failed", error=_unmet(effect, _ago(recorded.age_s)))
             failure = ReplayedFailure(
                 f"{effect} failed for good {_ago(recorded.age_s)} with"
                 f" {describe_error(content['type'], content['message'])}. It was not tried"

@@ -268,6 +268,15 @@ def test_counts_for_each_customer_and_hour(guard, clock):
     assert sent == ["ada", "grace", "ada", "grace", "ada"]
 
 
+def test_each_one_who_asks_has_an_account(guard):
+    bank = Bank(guard, Allowance("agents", limit=10, for_each="asked_by"))
+
+    bank.pay(6, asked_by="support-agent")
+    bank.pay(6, asked_by="sales-agent")
+    with pytest.raises(LimitReached, match="asked_by support-agent"):
+        bank.pay(6, asked_by="support-agent")
+
+
 def test_tenants_are_kept_apart_unless_it_is_said_otherwise(guard):
     apart = Bank(guard, Allowance("apart", limit=10), name="apart")
     shared = Bank(guard, Allowance("shared", limit=10, for_each=None), name="shared")

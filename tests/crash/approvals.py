@@ -10,9 +10,9 @@ import json
 import os
 import signal
 import sys
-import threading
 
 from effectonce import (
+    Approval,
     ApprovalNeeded,
     Conflict,
     ContractViolation,
@@ -20,6 +20,7 @@ from effectonce import (
     InDoubt,
     InFlight,
     NotApproved,
+    PreconditionFailed,
     current_effect,
 )
 from effectonce.stores.postgres import PostgresStore
@@ -29,7 +30,15 @@ from effectonce.testing.bank import pay, read_ledger
 from effectonce.testing.clock import FakeClock
 
 LEASE_S, NOW = 30.0, 1_000_000.0
-REFUSALS = (ApprovalNeeded, NotApproved, ContractViolation, InDoubt, InFlight, Conflict)
+REFUSALS = (
+    ApprovalNeeded,
+    NotApproved,
+    PreconditionFailed,
+    ContractViolation,
+    InDoubt,
+    InFlight,
+    Conflict,
+)
 PHASES = ("ask", "approve", "resume")
 
 
@@ -71,12 +80,16 @@ class Mortal:
 
 
 class Caller:
-    """What one process does with one flow."""
+    """What one process does with one flow. It rests on *holds*, a function of its invoice."""
 
-    def __init__(self, store, port, downstream, colour, wait_s=0.0):
+    def __init__(self, store, port, downstream, colour, wait_s=0.0, holds=None):
         self.guard, self._keyed, self._port = Guard(store, cache=0), downstream == "key", port
         declare = self.guard.tool(
-            kind="write", downstream=downstream, approval=True, lease_s=LEASE_S, wait_s=wait_s
+            kind="write",
+            downstream=downstream,
+            approval=Approval(precondition=holds),
+            lease_s=LEASE_S,
+            wait_s=wait_s,
         )
         if colour == "sync":
 
@@ -152,29 +165,37 @@ def forked(work):
 # ---------------------------------------------------------------- killed at every op
 
 
-def killed(url, port, ledger, downstream, colour):
+def killed(url, port, ledger, downstream, colour, rests_on):
     """Every op of every phase, before and after it; then the flow goes on."""
     flows = []
     for phase, when in itertools.product(PHASES, ("before", "after")):
         for nth in itertools.count():
             invoice = f"{downstream}-{colour}-{phase}-{when}-{nth}"
-            flow = _flow(url, int(port), ledger, downstream, colour, invoice, (phase, nth, when))
+            tool = (downstream, colour, rests_on)
+            flow = _flow(url, int(port), ledger, tool, invoice, (phase, nth, when))
             if flow is None:
                 break
             flows.append(flow)
     return flows
 
 
-def _flow(url, port, ledger, downstream, colour, invoice, dies):
+def _flow(url, port, ledger, tool, invoice, dies):
     """None: the phase has fewer ops."""
     phase, nth, when = dies
-    clock = FakeClock(NOW)
+    (downstream, colour, rests_on), clock = tool, FakeClock(NOW)
 
     def run(phases, nth=-1, when=""):
         def work():
             store = Mortal(opened(url, clock), nth, when)
-            caller, told = Caller(store, port, downstream, colour), []
+            begun = []
+            holds = {
+                "nothing": None,
+                "unpaid": lambda invoice: effects() == 0,  # as its own effect changes it
+                "asked": lambda invoice: begun[-1] != "resume",
+            }[rests_on]
+            caller, told = Caller(store, port, downstream, colour, holds=holds), []
             for each in phases:
+                begun.append(each)
                 told.append(said(getattr(caller, each), invoice))
                 clock.advance(LEASE_S + 1)
             store.close()
@@ -218,7 +239,7 @@ def together(works):
     return reports
 
 
-def crowd(url, port, _ledger, processes, threads):
+def crowd(url, port, _ledger, processes):
     """One approval, resumed by many."""
 
     def begin():
@@ -227,20 +248,10 @@ def crowd(url, port, _ledger, processes, threads):
 
     def resume():
         caller = Caller(opened(url), int(port), "none", "sync", wait_s=100.0)
-        told = []
-        crew = [
-            threading.Thread(target=lambda: told.append(said(caller.resume, "crowd")))
-            for _ in range(int(threads))
-        ]
-        for thread in crew:
-            thread.start()
-        for thread in crew:
-            thread.join()
-        return told
+        return said(caller.resume, "crowd")
 
     begun = forked(begin)()
-    reports = together([resume] * int(processes))
-    return {"begun": begun, "told": [each for report in reports for each in report]}
+    return {"begun": begun, "told": together([resume] * int(processes))}
 
 
 def race(url, port, _ledger, invoices):

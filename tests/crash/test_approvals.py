@@ -31,13 +31,22 @@ def report_of(bank, what, url, *given):
 
 
 @pytest.mark.parametrize(
-    ("downstream", "colour"), [("key", "sync"), ("key", "async"), ("none", "sync")]
+    ("downstream", "colour", "rests_on"),
+    [
+        ("key", "sync", "nothing"),
+        ("key", "async", "nothing"),
+        ("none", "sync", "nothing"),
+        ("key", "sync", "unpaid"),
+        ("key", "async", "unpaid"),
+        ("none", "sync", "unpaid"),
+    ],
 )
 def test_killed_at_every_op_one_effect_lands_and_none_before_it_is_approved(
-    tmp_path, url, downstream, colour
+    tmp_path, url, downstream, colour, rests_on
 ):
+    """Its precondition, that it is not paid, is not asked once it may be."""
     with Bank(tmp_path / "ledger", honours_keys=True) as bank:
-        flows = report_of(bank, "killed", url, downstream, colour)
+        flows = report_of(bank, "killed", url, downstream, colour, rests_on)
         effects = Counter(entry["payment_id"] for entry in bank.ledger())
 
     died = Counter(flow["at"][0] for flow in flows)
@@ -57,9 +66,23 @@ def test_killed_at_every_op_one_effect_lands_and_none_before_it_is_approved(
         assert len(results) <= 1, flow
 
 
-def test_64_callers_that_resume_one_approval_land_one_effect(tmp_path, url):
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_killed_at_every_op_what_no_longer_holds_is_never_sent(tmp_path, url, colour):
+    with Bank(tmp_path / "ledger", honours_keys=True) as bank:
+        flows = report_of(bank, "killed", url, "key", colour, "asked")
+        ledger = bank.ledger()
+
+    died = Counter(flow["at"][0] for flow in flows)
+    assert died["resume"] >= 2 * OPS["resume"], died
+    assert ledger == []
+    for flow in flows:
+        assert flow["told"][0][1] == "ApprovalNeeded", flow
+        assert flow["told"][-1][1] == "PreconditionFailed", flow
+
+
+def test_64_processes_that_resume_one_approval_land_one_effect(tmp_path, url):
     with Bank(tmp_path / "ledger") as bank:
-        report = report_of(bank, "crowd", url, 8, 8)
+        report = report_of(bank, "crowd", url, 64)
         ledger = bank.ledger()
 
     assert [name for _, name in report["begun"]] == ["ApprovalNeeded", ""]

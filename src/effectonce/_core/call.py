@@ -47,6 +47,7 @@ from effectonce._core.endings import (
     OverLimit,
     Rejection,
     Replay,
+    Unmet,
     robbed,
 )
 from effectonce._core.observed_sends import Seen, of_another, of_attempt
@@ -101,16 +102,17 @@ class GuardedCall(RecordOwner):
     """One call of one effect. `flow()` is the generator to drive."""
 
     def flow(self) -> Flow[Ending]:
-        if self.spends:
-            return self._flow_spending()
+        if self.conditional:
+            return self._flow_conditional()
         return self._flow() if self.admission.circuit is None else self._flow_behind()
 
-    def _flow_spending(self) -> Flow[Ending]:
+    def _flow_conditional(self) -> Flow[Ending]:
         """What certainly had no effect gives back what it held; what happened has spent it."""
-        ending: Ending = yield from self._flow_behind()
+        refusal = yield from self._may_ask(self.request)
+        ending: Ending = (yield from self._flow_behind()) if refusal is None else refusal
         spent = isinstance(ending, Fresh | Done)
         nothing = isinstance(ending, NothingSent | OutOfPatience) and self.sends == 0
-        if self.held_as and (spent or nothing or isinstance(ending, Rejection)):
+        if self.held_as and (spent or nothing or isinstance(ending, Rejection | Unmet)):
             yield from settle_all(self.spends, self.key, self.held_as, spent=spent)
         return ending
 
@@ -166,7 +168,7 @@ class GuardedCall(RecordOwner):
         self.token = self.env.new_token()
         request = self.request
         apart = self.plan.separate_dispatch or self.in_transaction  # a write of its own
-        dispatch = not (apart or request.terms.approval or self.spends)
+        dispatch = not (apart or request.terms.approval or self.conditional)
         claim = Claim(request, self.token, self.plan.lease_s, dispatch, self.again, self.asked_by)
         wait_until = min(self.patience.give_up_at, self.env.now() + self.plan.wait_s)
         pause_s, waited = POLL_FIRST_S, False
@@ -205,10 +207,10 @@ class GuardedCall(RecordOwner):
         if refusal:
             yield from self._let_go(dispatched=dispatched)
             return OutOfPatience(refusal)
-        if self.spends and closed is None:
-            over = yield from self._hold()
-            if over is not None:
-                return over
+        if self.conditional and closed is None:
+            denial = yield from self._admit()
+            if denial is not None:
+                return denial
         while True:
             if closed is None and not dispatched and not self.in_transaction:
                 denial = yield from self._dispatch()

@@ -84,6 +84,12 @@ class OverLimit(Struct, frozen=True):
     refills_s: float | None  # until there is enough; None: never, it is above the limit
 
 
+class Unmet(Struct, frozen=True):
+    """What the call rests on does not hold. Nothing was sent."""
+
+    stored: bool  # it failed for good; else nothing was written down, and no person was asked
+
+
 class Lost(Struct, frozen=True):
     """It may have happened, and nobody can know: in doubt."""
 
@@ -111,6 +117,7 @@ Ending: TypeAlias = (
     | Exhausted
     | OutOfPatience
     | OverLimit
+    | Unmet
     | Lost
     | Fenced
     | Busy

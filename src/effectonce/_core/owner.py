@@ -22,8 +22,10 @@ from effectonce._core.endings import (
     Fenced,
     Fresh,
     Lost,
+    NothingSent,
     OverLimit,
     Replay,
+    Unmet,
 )
 from effectonce._core.guarantees import Capability, unasked
 from effectonce._core.ops import (
@@ -36,6 +38,7 @@ from effectonce._core.ops import (
     Complete,
     Doubt,
     Fail,
+    Find,
     Flow,
     Found,
     Held,
@@ -45,6 +48,7 @@ from effectonce._core.ops import (
     Op,
     Recorded,
     Refused,
+    Refute,
     Renew,
     Sleep,
     Together,
@@ -52,6 +56,13 @@ from effectonce._core.ops import (
     Unavailable,
     Unsend,
     WriteReply,
+)
+from effectonce._core.preconditions import (
+    BY,
+    UNMET,
+    WHY,
+    CheckPrecondition,
+    is_new_wish,
 )
 from effectonce._core.record import Record, Request, State
 from effectonce._core.retry_state import (
@@ -73,6 +84,8 @@ class RecordOwner:
 
     token, epoch, sends, stored, unaided = "", 0, 0, b"", False
     spends: tuple[Spend, ...] = ()  # what it takes out of allowances
+    precondition = False  # whether it holds is asked before the first send
+    conditional = False  # one of these has to be asked before anything may leave
     held_as = ""  # the token under which it holds that
     asked_by = ""  # who asks for an approval, where one is needed
     unanswered: BaseException | None = None  # the last send of this call that got no answer
@@ -114,6 +127,47 @@ class RecordOwner:
         else:
             yield from Renew(self.key, self.token, self.epoch, 0)
 
+    def _admit(self) -> Flow[Ending | Again | None]:
+        """Ask all that has to be asked before anything leaves. None: it may be sent."""
+        if self.spends:
+            over = yield from self._hold()
+            if over is not None:
+                return over
+        if not self._checks:
+            return None
+        answer = yield from CheckPrecondition(self.key, self.token, self.epoch)
+        if answer == Ok(True):
+            return None
+        yield from insist(Renew(self.key, self.token, self.epoch, 0), self.env)
+        if not isinstance(answer, Ok):
+            return NothingSent(answer.error, 0, exhausted=False)
+        # What has no owner can be ended as by a person. If another caller sends it meanwhile, this
+        # is refused.
+        end = Refute(self.key, UNMET, BY, WHY, self.request.fingerprint)
+        reply: WriteReply = yield from insist(end, self.env)
+        if isinstance(reply, Unavailable):
+            return reply
+        return Unmet(stored=True) if isinstance(reply, Applied) else Again()
+
+    @property
+    def _checks(self) -> bool:
+        """Is it asked? Only if nothing can have left: later, it may see the effect itself."""
+        return self.precondition and self.sends == 0 and self.patience.attempt == 0
+
+    def _may_ask(self, wish: Request) -> Flow[Ending | None]:
+        """Why no person is to be asked for this. None: one may be, or was before."""
+        if not (wish.terms.approval and self._checks):
+            return None
+        found: Record | Unavailable | None = yield from Find(self.key)
+        if isinstance(found, Unavailable):
+            return found
+        if not is_new_wish(found, wish):
+            return None
+        answer = yield from CheckPrecondition(self.key)
+        if isinstance(answer, Ok):
+            return None if answer.value else Unmet(stored=False)
+        return NothingSent(answer.error, 0, exhausted=False)
+
     def _hold(self) -> Flow[Ending | Again | None]:
         """Hold what it may spend, before anything leaves. None: it is held. What was sent before
         may have been spent already, so it is held whatever is left.
@@ -130,6 +184,9 @@ class RecordOwner:
         """The same above the limit, if a person lets it."""
         terms = structs.replace(self.request.terms, approval=True)
         wish = structs.replace(self.request, terms=terms)
+        refusal = yield from self._may_ask(wish)
+        if refusal is not None:
+            return refusal
         self.token = self.env.new_token()
         claim = Claim(wish, self.token, self.plan.lease_s, dispatch=False, asked_by=self.asked_by)
         reply: ClaimReply = yield from insist(claim, self.env)

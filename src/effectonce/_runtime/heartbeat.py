@@ -23,6 +23,7 @@ from math import inf
 from msgspec import Struct
 
 from effectonce._core.ops import Ask, Invoke, Refused, Renew, Transact
+from effectonce._core.preconditions import CheckPrecondition
 from effectonce._forks import anew_in_a_fork
 from effectonce.stores.base import Store
 
@@ -33,7 +34,7 @@ IDLE_S = 30.0  # how long the heartbeat thread outlives the last lease
 class HeldLease(Struct, eq=False):
     """One lease that is being kept alive."""
 
-    op: Invoke | Ask | Transact
+    op: Invoke | Ask | Transact | CheckPrecondition
     lease_s: float
     due: float
     lost: bool = False
@@ -62,7 +63,7 @@ class Heartbeat:
         self._wakes_at = inf
         self._thread: threading.Thread | None = None
 
-    def beat(self, op: Invoke | Ask | Transact, lease_s: float) -> HeldLease:
+    def beat(self, op: Invoke | Ask | Transact | CheckPrecondition, lease_s: float) -> HeldLease:
         """What stands for the lease of this op: put it into `beats`, then `wake`."""
         return HeldLease(op, lease_s, self._clock() + lease_s / BEATS_PER_LEASE)
 
@@ -128,7 +129,7 @@ class LoopHeartbeat:
         self._wakes_at = inf
         self._renewing: set[asyncio.Task[None]] = set()  # a loop keeps no task alive
 
-    def start(self, op: Invoke | Ask | Transact, lease_s: float) -> HeldLease:
+    def start(self, op: Invoke | Ask | Transact | CheckPrecondition, lease_s: float) -> HeldLease:
         """Renew the lease of this op from now on."""
         beat = HeldLease(op, lease_s, self._loop.time() + lease_s / BEATS_PER_LEASE)
         self._beats.add(beat)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
 from math import inf
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -44,11 +45,13 @@ from effectonce._core.ops import (
     Unavailable,
     Unconfirmed,
 )
+from effectonce._core.preconditions import CheckPrecondition
 from effectonce._core.record import Record, Request, State
 from effectonce._core.safe_access import attempt, get
 from effectonce._drivers import adrive
 from effectonce._runtime.heartbeat import Heartbeat
 from effectonce._runtime.isolation import done
+from effectonce._runtime.precondition_checks import achecked, checked
 from effectonce._runtime.step import StepContext, here, inside
 from effectonce.effect import THIS_CLOCK, Effect, running
 from effectonce.errors import ContractViolation, NotSent, PartialSuccess, StoreUnavailable
@@ -64,7 +67,8 @@ T = TypeVar("T")
 Arguments: TypeAlias = tuple[tuple[Any, ...], Mapping[str, Any]]
 Copied: TypeAlias = Callable[[tuple[Any, ...], Mapping[str, Any]], Arguments]
 CLOCK = "clock"  # a cell that is never written: reading it returns the store's time
-_OURS = frozenset({Invoke, Ask, Transact, Sleep, Keep})  # everything else is the store's
+# everything else is the store's
+_OURS = frozenset({Invoke, Ask, Transact, CheckPrecondition, Sleep, Keep})
 
 
 class Setup(Struct, frozen=True):
@@ -81,6 +85,7 @@ class Setup(Struct, frozen=True):
     check: Callable[[Effect, Answer], Answer]  # does an attempt use what its tool declares?
     one_request: bool = False
     sent_key: SentKey | None = None
+    precondition: Callable[..., Any] | None = None  # of the arguments, as a tuple and a mapping
 
     def called(self, op: Invoke | Transact | Ask) -> Callable[..., Any]:
         return self.probe if isinstance(op, Ask) and self.probe is not None else self.function
@@ -125,6 +130,11 @@ class Setup(Struct, frozen=True):
             call.sent,
             self.sent_key,
         )
+
+    def holds(self, call: Prepared) -> Any:
+        """Does what this call rests on hold? Of an async tool, an awaitable."""
+        assert self.precondition is not None
+        return self.precondition(call.args, call.kwargs)
 
     def completion(self, op: Transact, answer: Ok) -> Complete:
         return Complete(op.key, op.token, op.epoch, answer.stored or self.encode(answer.value))
@@ -175,6 +185,9 @@ class Performer(Struct, eq=False):
                 return time.sleep(seconds)
             case Transact():
                 return self._transact(op)
+            case CheckPrecondition():
+                setup = self.setup
+                return checked(op, setup.heart, setup.lease_s, partial(setup.holds, self.call))
             case Keep(write):
                 return self.setup.keep(write)
             case _:
@@ -341,7 +354,7 @@ class AsyncPerformer(Struct, eq=False):
 
     async def _perform(self, op: Op[Any]) -> Any:
         match op:
-            case Invoke() | Ask() | Transact() if self.cancelled is not None:
+            case Invoke() | Ask() | Transact() | CheckPrecondition() if self.cancelled is not None:
                 return NotStarted(self.cancelled)
             case Invoke() | Ask():
                 return await self._run(op)
@@ -349,6 +362,13 @@ class AsyncPerformer(Struct, eq=False):
                 return await self._sleep(seconds)
             case Transact():
                 return await self._transact(op)
+            case CheckPrecondition():
+                setup = self.setup
+                holds = partial(setup.holds, self.call)
+                answer = await achecked(op, setup.heart, setup.lease_s, holds)
+                error = answer.error if isinstance(answer, Raised) else None
+                self.cancelled = error if isinstance(error, asyncio.CancelledError) else None
+                return answer
             case Keep(write):
                 return await self._until_done(asyncio.to_thread(self.setup.keep, write))
             case _:

@@ -194,6 +194,17 @@ class ToolSignature:
                 _suspect(name, self.types.get(name, Any), found, ())
         return found
 
+    def named_by(self, rule: Callable[..., Any], what: str) -> tuple[str, ...]:
+        """The arguments that a rule about calls asks for, by its own parameters."""
+        names = tuple(inspect.signature(rule).parameters)
+        unknown = next((name for name in names if name not in self.names), None)
+        if unknown is not None:
+            raise ContractViolation(
+                f"{self.tool} has no parameter {unknown!r}, which {what} asks for; it has"
+                f" {', '.join(self.names) or 'none'}"
+            )
+        return names
+
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The call as named arguments, defaults included."""
         shape = (len(args), *kwargs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,9 +10,11 @@ from msgspec import structs
 from effectonce._core.canonical import NotCanonical, canonical, fields_of
 from effectonce._core.codec import printable
 from effectonce._core.guarantees import Terms, unasked
+from effectonce._core.owner import RecordOwner
 from effectonce._core.record import Request
 from effectonce._runtime.isolation import own
 from effectonce._runtime.signature import ToolSignature
+from effectonce._runtime.step import here
 from effectonce.errors import ContractViolation
 from effectonce.policy import Contract
 
@@ -24,16 +25,28 @@ class ApprovalRule:
     def __init__(self, contract: Contract, signature: ToolSignature) -> None:
         self._tool, self._volatile = contract.name, signature.volatile
         self._approval, self._over = contract.approval, _over_limits(contract)
-        self._when = when = None if contract.approval is None else contract.approval.when
-        self._names = (
-            () if when is None else arguments_of(when, self._tool, signature, "its approval")
-        )
+        approval = contract.approval
+        self._when = None if approval is None else approval.when
+        self._never = None if approval is None else approval.never
+        self._names = {
+            rule: signature.named_by(rule, "its approval")
+            for rule in (self._when, self._never)
+            if rule is not None
+        }
         self._free: tuple[Terms, Terms] | None = None  # of calls that need none
 
     @classmethod
     def of(cls, contract: Contract, signature: ToolSignature) -> ApprovalRule | None:
         """That of a contract, if a person may have to approve its calls."""
         return cls(contract, signature) if is_approved(contract) else None
+
+    def applied_to(self, call: RecordOwner) -> None:
+        """What a call has to ask before it is sent, and who asks for its approval."""
+        if self._approval is not None and self._approval.precondition is not None:
+            call.precondition = call.conditional = True
+        boundary = here.get()
+        if boundary is not None:
+            call.asked_by = boundary.asked_by
 
     def asked(
         self, declared: Terms, matched: bytes, arguments: Mapping[str, Any]
@@ -60,23 +73,35 @@ class ApprovalRule:
         return structs.replace(request, terms=terms)
 
     def needed(self, arguments: Mapping[str, Any]) -> bool:
-        """Does such a call need an approval, whatever it spends?"""
+        """Does such a call need an approval, whatever it spends? Raises if none can help it."""
+        if self.forbids(arguments):
+            raise ContractViolation(
+                f"{self._tool} is never called with these arguments, and no person can approve it"
+                " (Approval(never=)). Nothing was sent."
+            )
         if self._when is None:
             return self._approval is not None
+        return self._says(self._when, arguments)
+
+    def forbids(self, arguments: Mapping[str, Any]) -> bool:
+        """Is such a call never allowed, whoever would approve it?"""
+        return self._never is not None and self._says(self._never, arguments)
+
+    def _says(self, rule: Callable[..., bool], arguments: Mapping[str, Any]) -> bool:
         try:
-            needed = self._when(**{name: own(arguments[name]) for name in self._names})
+            said = rule(**{name: own(arguments[name]) for name in self._names[rule]})
         except Exception as error:
             # the rule is the user's code
             raise ContractViolation(
                 f"{self._tool}: whether it needs an approval could not be decided"
                 f" ({type(error).__name__}: {printable(error)}). Nothing was sent."
             ) from error
-        if not isinstance(needed, bool):
+        if not isinstance(said, bool):
             raise ContractViolation(
-                f"{self._tool}: whether it needs an approval was answered with {needed!r}, not True"
+                f"{self._tool}: whether it needs an approval was answered with {said!r}, not True"
                 " or False. Nothing was sent."
             )
-        return needed
+        return said
 
     def _beside(self, arguments: Mapping[str, Any]) -> bytes:
         """Volatile arguments, as equal bytes if they are equal."""
@@ -122,17 +147,3 @@ def _data(value: Any) -> Any:
                 return ["fields", _data(fields_of(value))]
             except NotCanonical:
                 return None
-
-
-def arguments_of(
-    rule: Callable[..., Any], tool: str, signature: ToolSignature, what: str
-) -> tuple[str, ...]:
-    """The arguments of a tool that a rule about its calls asks for, by its parameters."""
-    names = tuple(inspect.signature(rule).parameters)
-    unknown = next((name for name in names if name not in signature.names), None)
-    if unknown is not None:
-        raise ContractViolation(
-            f"{tool} has no parameter {unknown!r}, which {what} asks for; it has"
-            f" {', '.join(signature.names) or 'none'}"
-        )
-    return names

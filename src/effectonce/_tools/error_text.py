@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 from types import TracebackType
 from typing import TypeVar
 
-from effectonce.errors import EffectOnceError, InDoubt
+from effectonce.errors import ContractViolation, EffectOnceError, InDoubt
 
 E = TypeVar("E", bound=EffectOnceError)
 # the package; pathlib takes long to import
@@ -30,4 +31,18 @@ def _without_ours(trace: TracebackType | None) -> TracebackType | None:
         trace
         if rest is trace.tb_next
         else TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
+    )
+
+
+def outside_a_step(tool: str) -> ContractViolation:
+    """A call that has no place."""
+    in_main = threading.current_thread() is threading.main_thread()
+    handed_on = (
+        " This thread was given no step by who started it: hand it on with"
+        " contextvars.copy_context().run(function, ...)."
+    )
+    return ContractViolation(
+        f"{tool} was called outside a step, so a retry could not be recognised. Nothing was sent."
+        " Call it inside `with guard.step(conversation, step):`, or give it a business key with"
+        f" guard.call(..., key=...).{'' if in_main else handed_on}"
     )

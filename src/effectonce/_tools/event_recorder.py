@@ -44,6 +44,7 @@ from effectonce._core.ops import (
     Raised,
     ReadCell,
     Refused,
+    Refute,
     Rerun,
     Sleep,
     Together,
@@ -53,6 +54,7 @@ from effectonce._core.ops import (
     Unsend,
     WriteCell,
 )
+from effectonce._core.preconditions import CheckPrecondition
 from effectonce._core.retry_flow import Over
 from effectonce._tools.observers import Observers
 from effectonce.observe.events import Event, ended, given_up, suppressed
@@ -167,7 +169,7 @@ class EventRecorder:
                 self._probed(reply, took_s)
             case Keep():
                 self.tell("kept", attempt=self.attempts)
-            case Sleep():
+            case Sleep() | CheckPrecondition():
                 pass
             case _:
                 self._stored(op, reply, took_s)
@@ -298,7 +300,7 @@ class EventRecorder:
                 self.tell("completed", attempt=self.attempts)
             case Complete(by=by):
                 self.tell("settled", outcome="happened", by=by, age_s=self._doubt_age_s)
-            case Fail():
+            case Fail() | Refute():
                 self._emit_verdict("failed", attempt=self.attempts)
             case Doubt():
                 self._doubt_age_s = 0.0

@@ -9,14 +9,16 @@ from effectonce._core.allowances import CELLS, Spend
 from effectonce._core.canonical import NotCanonical, canonical
 from effectonce._core.codec import printable
 from effectonce._core.keys import derive
+from effectonce._core.owner import RecordOwner
 from effectonce._core.record import Request
+from effectonce._runtime.performers import Prepared
 from effectonce._runtime.signature import ToolSignature
-from effectonce._tools.approval_rule import arguments_of
+from effectonce._runtime.step import here
 from effectonce.errors import ContractViolation
 from effectonce.policy import Contract
 from effectonce.policy.permissions import Allowance
 
-SUBJECTS = ("tenant", "scope")  # what is known of a call beside its arguments
+SUBJECTS = ("tenant", "scope", "asked_by")  # what is known of a call beside its arguments
 SHOWN_MAX = 80
 
 
@@ -33,7 +35,7 @@ class SpendingRule:
     ) -> None:
         self._tool, self._allowances, self._signature = tool, allowances, signature
         self._secret, self._spends = secret, spends
-        self._asks = arguments_of(spends, tool, signature, "spends=") if callable(spends) else ()
+        self._asks = signature.named_by(spends, "spends=") if callable(spends) else ()
         fields = [field for each in allowances for field in each.subject if field not in SUBJECTS]
         for field in (*fields, *([spends] if isinstance(spends, str) else [])):
             if field not in signature.names:
@@ -49,13 +51,14 @@ class SpendingRule:
             return None
         return cls(contract.name, contract.allowances, contract.spends, signature, secret)
 
-    def by(
-        self, request: Request, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[Spend, ...]:
+    def applied_to(self, call: RecordOwner, prepared: Prepared) -> None:
         """What this call spends."""
-        arguments = self._signature.bind(args, kwargs)
+        arguments = self._signature.bind(prepared.args, prepared.kwargs)
         amount = self._amount(arguments)
-        return tuple(self._spend(each, request, arguments, amount) for each in self._allowances)
+        call.spends = tuple(
+            self._spend(each, call.request, arguments, amount) for each in self._allowances
+        )
+        call.conditional = True
 
     def _amount(self, arguments: Mapping[str, Any]) -> int:
         spends = self._spends
@@ -82,7 +85,9 @@ class SpendingRule:
     def _spend(
         self, allowance: Allowance, request: Request, arguments: Mapping[str, Any], amount: int
     ) -> Spend:
-        known = {"tenant": request.tenant, "scope": request.scope}
+        place = here.get()
+        asker = "" if place is None else place.asked_by
+        known = {"tenant": request.tenant, "scope": request.scope, "asked_by": asker}
         try:
             values = {
                 field: known[field] if field in known else arguments[field]

@@ -7,7 +7,6 @@ async tool an async one; both prepare the same request and drive the same flow.
 from __future__ import annotations
 
 import builtins
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -45,7 +44,9 @@ from effectonce._runtime.step import StepContext, here, stable
 from effectonce._tools.approval_rule import ApprovalRule, is_approved
 from effectonce._tools.check_declaration import DeclarationCheck
 from effectonce._tools.context import PLAIN, F, GuardContext, Hosting, partial_success
+from effectonce._tools.error_text import outside_a_step
 from effectonce._tools.identity import ASKED_MAX, Identity, same_call
+from effectonce._tools.precondition import precondition_of
 from effectonce._tools.separate_dispatch import AnnouncedPerformer, AsyncAnnouncedPerformer
 from effectonce._tools.spending import SpendingRule
 from effectonce.effect import Effect, running
@@ -69,11 +70,6 @@ from effectonce.stores.base import LocalStore
 if TYPE_CHECKING:
     from effectonce._tools.instrument import CallEvents
 
-
-IN_A_THREAD = (
-    " This thread was given no step by who started it: hand it on with"
-    " contextvars.copy_context().run(function, ...)."
-)
 
 # A fallback may speak for a tool that could not run or has no outcome to show; never for a
 # caller's own mistake.
@@ -124,7 +120,7 @@ class GuardedTool:
             msgspec.structs.replace(contract.terms, steps=True) if hosting.steps else contract.terms
         )
         self.approval = ApprovalRule.of(contract, self.signature)
-        self._spending = SpendingRule.of(contract, self.signature, house.secret)
+        self.spending = SpendingRule.of(contract, self.signature, house.secret)
         self._warned_of_loop = False
         self.probe_function: Callable[..., Any] | None = None
         self.fallback_function: Callable[..., Any] | None = None
@@ -180,6 +176,7 @@ class GuardedTool:
             self.check,
             contract.one_request,
             contract.sent_key,
+            precondition_of(contract, self.signature, is_async=self.is_async),
         )
 
     # ------------------------------------------------------------ registration
@@ -302,13 +299,7 @@ class GuardedTool:
         """Where this call happens, if it may: *outer* is the effect that it is made in."""
         if boundary is None:
             if key is None and self.contract.dedup is None and not self.terms.steps:
-                raise ContractViolation(
-                    f"{self.contract.name} was called outside a step, so a retry could not be"
-                    " recognised. Nothing was sent. "
-                    "Call it inside `with guard.step(conversation, step):`, or give it a business"
-                    " key with guard.call(..., key=...)."
-                    f"{IN_A_THREAD * (threading.current_thread() is not threading.main_thread())}"
-                )
+                raise outside_a_step(self.contract.name)
             boundary = StepContext(tenant=self.house.tenant)
         permission = self.contract.permission
         if permission is not None and permission not in boundary.permissions:
@@ -435,10 +426,10 @@ class GuardedTool:
             call = calling(
                 request, self.plan, self.house.env, again=prepared.again, turn=turn.turn, step=step
             )
-        if self._spending is not None:
-            call.spends = self._spending.by(request, prepared.args, prepared.kwargs)
-        if request.terms.approval and (boundary := here.get()) is not None:
-            call.asked_by = boundary.asked_by
+        if self.spending is not None:
+            self.spending.applied_to(call, prepared)
+        if self.approval is not None:
+            self.approval.applied_to(call)
         return self.recorded(call.flow(), prepared)
 
     def recorded(self, flow: Flow[Ending], prepared: Prepared) -> Flow[Ending]:

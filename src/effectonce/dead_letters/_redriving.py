@@ -20,6 +20,7 @@ from effectonce._core.endings import (
     OverLimit,
     Rejection,
     Replay,
+    Unmet,
 )
 from effectonce._core.ops import (
     Busy,
@@ -145,6 +146,8 @@ def came_to(ending: Ending) -> tuple[What, str, Any]:
             return "gave_up", last_of(attempts, error), None
         case OutOfPatience(why):
             return "gave_up", why, None
+        case Unmet(stored):
+            return "failed" if stored else "skipped", "its precondition does not hold", None
         case OverLimit(allowance):
             return "skipped", f"{allowance} has less left than it would spend", None
         case _:

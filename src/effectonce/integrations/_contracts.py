@@ -110,6 +110,11 @@ def declare(name: str, **options: Unpack[ToolOptions]) -> Declared:
         options.get("retry"),
     )
     approval = Approval.of(options.get("approval", False))
+    if approval is not None and approval.precondition is not None:
+        raise ContractViolation(
+            f"{name}: a precondition is asked right before something is sent, which only a tool of"
+            " its own does: declare it with @guard.tool(approval=Approval(precondition=...))"
+        )
     contract = Contract(
         name=name,
         kind=kind,

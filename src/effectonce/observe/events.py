@@ -26,6 +26,7 @@ from effectonce._core.endings import (
     OverLimit,
     Rejection,
     Replay,
+    Unmet,
 )
 from effectonce._core.ops import (
     Busy,
@@ -226,6 +227,8 @@ def _refused(ending: Any) -> Ended:
             return Ended("refused", "ApprovalNeeded", "approval_needed")
         case OverLimit():
             return Ended("refused", "LimitReached", "limit_reached")
+        case Unmet(stored):
+            return Ended("failed" if stored else "refused", "PreconditionFailed")
         case Unavailable():
             return Ended("refused", "StoreUnavailable")
         case _:

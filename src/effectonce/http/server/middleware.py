@@ -41,6 +41,7 @@ from effectonce._core.endings import (
     RecordTaken,
     Rejection,
     Replay,
+    Unmet,
 )
 from effectonce._core.guarantees import Capability
 from effectonce._core.keys import ByName
@@ -402,7 +403,7 @@ class IdempotencyMiddleware:
                 trouble = Trouble.IN_DOUBT
             case KeyExpired():
                 trouble = Trouble.EXPIRED
-            case Unavailable() | OutOfPatience() | Early() | Unapproved() | OverLimit():
+            case Unavailable() | OutOfPatience() | Early() | Unapproved() | OverLimit() | Unmet():
                 trouble = Trouble.STORE_UNAVAILABLE
             case _:
                 assert_never(ending)
