@@ -89,7 +89,23 @@ def test_what_keeps_from_the_store_is_told_to_a_person(tmp_path):
     assert done.stderr.endswith("or of one that effectonce has made.\n")
 
 
-@pytest.mark.parametrize("command", [("status",), ("effect", "list"), ("indoubt", "list")])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("status",),
+        ("effect", "list"),
+        ("effect", "export"),
+        ("indoubt", "list"),
+        ("dlq", "list"),
+        ("dlq", "groups"),
+        ("workflow", "list"),
+        ("approve", "list"),
+        ("allowance", "list"),
+        ("store", "stats"),
+        ("breaker", "list", "--app", "tests.cli.shop:guard"),
+    ],
+    ids=" ".join,
+)
 @pytest.mark.parametrize("folder_mode", [0o755, 0o555])
 def test_a_file_that_may_only_be_read_can_be_looked_at(desk, command, folder_mode):
     as_owner = desk.run(*command)

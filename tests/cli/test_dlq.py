@@ -127,7 +127,7 @@ def test_no_letter_is_good_news(empty):
 
 
 STORY = """\
-… claimed  ship  {ref}
+! given up  ship  {ref}
 Nothing was sent, and its owner gave up. The next call does it.
 
 where      p-1/ship

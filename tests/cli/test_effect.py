@@ -32,6 +32,7 @@ FIELDS = {
     "scope",
     "step",
     "state",
+    "given_up",
     "verdict",
     "claimed_at",
     "first_sent_at",

@@ -200,7 +200,7 @@ def test_a_deleted_database_sends_nothing(path, store):
     _, pay = guarded(store, [])
     pay()
     path.unlink()
-    refused(lambda calls: guarded(store, calls), "deleted or replaced")
+    refused(lambda calls: guarded(store, calls), "deleted or replaced", lasting=True)
 
 
 def test_a_replaced_database_sends_nothing(path, store):
@@ -208,7 +208,7 @@ def test_a_replaced_database_sends_nothing(path, store):
     pay()
     path.rename(path.with_suffix(".old"))
     path.touch()
-    refused(lambda calls: guarded(store, calls), "deleted or replaced")
+    refused(lambda calls: guarded(store, calls), "deleted or replaced", lasting=True)
 
 
 def test_a_database_whose_log_was_deleted_sends_nothing(path, store):
@@ -219,7 +219,7 @@ def test_a_database_whose_log_was_deleted_sends_nothing(path, store):
     pay()
     for end in ("-wal", "-shm"):
         path.with_name(path.name + end).unlink()
-    refused(lambda calls: guarded(store, calls), "-wal was deleted or replaced")
+    refused(lambda calls: guarded(store, calls), "-wal was deleted or replaced", lasting=True)
 
 
 def test_a_folder_that_does_not_exist_is_named(tmp_path):
@@ -243,7 +243,7 @@ def test_a_file_that_is_no_database_is_named(path):
 def test_a_newer_schema_is_refused_not_guessed(path, store):
     store.apply(ops.Tally())
     store._connect().db.execute("PRAGMA user_version = 99")
-    refused(lambda calls: guarded(SqliteStore(path), calls), "newer release")
+    refused(lambda calls: guarded(SqliteStore(path), calls), "newer release", lasting=True)
 
 
 def test_no_write_of_a_call_makes_sqlite_build_a_table_of_its_own(store):

@@ -13,11 +13,12 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 from effectonce import ContractViolation, Guard, InDoubt, Keyring, PartialSuccess
-from effectonce._core.ops import Search
+from effectonce._core.ops import Claim, Search
 from effectonce.approvals._links import link_of
 from effectonce.dashboard import Access, app
 from effectonce.dashboard._request import DashboardRequest
 from effectonce.stores.sqlite import SqliteStore
+from effectonce.testing.conformance.bench import request
 from tests.server.conftest import browser
 from tests.server.shop import NASTY, ONCE, Shop
 
@@ -481,3 +482,62 @@ def test_every_link_leads_to_a_page(tmp_path):
         pages.get(path).text for path in seen if path.startswith("/effects/")
     )
     guard.close()
+
+
+def states_of(text):
+    return dict(
+        re.findall(
+            r'data-label="Breaker" class="name">([^<]+)</td>\s*<td data-label="State">'
+            r'<span class="state [\w-]+">([^<]+)<',
+            text,
+        )
+    )
+
+
+def test_a_breaker_that_is_not_shared_is_not_shown_as_closed(shop, viewer):
+    text = viewer.get("/breakers").text
+
+    assert states_of(text) == {"carrier": "not shared", "mail": "unknown"}
+    assert "In this process it is closed" in text
+
+
+def test_what_was_given_up_is_not_shown_as_claimed(shop, viewer):
+    given_up = shop.call("trip", "_ship", parcel="p1")
+    with pytest.raises(InDoubt):
+        shop.order("ord_1")
+
+    text = viewer.get("/effects").text
+    shown = dict(
+        re.findall(
+            r'class="ref" href="[^"]+">(\w+)</a>.*?class="state [\w-]+">([^<]+)<', text, re.DOTALL
+        )
+    )
+    assert shown[given_up] == "given up"
+    assert "waiting" in shown.values()
+    assert "claimed" not in shown.values()
+    assert '<span class="state given-up">' in viewer.get(f"/effects/{given_up}").text
+
+
+def test_every_command_on_a_page_names_the_store(shop, operator, guard, tmp_path):
+    """A person copies it into a terminal that knows nothing of this dashboard."""
+    for payment in ("pay_1", "pay_lost", "pay_bad"):
+        shop.call(f"chat {payment}", "_refund", payment_id=payment, amount_minor=1)
+    shop.call("trip", "_ship", parcel="p1")
+    shop.call("seat", "_book", seat="1A")
+    shop.call("till", "_pay_out", to="acct_1", amount_minor=1)
+    abandoned = Claim(request("a" * 40), "t", 0.0, dispatch=True)
+    guard.store.apply(abandoned)
+    paths = set(PAGES)
+    for page in PAGES:
+        paths |= set(
+            re.findall(r'href="(/(?:effects|workflows)/eff_\w+)"', operator.get(page).text)
+        )
+
+    store = f" --store {shlex.quote('sqlite:///' + str(tmp_path / 'effects.db'))}"
+    found = set()
+    for path in sorted(paths):
+        text = operator.get(path).text
+        words = html.unescape(re.sub(r"<(?!/?code)[^>]+>", " ", text))
+        found |= set(re.findall(r"(effectonce (?!import)[a-z]+ [^<\n]*)", words))
+    assert any(each.startswith("effectonce store gc") for each in found)
+    assert [each for each in found if store not in each and "--app " not in each] == []

@@ -10,11 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from effectonce import ContractViolation, StoreUnavailable
+from effectonce import ContractViolation, Guard, StoreUnavailable
 from effectonce._core import ops
+from effectonce.dashboard import Access
 from effectonce.stores import open_store
 from effectonce.stores.postgres import PostgresStore, schema
 from effectonce.testing.conformance.bench import KEYED, LEASE_S, request
+from tests.server.conftest import browser
 from tests.servers._process import until
 from tests.servers.postgres import Postgres, round_trips, through
 from tests.servers.proxy import Proxy
@@ -47,7 +49,7 @@ def hurry(store, timeout_s):
             lane._watch = None
 
 
-def refused(store, reason):
+def refused(store, reason, *, lasts=True):
     """Nothing is sent, in either colour, and the reason is told."""
     for paying in (guarded, aguarded):
         calls = []
@@ -55,7 +57,9 @@ def refused(store, reason):
         with pytest.raises(StoreUnavailable, match=reason) as caught:
             asyncio.run(pay()) if paying is aguarded else pay()
         assert calls == [], "nothing may be sent"
-        assert caught.value.retriable
+        assert caught.value.retriable is not lasts
+        assert caught.value.code == ("STORE_UNUSABLE" if lasts else "STORE_UNAVAILABLE")
+        assert "temporarily" not in caught.value.corrective_action or not lasts
         assert "Nothing was sent" in str(caught.value)
 
 
@@ -235,14 +239,56 @@ def test_a_standby_is_refused():
         server.stop()
         (server.data / "standby.signal").touch()
         server.start(hot_standby="on")
-        refused(PostgresStore(url), "standby.*primary")
+        refused(PostgresStore(url), "standby.*primary", lasts=False)
 
 
 def test_a_read_only_database_is_refused(postgres, database):
     name = database.partition("@/")[2].partition("?")[0]
     open_store(database).apply(ops.Tally())
     postgres.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
-    refused(PostgresStore(database), "read-only")
+    refused(PostgresStore(database), "read-only", lasts=False)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (("test@", "stranger@"), 'role "stranger" does not exist'),
+        (("?", "_gone?"), 'database "[^"]+_gone" does not exist'),
+    ],
+)
+def test_a_url_that_names_what_is_not_there_is_no_passing_trouble(database, wrong, said):
+    assert wrong[0] in database
+    refused(PostgresStore(database.replace(*wrong, 1)), said)
+
+
+def test_a_role_that_may_not_look_is_no_passing_trouble(postgres, database):
+    open_store(database).apply(ops.Tally())
+    name = database.partition("@/")[2].partition("?")[0]
+    postgres.execute("CREATE ROLE blind LOGIN")
+    postgres.execute("REVOKE USAGE ON SCHEMA effectonce FROM PUBLIC", database=name)
+    refused(PostgresStore(database.replace("test@", "blind@", 1)), "permission denied")
+    postgres.execute("DROP ROLE blind")
+
+
+def test_a_server_that_is_away_may_come_back():
+    refused(PostgresStore("postgresql://app@127.0.0.1:1/effects"), "refused", lasts=False)
+
+
+def test_a_role_that_may_only_read_can_look(postgres, database):
+    guard, pay = guarded(open_store(database), [])
+    pay()
+    name = database.partition("@/")[2].partition("?")[0]
+    postgres.execute("CREATE ROLE reader LOGIN")
+    tables = "ALL TABLES IN SCHEMA effectonce"
+    postgres.execute(f"REVOKE ALL ON {tables} FROM PUBLIC", database=name)
+    postgres.execute("GRANT USAGE ON SCHEMA effectonce TO reader", database=name)
+    postgres.execute(f"GRANT SELECT ON {tables} TO reader", database=name)
+    viewer = browser(Guard(database.replace("test@", "reader@", 1)), Access("vera"))
+
+    pages = ("/", "/effects", "/in-doubt", "/letters", "/approvals", "/allowances", "/workflows")
+    assert {page: viewer.get(page).status_code for page in pages} == dict.fromkeys(pages, 200)
+    postgres.execute("DROP OWNED BY reader", database=name)
+    postgres.execute("DROP ROLE reader")
 
 
 def test_a_database_in_another_encoding_is_refused(postgres):
@@ -402,7 +448,7 @@ def test_text_that_postgres_cannot_hold_comes_back_as_it_was(store):
 
 
 def test_a_server_that_is_not_there_is_told_in_time(tmp_path):
-    refused(PostgresStore(f"postgresql:///db?host={tmp_path}&port=1"), "No such file")
+    refused(PostgresStore(f"postgresql:///db?host={tmp_path}&port=1"), "No such file", lasts=False)
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
@@ -439,7 +485,7 @@ def test_a_frozen_server_is_told_in_time():
         server.freeze()
         store._timeout_s = 0.5
         try:
-            refused(store, "in time")
+            refused(store, "in time", lasts=False)
         finally:
             server.thaw()
         store._timeout_s = 60.0

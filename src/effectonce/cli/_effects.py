@@ -11,14 +11,16 @@ from effectonce.approvals._standing import standing_of
 from effectonce.cli._output import EFFECT, TOOL, WHERE, Column, field, since
 from effectonce.dead_letters._letter import is_dead
 from effectonce.dead_letters._letters import GRACE_S
-from effectonce.views.approvals import shown_state
-from effectonce.views.effects import abandoned, as_data, may_resend, reference
+from effectonce.views.effects import abandoned, as_data, may_resend, reference, shown_state
 from effectonce.views.history import is_run, run_of, run_steps
 from effectonce.views.times import moment
 
 STYLES: dict[str, str] = {
     "needs_approval": "bold yellow",
     "approved": "cyan",
+    "given_up": "bold yellow",
+    "waiting": "bold yellow",
+    "running": "cyan",
     State.COMPLETED: "green",
     State.FAILED: "red",
     State.IN_DOUBT: "bold yellow",

@@ -201,12 +201,16 @@ def print_pairs(rows: Sequence[Sequence[str]], *, style: str = "", last: str = "
     # a long name must not leave a column of single syllables
     while fixed - sum(widths) < LAST < max(widths, default=0):
         widths[widths.index(max(widths))] -= 1
-    room = max(NARROWEST, fixed - sum(widths))
+    room = fixed - sum(widths)
+    below = room < NARROWEST + GAP  # there it would be a column of syllables
     for row in rows:
         fitted = (to_width(*pair) + " " * GAP for pair in zip(row, widths, strict=False))
         first = "".join(fitted)
-        for number, line in enumerate(_wrapped(row[-1], screen, room)):
-            text = Text(first if number == 0 else " " * cell_len(first), style)
+        lines = _wrapped(row[-1], screen, screen.width - GAP if below else room)
+        indent = " " * (GAP if below else cell_len(first))
+        starts = [first, *[indent] * len(lines)]
+        for start, line in zip(starts, ["", *lines] if below else lines, strict=False):
+            text = Text(start, style)
             text.append_text(Text(line, last))
             text.rstrip()
             screen.print(text, no_wrap=True, overflow="ignore", crop=False)

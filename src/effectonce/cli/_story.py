@@ -10,8 +10,7 @@ from effectonce.cli._commands import runnable
 from effectonce.cli._console import console, in_markup
 from effectonce.cli._effects import KEYS, STYLES, next_steps
 from effectonce.cli._output import MORE, REVEAL, print_next, print_pairs
-from effectonce.views.approvals import shown_state
-from effectonce.views.effects import reference, verdict
+from effectonce.views.effects import reference, shown_state, verdict
 from effectonce.views.history import partial_of
 from effectonce.views.text import Screen
 from effectonce.views.timeline import MARK, facts_of, timeline

@@ -98,5 +98,5 @@ def _tell(data: dict[str, Any]) -> None:
     lines = ["", "The story of one: " + runnable(f"effectonce effect show {needs[0]['reference']}")]
     if further:
         left = f"{'At least ' * data['more']}{len(needs) - SHOWN:,} more"
-        lines.append(f"{left}: {'; '.join(further)}")
+        lines += [f"{left}:", *(f"  {command}" for command in further)]
     screen.print("\n".join(lines), style="dim", markup=False, highlight=False, soft_wrap=True)

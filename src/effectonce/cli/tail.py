@@ -137,8 +137,7 @@ def _mark(record: Record) -> tuple[Any, ...]:
 
 def _show(record: Record, now: float) -> None:
     from effectonce.cli._effects import STYLES
-    from effectonce.views.approvals import shown_state
-    from effectonce.views.effects import as_data, place_of, reference
+    from effectonce.views.effects import as_data, place_of, reference, shown_state
 
     if for_machines():
         print_line(as_data(record, now), "effect")

@@ -17,8 +17,7 @@ from effectonce.dashboard._access import Access
 from effectonce.dashboard._approvals import asked_for
 from effectonce.dashboard._request import DashboardRequest, RefusedVisit
 from effectonce.errors import ContractViolation
-from effectonce.views.approvals import shown_state
-from effectonce.views.effects import is_sealed, place_of, reference, verdict
+from effectonce.views.effects import is_sealed, place_of, reference, shown_state, verdict
 
 _NAMED = re.compile(r"eff_([0-9a-f]{12})_([0-9a-f]{12})")
 _UNCHANGED = "Nothing was changed. Ask for a new link."

@@ -18,20 +18,21 @@ from effectonce.dashboard._request import DashboardRequest, RefusedVisit
 from effectonce.dead_letters._letter import is_dead
 from effectonce.dead_letters._letters import GRACE_S, undiscardable
 from effectonce.recovery.in_doubt import place
-from effectonce.views.approvals import shown_state
 from effectonce.views.audit import describe as describe_entry
 from effectonce.views.audit import entries_about, is_there
-from effectonce.views.breakers import circuits_of, standing
+from effectonce.views.breakers import NOT_SHARED, circuits_of, standing
 from effectonce.views.doubts import grouped, where_of
 from effectonce.views.effects import (
     STATES,
     abandoned,
     arguments_of,
+    decided_state,
     is_sealed,
     may_resend,
     outcome_of,
     place_of,
     reference,
+    shown_state,
     verdict,
 )
 from effectonce.views.history import is_run, partial_of, run_of, run_verdict
@@ -218,12 +219,12 @@ def _revealed(record: Record) -> dict[str, str]:
 def _done(visit: DashboardRequest, record: Record) -> str:
     """A link must not say that something was decided which was not."""
     words, states = DONE.get(visit.asked("done"), ("", ()))
-    return words if shown_state(record, visit.now()) in states else ""
+    return words if decided_state(record, visit.now()) in states else ""
 
 
 def version_of(record: Record, now: float) -> str:
     """What a person saw when they decided. It changes when a decision would mean something else."""
-    stands = f"{shown_state(record, now)}-{record.sends}"
+    stands = f"{decided_state(record, now)}-{record.sends}"
     unsent = record.request.terms.approval and record.state is State.CLAIMED and record.sends == 0
     return f"{stands}-{record.request.fingerprint[:16]}" if unsent else stands
 
@@ -335,8 +336,8 @@ def breakers(visit: DashboardRequest) -> Response:
     found = []
     for name, (circuit, tools) in sorted(circuits_of(visit.guard).items()):
         stats = circuit.stats()
-        seen = {"state": str(stats.phase), "why": stats.why, "processes": []}
-        votes = seen if circuit.shared is None else standing(circuit.shared, name)
+        alone = {**NOT_SHARED, "why": stats.why}  # how it stands here says nothing about others
+        votes = alone if circuit.shared is None else standing(circuit.shared, name)
         about = {"name": name, "tools": tools, "shared": circuit.shared is not None}
         found.append({**about, "here": stats, **votes})
     data = {"breakers": found, "tools": bool(tools_of(visit.guard)), "now": visit.now()}

@@ -20,6 +20,7 @@ from effectonce._core.record import Record
 from effectonce._text import harmless
 from effectonce.approvals._links import link_of
 from effectonce.dashboard._access import Access
+from effectonce.views.doubts import where_of
 from effectonce.views.effects import now_of, reference
 from effectonce.views.times import iso, moment, span
 
@@ -109,6 +110,10 @@ class DashboardRequest:
         """After something was changed: a page that can be loaded again."""
         return RedirectResponse(self.href(name, **params) + _query(query), 303)
 
+    def runnable(self, command: str) -> str:
+        """A command that people may copy, with the store that they are looking at."""
+        return command + where_of(self.guard)
+
     def now(self) -> float:
         return now_of(self.guard)
 
@@ -138,7 +143,9 @@ class DashboardRequest:
             )
         if len(found) > 1:
             text = f"{named} stands for several effects here."
-            raise RefusedVisit(409, "Several effects", text, "Use effectonce effect show KEY.")
+            raise RefusedVisit(
+                409, "Several effects", text, f"Use {self.runnable('effectonce effect show KEY')}."
+            )
         self._links[reference(found[0])] = named
         return found[0]
 

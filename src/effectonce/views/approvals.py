@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from effectonce._core.record import APPROVED, Record, State
-from effectonce.approvals._standing import Standing, signed, standing_of
+from effectonce._core.record import APPROVED, Record
+from effectonce.approvals._standing import Standing, signed
 from effectonce.views.text import Screen
 from effectonce.views.times import iso, moment, span
 
 WAITING = "needs_approval"  # the state of a record that waits, where people see it
-
-
-def shown_state(record: Record, now: float) -> str:
-    """Its state. What waits for a person, or was approved and not used, is more than claimed."""
-    standing = standing_of(record, now) if record.state is State.CLAIMED else None
-    if standing is None or standing.state == "used":
-        return str(record.state)
-    return WAITING if standing.waits else "approved"
 
 
 def approval_data(standing: Standing | None) -> dict[str, Any] | None:

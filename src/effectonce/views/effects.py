@@ -13,7 +13,9 @@ from effectonce._core.ops import ReadCell
 from effectonce._core.record import Record, Scene, State
 from effectonce._core.tagged_json import AS_DATA, NotReadable
 from effectonce.approvals._standing import apart, standing_of
-from effectonce.views.approvals import approval_data, approval_verdict
+from effectonce.dead_letters._letter import is_dead
+from effectonce.dead_letters._letters import GRACE_S
+from effectonce.views.approvals import WAITING, approval_data, approval_verdict
 from effectonce.views.history import (
     asked_data,
     asked_of,
@@ -24,6 +26,7 @@ from effectonce.views.history import (
     is_run,
     partial_of,
     run_of,
+    run_state,
     run_verdict,
 )
 from effectonce.views.text import Screen, dumps
@@ -69,6 +72,36 @@ def abandoned(record: Record, now: float) -> bool:
 
 def may_resend(record: Record, now: float) -> bool:
     return resendable(record, None, Scene(now))
+
+
+def lost(record: Record, now: float) -> bool:
+    """Was it abandoned, and must not be sent again? The next sweep puts it in doubt."""
+    return abandoned(record, now) and not may_resend(record, now)
+
+
+def given_up(record: Record, now: float) -> bool:
+    """Has its call given up, or is its owner gone for long? Nothing goes on by itself."""
+    is_open = record.state in (State.CLAIMED, State.DISPATCHED) and not is_run(record)
+    return is_open and is_dead(record, now, GRACE_S) and not lost(record, now)
+
+
+def decided_state(record: Record, now: float) -> str:
+    """Its state. What waits for a person, or was approved and not used, is more than claimed."""
+    standing = standing_of(record, now) if record.state is State.CLAIMED else None
+    if standing is None or standing.state == "used":
+        return str(record.state)
+    return WAITING if standing.waits else "approved"
+
+
+def shown_state(record: Record, now: float) -> str:
+    """The same, as people are shown it: also what was given up, and a run that goes on or waits."""
+    if (state := decided_state(record, now)) != record.state:
+        return state
+    if is_run(record):
+        return run_state(record, now)
+    if given_up(record, now) and not apart(record).settled_by:
+        return "given_up"
+    return str(record.state)
 
 
 # ---------------------------------------------------------------- sentences
@@ -217,6 +250,7 @@ def as_data(record: Record, now: float, *, reveal: bool = False) -> dict[str, An
         "scope": request.scope,
         "step": step_of(record),
         "state": record.state,
+        "given_up": given_up(record, now),
         "verdict": verdict(record, now),
         "claimed_at": iso(record.created_at),
         "first_sent_at": iso(record.first_dispatch_at),

@@ -12,7 +12,7 @@ from effectonce._core.record import Record, State
 from effectonce.approvals._standing import standing_of, waits
 from effectonce.dead_letters._letter import is_dead, letter_of
 from effectonce.dead_letters._letters import GRACE_S
-from effectonce.views.effects import STATES, abandoned, may_resend, now_of, place_of, reference
+from effectonce.views.effects import STATES, given_up, lost, now_of, place_of, reference
 from effectonce.views.history import is_run
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ def look(
     ]
     open_ones = [record for page in pages for record in page]
     shows(record.request.key for record in (*doubts, *open_ones))
-    left = [r for r in open_ones if abandoned(r, now) and not may_resend(r, now)]
+    left = [r for r in open_ones if lost(r, now)]
     wishes = [r for r in open_ones if waits(r, now)]
     dead = [r for r in open_ones if is_dead(r, now, GRACE_S)]
     runs = [r for r in open_ones if is_run(r) and not leased(r, now)]
-    others = [r for r in dead if not is_run(r) and r not in left]
+    others = [r for r in dead if given_up(r, now)]
     oldest_first = sorted(doubts, key=lambda r: r.decided_at)
     return {
         "counts": {str(state): counts.numbers.get(state, 0) for state in STATES},

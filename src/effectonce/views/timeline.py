@@ -33,6 +33,7 @@ from effectonce.views.times import moment, span
 OURSELVES = ("probe", "late evidence")  # they settle a doubt, and leave the reason of it as it was
 MARK: dict[str, str] = {
     WAITING: "?",
+    "given_up": "!",
     State.COMPLETED: "✓",
     State.FAILED: "✗",
     State.IN_DOUBT: "?",

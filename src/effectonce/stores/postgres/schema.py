@@ -9,6 +9,7 @@ upgrade.
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -50,9 +51,27 @@ ALONE = "LOCK TABLE effectonce.effects IN ACCESS EXCLUSIVE MODE"
 class Unfit(Exception):
     """A server, or a schema, that no record may be trusted to."""
 
-    def __init__(self, reason: str, remedy: str) -> None:
+    def __init__(self, reason: str, remedy: str, *, lasts: bool = True) -> None:
         super().__init__(reason)
-        self.remedy = remedy
+        self.remedy, self.lasts = remedy, lasts
+
+
+# Not allowed, or not there. While it connects, a server says that in words alone.
+_LASTING = frozenset({"28000", "28P01", "3D000", "42501"})
+_REFUSALS = re.compile(
+    r'FATAL: .*(authentication failed|"? does not exist|permission denied|no pg_hba\.conf entry)'
+)
+
+
+def lasts(error: Exception) -> bool:
+    """Does it need a person? Then the next call fails too."""
+    match error:
+        case Unfit():
+            return error.lasts
+        case ServerError():
+            return error.sqlstate in _LASTING
+        case _:
+            return _REFUSALS.search(str(error)) is not None
 
 
 def prepare(wire: PostgresConnection, give_up_at: float, *, accept_fsync_off: bool) -> None:
@@ -62,10 +81,16 @@ def prepare(wire: PostgresConnection, give_up_at: float, *, accept_fsync_off: bo
         unpack_text(look.get_value(0, n) or b"") for n in range(6)
     )
     if standby == "true":
-        raise Unfit("this server is a standby and takes no writes", "Give the URL of the primary.")
+        raise Unfit(
+            "this server is a standby and takes no writes",
+            "Give the URL of the primary.",
+            lasts=False,
+        )
     if read_only == "on":
         raise Unfit(
-            "this database is read-only (default_transaction_read_only)", "Let this role write."
+            "this database is read-only (default_transaction_read_only)",
+            "Let this role write.",
+            lasts=False,
         )
     for name, setting in (("fsync", fsync), ("full_page_writes", full_pages)):
         if setting != "on" and not accept_fsync_off:
@@ -133,4 +158,5 @@ def migrate(wire: PostgresConnection, give_up_at: float) -> None:
             f"its schema could not be brought up to date ({error})",
             "Open the store once as a role that may create schema effectonce; afterwards any role"
             " that may write there will do.",
+            lasts=lasts(error),
         ) from error

@@ -63,6 +63,7 @@ from effectonce.stores.base import (
     LARGE_B,
     Capabilities,
     Finding,
+    StoreUnusable,
     TooLarge,
     clock_finding,
     due_finding,
@@ -96,7 +97,7 @@ from effectonce.stores.postgres.connection import (
 )
 from effectonce.stores.postgres.pipeline import Habits
 from effectonce.stores.postgres.pool import LoopPool, ThreadPool
-from effectonce.stores.postgres.schema import Unfit, facts, prepare
+from effectonce.stores.postgres.schema import Unfit, facts, lasts, prepare
 from effectonce.stores.postgres.transaction import (
     LentAsyncConnection,
     PostgresTransaction,
@@ -315,7 +316,8 @@ class PostgresStore:
 
     def _unavailable(self, error: Exception, known: str) -> StoreUnavailable:
         remedy = f" {error.remedy}" if isinstance(error, Unfit) else ""
-        return StoreUnavailable(f"{self.where}: {error}. {known}{remedy}")
+        kind = StoreUnusable if lasts(error) else StoreUnavailable
+        return kind(f"{self.where}: {error}. {known}{remedy}")
 
     # ------------------------------------------------------------ transactions
 

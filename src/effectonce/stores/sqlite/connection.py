@@ -152,9 +152,10 @@ class SqliteConnection:
 
     def _refuse_newer(self, version: int) -> None:
         if version > SCHEMA_VERSION:
-            raise StoreUnavailable(
+            raise StoreUnusable(
                 f"{self.path} was written by a newer release (schema {version}, this one knows"
-                f" {SCHEMA_VERSION}). Nothing was sent. Upgrade effectonce here."
+                f" {SCHEMA_VERSION}). Nothing was sent.",
+                corrective_action="Upgrade effectonce here.",
             )
 
     def _prepare(self) -> None:
@@ -201,9 +202,10 @@ class SqliteConnection:
         except FileNotFoundError:
             same = False
         if not same:
-            raise StoreUnavailable(
+            raise StoreUnusable(
                 f"{self.path} or its -wal was deleted or replaced while it was open. Nothing was"
-                " sent. Restore the file, or restart to begin with what is there now."
+                " sent.",
+                corrective_action=("Restore the file, or restart to begin with what is there now."),
             )
 
     def _look_at_files(self) -> tuple[int, int]:
