@@ -69,6 +69,7 @@ soak: $(VENV)/.servers  ## On each durable store: kill 5,000 twisted workers at 
 	EFFECTONCE_SOAK=20000 $(BIN)/pytest -q tests/properties/test_after_entry.py tests/properties/test_lent_connections.py tests/core/test_one_pass.py
 	for store in sqlite postgres redis; do \
 	  $(BIN)/python -m tests.crash.soak_letters --letters 1000 --store $$store && \
+	  $(BIN)/python -m tests.crash.soak_permissions --kills 2000 --store $$store && \
 	  $(BIN)/python -m tests.crash.workflows --runs 1000 --store $$store || exit 1; done
 
 model: $(VENV)/.dev  ## Explore the transition table exhaustively; find the known counterexamples again

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 
+import spending
 import spin
 from cases import BAD, GOOD, QUICK
 from explore import Report, explore
@@ -79,6 +80,8 @@ def _lines(options: argparse.Namespace) -> Iterator[Line]:
             yield from map(
                 _explored, pool.map(explore, (*(QUICK if options.quick else GOOD), *BAD))
             )
+            spends = spending.QUICK if options.quick else spending.GOOD
+            yield from map(_spent, pool.map(spending.explore, (*spends, *spending.BAD)))
         if options.quick and not options.spin:
             return
         if spin.available():
@@ -101,6 +104,18 @@ def _explored(report: Report) -> Line:
         result, trace = "NOT FOUND" if expected else "STUCK" if report.stuck else "holds", []
     figures = (report.states, report.transitions, report.stuck, round(report.seconds, 1))
     return Line(report.case.name, *figures, result, report.as_expected, tuple(trace))
+
+
+def _spent(report: spending.Explored) -> Line:
+    """Of what its end shows, nothing can be stuck: there, what is left is spent."""
+    expected, result = report.case.expect, "holds"
+    if report.flaw:
+        found = "found" if report.as_expected else "VIOLATED"
+        result = f"{found} in {len(report.trace)} steps: {report.flaw}"
+    elif expected:
+        result = "NOT FOUND"
+    figures = (report.states, report.transitions, None, round(report.seconds, 1))
+    return Line(report.case.name, *figures, result, report.as_expected, report.trace)
 
 
 def _checked(checked: spin.Checked) -> Line:

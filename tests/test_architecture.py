@@ -102,6 +102,7 @@ OPTIONAL = {
 }
 FRAMEWORKS = {
     "_langgraph_pause.py": "langchain_core, langgraph",
+    "_openai_pause.py": "agents",
     "_temporal_questions.py": "temporalio.workflow",
     "agent_framework.py": "agent_framework, pydantic",
     "anthropic_runner.py": "anthropic, pydantic",
@@ -111,7 +112,7 @@ FRAMEWORKS = {
     "dbos.py": "dbos",
     "google_adk.py": "google.adk",
     "langchain.py": "langchain.agents.middleware, langchain_core, langgraph.prebuilt, pydantic",
-    "openai_agents.py": "agents",
+    "openai_agents.py": "agents, pydantic",
     "restate.py": "restate",
     "pydantic_ai.py": "pydantic, pydantic_ai, pydantic_ai.capabilities",
     "strands.py": "strands",

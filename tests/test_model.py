@@ -12,6 +12,7 @@ from effectonce._core.rules import RULES
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "model"))
 
+import spending
 from cases import BAD, QUICK
 from explore import explore
 from moves import Moves
@@ -52,6 +53,19 @@ def test_a_sabotage_is_found(case):
 
     assert case.expect in report.violations, report.violations
     assert report.violations[case.expect], "the way there"
+
+
+@pytest.mark.parametrize("case", spending.QUICK, ids=by_name)
+def test_an_allowance_holds_in_every_order(case):
+    assert spending.explore(case).flaw == ""
+
+
+@pytest.mark.parametrize("case", spending.BAD, ids=by_name)
+def test_a_sabotage_of_an_allowance_is_found(case):
+    report = spending.explore(case)
+
+    assert report.flaw == case.expect
+    assert report.trace, "the way there"
 
 
 def test_every_rule_of_the_table_is_modelled_or_listed_with_a_reason():

@@ -6,12 +6,14 @@ import socket
 import sqlite3
 
 import hiredis
+import msgspec
 import psycopg
 from msgspec.structs import replace
 
 from effectonce import EffectOnceError, Guard, NotSent, Rejected, Retry
+from effectonce._core.allowances import CELLS, Account, Holding, SpendingWindow
 from effectonce._core.keys import derive
-from effectonce._core.ops import Claim, Search
+from effectonce._core.ops import Claim, Search, Together, WriteCell
 from effectonce._core.record import State
 from effectonce.stores import _rows
 from effectonce.stores.redis import records as redis_records
@@ -67,6 +69,7 @@ def fill_postgres(url, records):
             for record in records:
                 copy.write_row((*_rows.birth(record), *map(_plain, _rows.life(record))))
         db.execute("VACUUM (ANALYZE) effectonce.effects")
+        db.execute("VACUUM (ANALYZE) effectonce.cells")
 
 
 def _plain(value):
@@ -102,3 +105,16 @@ def _send(line, commands):
         while (reply := reader.gets()) is not False:
             assert not isinstance(reply, hiredis.ReplyError), reply
             left -= 1
+
+
+def fill_accounts(store, count):
+    """Of an allowance for each customer, all of one tenant, each held by effects that are gone."""
+    window = SpendingWindow("", 10 * 365 * 86_400)
+    held = {derive("gone", str(n)): Holding(1, 2e9, "gone") for n in range(3)}
+    value = msgspec.msgpack.encode(
+        Account("mails", "customer", "", 9, window, {}, held, {}, "main")
+    )
+    names = [f"{CELLS}mails {derive('customer', str(n))}" for n in range(count)]
+    for begin in range(0, count, 500):
+        writes = [WriteCell(name, 0, value, 1e9, listed=True) for name in names[begin:][:500]]
+        store.apply(Together(tuple(writes)))

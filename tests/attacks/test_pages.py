@@ -24,7 +24,7 @@ from effectonce.stores.redis import RedisStore
 from effectonce.stores.sqlite import SqliteStore
 from effectonce.stores.sqlite.pages import AMONG_KEYS
 from effectonce.views import status
-from tests.attacks.crowds import crowd, fill_postgres, fill_redis, fill_sqlite
+from tests.attacks.crowds import crowd, fill_accounts, fill_postgres, fill_redis, fill_sqlite
 from tests.server.conftest import browser
 from tests.servers import redis
 
@@ -43,6 +43,8 @@ PAGES = (
         "/effects?since=5m",
         "/effects?effect=eff_00",
         "/in-doubt",
+        "/approvals",
+        "/allowances",
         "/letters",
         "/letters?tool=refund",
     ),
@@ -104,6 +106,7 @@ def files(tmp_path_factory):
         store.apply(ReadCell("clock"))
         records = list(crowd(shares(size, size)))
         fill_sqlite(store.path, records)
+        fill_accounts(store, size)
         found.append((store, records))
     yield found
     for store, _ in found:
@@ -213,6 +216,7 @@ def databases(postgres):
         store = Asked(url)
         store.apply(ReadCell("clock"))
         records = list(crowd(shares(size, size)))
+        fill_accounts(store, size)
         fill_postgres(url, records)
         found.append((store, url, records))
     yield found
@@ -281,7 +285,9 @@ def servers(tmp_path_factory):
         server = redis.Server(tmp_path_factory.mktemp("redis"))
         records = list(crowd(shares(size, size)))
         fill_redis(server.socket, records)
-        found.append((server, RedisStore(server.url), records))
+        store = RedisStore(server.url)
+        fill_accounts(store, size)
+        found.append((server, store, records))
     yield found
     for server, store, _ in found:
         store.close()

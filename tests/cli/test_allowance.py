@@ -4,7 +4,7 @@ import pytest
 from rich.cells import cell_len
 from tests.cli.desk import Desk
 
-from effectonce import Allowance, Guard, InDoubt, Retry
+from effectonce import Allowance, Guard, InDoubt, LimitReached, Retry
 
 
 @pytest.fixture
@@ -28,6 +28,9 @@ def desk(tmp_path):
         refund("lost", 20_000)
     with guard.step("chat", 3):
         mail("ada")
+    for _ in range(2):
+        with guard.step("chat", 4), pytest.raises(LimitReached):
+            refund("pay_2", 400_000)
     guard.close()
     return desk
 
@@ -39,6 +42,8 @@ def test_accounts_are_listed_with_what_is_left(desk):
     figures = [refunds[name] for name in ("spent", "reserved", "in_doubt", "left", "limit")]
     assert figures == [123_456, 0, 20_000, 356_544, 500_000]
     assert refunds["unit"] == "cents"
+    assert (refunds["refused"], refunds["refused_amount"]) == (2, 800_000)
+    assert (mails["refused"], mails["refused_amount"]) == (0, 0)
     assert refunds["refills_at"] > "2030"
 
 
@@ -49,20 +54,34 @@ def test_those_of_one_allowance(desk):
     assert desk.json("allowance", "list", "mail")["allowances"] == []
 
 
+def test_those_of_one_tenant(desk):
+    assert len(desk.json("allowance", "list", "--tenant", "main")["allowances"]) == 2
+    assert desk.json("allowance", "list", "--tenant", "other")["allowances"] == []
+
+
+def test_what_holds_an_amount_is_named(desk):
+    _, refunds = desk.json("allowance", "list")["allowances"]
+
+    (held,) = refunds["held_by"]
+    assert (held["tool"], held["amount"], held["in_doubt"]) == ("refund", 20_000, True)
+    assert desk.json("effect", "show", held["reference"])["state"] == "in_doubt"
+
+
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_a_screen_fits_and_keeps_its_figures(desk, width):
     code, screen = desk.terminal("allowance", "list", width=width)
 
     assert code == 0
     assert max(cell_len(line) for line in screen.splitlines()) <= width
-    assert "356,544" in screen
+    for figure in ("123,456", "20,000", "356,544", "REFUSED"):
+        assert figure in screen
 
 
 def test_nothing_was_spent(desk):
     done = desk.run("allowance", "list", "payouts")
 
     assert done.returncode == 0
-    assert "No allowance 'payouts' was spent from in this store." in done.stderr
+    assert "No allowance 'payouts' was asked for in this store." in done.stderr
 
 
 def test_few_of_many(desk):

@@ -280,6 +280,15 @@ def test_a_rule_can_be_asked(desk, asked, needed, why):
     assert desk.done() == []
 
 
+def test_what_is_never_allowed_is_said(desk):
+    asked = ("approve", "policy", "check", "refund", "--arg", "amount=99000000", *APP)
+
+    judged = desk.json(*asked)
+    assert (judged["allowed"], judged["needs_approval"]) == (False, False)
+    assert "refund is never allowed" in desk.run(*asked).stdout
+    assert desk.run(*asked, "--check").returncode == 3
+
+
 def test_a_rule_is_shown_with_where_it_is(desk):
     said = desk.run("approve", "policy", "check", "refund", "--arg", "amount=70000", *APP).stdout
 

@@ -29,6 +29,7 @@ def test_the_table_fits_and_cuts_no_name(anywhere, width):
     assert [line.split()[0] for line in lines[1 : len(providers()) + 1]] == providers()
     assert "`effectonce provider show aws.<service>.<Operation>`" in on_one_line(screen)
     assert max(cell_len(line) for line in lines) <= width
+    assert {line.split("  ")[-1][-1] for line in lines[1 : len(providers()) + 1]} & {"…"} == set()
 
 
 def test_the_table_says_where_the_key_goes_how_long_it_counts_and_what_a_repeat_gets(anywhere):

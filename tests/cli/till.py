@@ -18,7 +18,11 @@ def tools(guard, ledger):
     @guard.tool(
         kind="irreversible",
         redact=["iban"],
-        approval=Approval(when=lambda amount: amount > LIMIT, four_eyes=True),
+        approval=Approval(
+            when=lambda amount: amount > LIMIT,
+            never=lambda amount: amount > 100 * LIMIT,
+            four_eyes=True,
+        ),
         wait_s=0,
         accept_store_loss=True,
     )

@@ -118,6 +118,59 @@ def test_what_is_above_the_limit_never_fits(daily):
     assert told.value.retriable is False
 
 
+def test_what_was_refused_is_counted_until_its_window_ends(daily, clock):
+    daily.pay(700)
+    for amount in (400, 500, 1001):
+        with pytest.raises(LimitReached):
+            daily.pay(amount, step="too much", payment=f"pay of {amount}")
+    with pytest.raises(LimitReached):
+        daily.pay(400, step="too much", payment="pay of 400")  # an agent's retry
+
+    assert (daily.account.refused, daily.account.refused_amount) == (4, 2301)
+    assert (daily.account.spent, daily.account.left) == (700, 300)
+    daily.pay(300)
+    assert daily.account.refused == 4
+    clock.advance(DAY_S)
+    assert (daily.account.refused, daily.account.refused_amount) == (0, 0)
+
+
+def test_a_call_that_waits_for_a_person_was_not_refused(guard):
+    bank = Bank(guard, Allowance("refunds", limit=10, over="approval"))
+    with pytest.raises(ApprovalNeeded):
+        bank.pay(11)
+
+    assert bank.account.refused == 0
+
+
+def test_only_the_allowance_that_refused_counts_it(guard):
+    large, small = Allowance("large", limit=100), Allowance("small", limit=10)
+    bank = Bank(guard, [large, small])
+    with pytest.raises(LimitReached, match="of small"):
+        bank.pay(11)
+
+    assert {a.allowance: a.refused for a in guard.allowances.list()} == {"large": 0, "small": 1}
+
+
+def test_a_refusal_costs_the_ops_that_it_did_and_a_call_that_fits_none_more():
+    class Counting(MemoryStore):
+        def apply(self, op):
+            names.append(type(op).__name__)
+            return super().apply(op)
+
+    names = []
+    guard = Guard(Counting(), cache=0, reconcile=False)
+    bank = Bank(guard, Allowance("refunds", limit=10))
+    with pytest.raises(LimitReached):
+        bank.pay(11)
+    refused, names[:] = list(names), []
+    bank.pay(10)
+
+    assert refused == ["Claim", "Together", "WriteCell", "Renew"]
+    assert names == [
+        "Claim", "Together", "WriteCell", "Dispatch", "Complete", "ReadCell", "WriteCell",
+    ]  # fmt: skip
+
+
 def test_a_replay_spends_nothing(daily):
     assert [daily.pay(1000, step=1) for _ in range(3)] == [1000] * 3
     assert daily.paid == [1000]
@@ -213,6 +266,15 @@ def test_counts_for_each_customer_and_hour(guard, clock):
     with pytest.raises(LimitReached):
         send("ada", 4)
     assert sent == ["ada", "grace", "ada", "grace", "ada"]
+
+
+def test_each_one_who_asks_has_an_account(guard):
+    bank = Bank(guard, Allowance("agents", limit=10, for_each="asked_by"))
+
+    bank.pay(6, asked_by="support-agent")
+    bank.pay(6, asked_by="sales-agent")
+    with pytest.raises(LimitReached, match="asked_by support-agent"):
+        bank.pay(6, asked_by="support-agent")
 
 
 def test_tenants_are_kept_apart_unless_it_is_said_otherwise(guard):
@@ -538,6 +600,18 @@ def test_an_account_that_others_always_write_first_is_given_up():
     ended = held(*[(cell(), Applied(1)), cell()] * TRIES)
 
     assert "too many others" in str(ended.error)
+
+
+def test_a_refusal_is_counted_in_what_another_caller_wrote_meanwhile():
+    full, over = cell("a", "b"), cell("b", "c")
+    asked, ended = driven(
+        hold(SPEND, OWNER, ENV, anyway=False), (full, Applied(1)), GONE, over, BROKEN
+    )
+
+    assert (ended.left, ended.limit) == (0, 10)
+    first, second = (msgspec.msgpack.decode(op.value, type=Account) for op in asked[2:])
+    assert (set(first.held), set(second.held)) == ({"a", "b"}, {"b", "c"})
+    assert first.refused == second.refused == {0: (1, 5)}
 
 
 def test_what_cannot_be_judged_is_held():

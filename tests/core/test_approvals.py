@@ -49,6 +49,31 @@ def bank(guard):
     return Bank(guard)
 
 
+def test_what_is_never_allowed_is_refused_and_no_person_is_asked(guard):
+    rules = Approval(when=lambda amount: amount > 500, never=lambda amount: amount > 10_000)
+    bank = Bank(guard, approval=rules)
+
+    bank.ask(amount=400, step="small")
+    bank.wish(amount=700, step="large")
+    with pytest.raises(ContractViolation, match=r"no person can approve it .* Nothing was sent"):
+        bank.ask(amount=10_001, step="huge")
+
+    assert len(guard.approvals.waiting()) == 1
+    assert [amount for _, amount, _ in bank.done] == [400]
+
+
+def test_what_became_forbidden_is_not_sent_by_an_approval_of_before(guard):
+    highest = [10_000]
+    bank = Bank(guard, approval=Approval(never=lambda amount: amount > highest[0]))
+    wish = bank.wish(amount=700)
+    guard.approvals.approve(wish.key, by="ada", reason="yes")
+
+    highest[0] = 500
+    with pytest.raises(ContractViolation, match="never called with these arguments"):
+        bank.ask(amount=700)
+    assert bank.done == []
+
+
 def test_nothing_is_sent_before_a_person_has_approved_it(bank):
     for _ in range(2):
         with pytest.raises(ApprovalNeeded, match=r"waits for a person .* Nothing was sent") as told:

@@ -4,11 +4,13 @@ import asyncio
 
 import pytest
 
-from effectonce import Approval, ApprovalNeeded, StepFailed
+from effectonce import Approval, ApprovalNeeded, Guard, StepFailed
 from effectonce.errors import CodeChanged
+from effectonce.testing.bank import Bank
 from effectonce.workflows import Resumed, Run
 from tests.core.helpers import QUICK
 from tests.core.workflows import Ledger, elsewhere, key_of
+from tests.processes import in_two_processes
 
 
 @pytest.fixture
@@ -211,3 +213,41 @@ def test_what_has_expired_waits_again(guard, ledger, clock):
     with pytest.raises(ApprovalNeeded, match="has expired"):
         shop.resume()
     assert ledger.done == ["pack"]
+
+
+class Till:
+    """The shop's ledger at a bank, which is a process of its own."""
+
+    def __init__(self, bank):
+        self._bank = bank
+
+    def do(self, what):
+        return self._bank.pay(what, 100)["receipt"]
+
+
+ELSEWHERE = """
+import json, sys
+from effectonce import Guard
+from effectonce.testing.bank import Teller
+from tests.core.test_workflow_approvals import Shop, Till
+
+guard = Guard(sys.argv[1], spool=sys.argv[2])
+shop = Shop(guard, Till(Teller(int(sys.argv[3]))), sys.argv[4])
+print(json.dumps(shop.call()))
+guard.close()
+"""
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_after_a_restart_two_processes_go_on_and_each_step_is_done_once(tmp_path, mode):
+    url, spool = f"sqlite:///{tmp_path}/effects.db", tmp_path / "spool"
+    with Bank(tmp_path / "ledger") as bank:
+        guard = Guard(url, spool=spool)
+        wish = Shop(guard, Till(bank), mode).wish()
+        guard.approvals.approve(wish.key, by="ada", reason="yes")
+        guard.close()
+
+        said = in_two_processes(ELSEWHERE, url, spool, bank.port, mode)
+
+        assert said == ["rcpt_3"] * 2
+        assert [each["payment_id"] for each in bank.ledger()] == ["pack", "refund 700", "send"]

@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import sys
-import threading
 
 from effectonce import (
     Approval,
@@ -240,7 +239,7 @@ def together(works):
     return reports
 
 
-def crowd(url, port, _ledger, processes, threads):
+def crowd(url, port, _ledger, processes):
     """One approval, resumed by many."""
 
     def begin():
@@ -249,20 +248,10 @@ def crowd(url, port, _ledger, processes, threads):
 
     def resume():
         caller = Caller(opened(url), int(port), "none", "sync", wait_s=100.0)
-        told = []
-        crew = [
-            threading.Thread(target=lambda: told.append(said(caller.resume, "crowd")))
-            for _ in range(int(threads))
-        ]
-        for thread in crew:
-            thread.start()
-        for thread in crew:
-            thread.join()
-        return told
+        return said(caller.resume, "crowd")
 
     begun = forked(begin)()
-    reports = together([resume] * int(processes))
-    return {"begun": begun, "told": [each for report in reports for each in report]}
+    return {"begun": begun, "told": together([resume] * int(processes))}
 
 
 def race(url, port, _ledger, invoices):

@@ -3,18 +3,18 @@ what became of each payment.
 
     python -m tests.crash.spender URL PORT LIMIT FIRST LAST
     python -m tests.crash.spender URL PORT LIMIT     a process dies at each op; then one finishes
+    python -m tests.crash.spender URL PORT 1 CROWD   so many processes want one unit at once
 """
 
-import io
 import json
 import os
 import sys
 from itertools import count
 
 from effectonce import Allowance, Downstream, EffectOnceError, Guard, LimitReached, current_effect
-from effectonce.stores import as_store
 from effectonce.testing.bank import pay
 from effectonce.testing.crash import die
+from tests.crash.approvals import opened, together
 
 AMOUNTS = (3, 1, 4, 1, 5, 9, 2, 6)
 
@@ -39,7 +39,7 @@ class Dying:
 
 
 def spend(url, port, limit, first, last, number=0, when="before"):
-    store = as_store(url)
+    store = opened(url)
     guard = Guard(Dying(store, number, when) if number else store, reconcile=False)
     allowance = Allowance("payouts", limit=int(limit), per=365 * 86_400, for_each=None)
 
@@ -67,8 +67,8 @@ def spend(url, port, limit, first, last, number=0, when="before"):
             became[payment] = error.code
     (account,) = guard.allowances.list() or (None,)
     state = None if account is None else [account.spent, account.reserved, account.in_doubt]
-    print(json.dumps({"became": became, "account": state}))
     guard.close()
+    return {"became": became, "account": state}
 
 
 def die_everywhere(url, port, limit):
@@ -81,7 +81,6 @@ def die_everywhere(url, port, limit):
         for when in ("before", "after"):
             child = os.fork()
             if child == 0:
-                sys.stdout = io.StringIO()
                 spend(url, port, limit, payments, payments + 1, number, when)
                 os._exit(0)
             killed += os.waitpid(child, 0)[1] != 0
@@ -89,7 +88,22 @@ def die_everywhere(url, port, limit):
     return payments
 
 
+def crowd(url, port, limit, processes):
+    """Each wants one unit, at the same moment."""
+    one = AMOUNTS.index(1)
+
+    def want(number):
+        payment = one + number * len(AMOUNTS)
+        return lambda: spend(url, port, limit, payment, payment + 1)
+
+    became = [told["became"] for told in together([want(n) for n in range(int(processes))])]
+    return {"became": {payment: what for each in became for payment, what in each.items()}}
+
+
 if __name__ == "__main__":
     url, port, limit, *rest = sys.argv[1:]
-    first, last = rest or (0, die_everywhere(url, port, limit))
-    spend(url, port, limit, first, last)
+    if len(rest) == 1:
+        told = crowd(url, port, limit, *rest)
+    else:
+        told = spend(url, port, limit, *(rest or (0, die_everywhere(url, port, limit))))
+    print(json.dumps(told))

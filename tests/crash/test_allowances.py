@@ -53,6 +53,14 @@ def test_killed_at_every_op_what_is_spent_is_what_the_bank_paid(url, tmp_path):
         assert len(told["became"]) > 12  # claim, hold, dispatch, complete, spent: before and after
 
 
+def test_payments_that_need_approval_and_allowance_survive_processes_that_are_killed():
+    """`make soak` does it on every store, with 2,000 of them."""
+    command = [sys.executable, "-m", "tests.crash.soak_permissions", "--kills", "12"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+
+    assert json.loads(done.stdout)["kills"] == 12
+
+
 def test_processes_that_race_for_what_is_left_get_it_and_no_more(url, tmp_path):
     limit, each = 40, 6
     with Bank(tmp_path / "ledger", honours_keys=True) as bank:
@@ -65,3 +73,11 @@ def test_processes_that_race_for_what_is_left_get_it_and_no_more(url, tmp_path):
         assert len(bank.ledger()) == became.count("paid")
         # nothing was refused that would have fitted
         assert limit - min(AMOUNTS) < paid(bank) <= limit
+
+
+def test_of_64_processes_that_want_the_last_unit_one_gets_it(url, tmp_path):
+    with Bank(tmp_path / "ledger", honours_keys=True) as bank:
+        became = list(told_by(started(url, bank, 1, 64))["became"].values())
+
+        assert (became.count("paid"), became.count("limit")) == (1, 63)
+        assert [entry["amount_minor"] for entry in bank.ledger()] == [1]

@@ -80,9 +80,9 @@ def test_killed_at_every_op_what_no_longer_holds_is_never_sent(tmp_path, url, co
         assert flow["told"][-1][1] == "PreconditionFailed", flow
 
 
-def test_64_callers_that_resume_one_approval_land_one_effect(tmp_path, url):
+def test_64_processes_that_resume_one_approval_land_one_effect(tmp_path, url):
     with Bank(tmp_path / "ledger") as bank:
-        report = report_of(bank, "crowd", url, 8, 8)
+        report = report_of(bank, "crowd", url, 64)
         ledger = bank.ledger()
 
     assert [name for _, name in report["begun"]] == ["ApprovalNeeded", ""]

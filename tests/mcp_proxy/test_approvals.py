@@ -4,6 +4,7 @@ eras of the protocol; another client gets that the call waits.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 
@@ -17,6 +18,7 @@ from effectonce._core.ops import Search
 from effectonce.mcp._contracts import Contracts
 from tests.mcp_proxy.conftest import SDK, environment, proxied
 from tests.mcp_proxy.test_sdk import ERAS, run
+from tests.servers._process import until
 
 REFUND = {"payment_id": "p", "amount_minor": 7}
 YES = {"approved": True, "by": "ada", "reason": "it came back"}
@@ -168,6 +170,36 @@ def test_the_same_answer_handed_in_twice_is_one_effect_and_none_for_other_argume
     assert all(
         not {"inputResponses", "requestState"} & heard["params"].keys() for heard in stage.heard()
     )
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_two_clients_whose_persons_approve_the_same_call_are_one_effect(stage, guard, era):
+    """Each has a proxy and a server, which are processes of their own."""
+    persons = [Person(("accept", YES)) for _ in range(2)]
+
+    async def story():
+        async with connect(stage, era, persons[0]) as one, connect(stage, era, persons[1]) as other:
+            calls = (client.call_tool("refund", REFUND) for client in (one, other))
+            return await asyncio.gather(*calls)
+
+    results = run(story)
+
+    assert [result.is_error for result in results] == [False, False]
+    assert stage.effects("p") == 1
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_what_has_expired_is_asked_for_again(stage, guard, era):
+    called(stage, era)
+    (wish,) = guard.approvals.waiting()
+    guard.approvals.approve(wish.key, by="grace", reason="quick", valid_s=0.001)
+    until(lambda: guard.approvals.find(wish.key), "it expires")
+    person = Person(("accept", YES))
+
+    (result,) = called(stage, era, person)
+
+    assert "that has expired" in person.asked[0].message
+    assert (result.is_error, stage.effects("p")) == (False, 1)
 
 
 def test_a_server_cannot_say_that_no_approval_is_needed():

@@ -3,6 +3,7 @@
 import contextlib
 
 from effectonce import (
+    Allowance,
     CannotTell,
     Downstream,
     Found,
@@ -16,6 +17,7 @@ from effectonce.observe import Audit
 from effectonce.workflows import Run
 
 ONCE = Retry(attempts=1)
+GIFTS = Allowance("gifts", limit=100, unit="points", for_each="customer")
 NASTY = "<script>alert('x')</script>\" onmouseover=\"alert(1)"
 
 
@@ -45,6 +47,10 @@ class Shop:
         self.post.probe(self._was_it_posted)
         self.nasty = guard.tool(kind="write", name=NASTY, retry=ONCE)(self._nasty)
         self.pay_out = guard.tool(kind="write", approval=True, wait_s=0)(self._pay_out)
+        self.give = guard.tool(
+            kind="write", retry=ONCE, allowance=[GIFTS, Allowance("all", limit=10**9, for_each=None)],
+            spends="amount",
+        )(self._give)  # fmt: skip
         self.order = guard.workflow(identity=["order"])(self._order)
 
     def _refund(self, payment_id: str, amount_minor: int, reason: str = "") -> dict:
@@ -91,6 +97,10 @@ class Shop:
     def _pay_out(self, to: str, amount_minor: int, note: str = "") -> str:
         self.ledger.append(to)
         return f"paid {to}"
+
+    def _give(self, customer: str, amount: int) -> None:
+        if amount == 7:
+            raise TimeoutError("no answer")
 
     def _order(self, run: Run, order: str) -> str:
         run.step("reserve", lambda: "reserved")

@@ -41,6 +41,8 @@ def more(shop):
     )
     shop.call("chat-9", "_refund", payment_id="pay_1", amount_minor=1)
     shop.call("newsletter", "_mail", to="ada")
+    for number, amount in enumerate((60, 7, 50)):
+        shop.call(f"gift-{number}", "_give", customer=NASTY, amount=amount)
     shop.call("till", "_pay_out", to="acct_1", amount_minor=1, note="ok")
     with shop.guard.step("till", "step"):
         shop.guard.approvals.approve(shop.record(shop.newest()).request.key, by="eve", reason="y")
@@ -172,6 +174,7 @@ def paths(reader):
         "/letters",
         "/letters?tool=_ship",
         "/letters/redrive?tool=_ship",
+        "/allowances",
         "/breakers",
         "/storm",
         "/workflows",
@@ -184,7 +187,7 @@ def test_every_page_can_be_read_by_everybody(chromium, desk, scheme):
     with serving(desk, *ACTING) as (_, link), chromium.new_context(color_scheme=scheme) as context:
         reader = Reader(context, link)
         for path in paths(reader):
-            for width in (1280, 390):
+            for width in (1280, 800, 390):
                 reader.page.set_viewport_size({"width": width, "height": 800})
                 page = reader.go(path)
                 found = Axe().run(page).response["violations"]

@@ -27,6 +27,7 @@ PAGES = (
     "/approvals",
     "/in-doubt",
     "/letters",
+    "/allowances",
     "/breakers",
     "/workflows",
     "/workflows?state=completed",

@@ -111,6 +111,7 @@ class Spend(Struct, frozen=True):
     unit: str
     window: SpendingWindow
     over_approval: bool = False  # a person may let it go above the limit
+    tenant: str | None = None  # whose account it is; None: it is for all of them
 
 
 class Holding(Struct, frozen=True, array_like=True):
@@ -131,6 +132,8 @@ class Account(Struct, frozen=True, array_like=True):
     window: SpendingWindow
     spent: dict[int, int]  # by bucket
     held: dict[str, Holding]  # by the key of the effect
+    refused: dict[int, tuple[int, int]] = {}  # by bucket: how many calls, and their sum
+    tenant: str | None = None  # None: no tenant's
 
     @property
     def used(self) -> int:
@@ -141,7 +144,8 @@ class Account(Struct, frozen=True, array_like=True):
         window = self.window
         spent = {b: n for b, n in self.spent.items() if window.leaves_at(b) > now}
         held = {k: e for k, e in self.held.items() if window.leaves_at(window.bucket(e.at)) > now}
-        return structs.replace(self, spent=spent, held=held)
+        refused = {b: seen for b, seen in self.refused.items() if window.leaves_at(b) > now}
+        return structs.replace(self, spent=spent, held=held, refused=refused)
 
     def holding(self, key: str, entry: Holding) -> Account:
         return structs.replace(self, held={**self.held, key: entry})
@@ -154,6 +158,12 @@ class Account(Struct, frozen=True, array_like=True):
         bucket = self.window.bucket(entry.at)
         spent = {**self.spent, bucket: self.spent.get(bucket, 0) + entry.amount}
         return structs.replace(self.given_back(key), spent=spent)
+
+    def refusing(self, amount: int, now: float) -> Account:
+        bucket = self.window.bucket(now)
+        calls, total = self.refused.get(bucket, (0, 0))
+        refused = {**self.refused, bucket: (calls + 1, total + amount)}
+        return structs.replace(self, refused=refused)
 
     def refills_at(self, amount: int, now: float) -> float:
         """When so much is left, if all that is held is spent."""
@@ -176,9 +186,10 @@ def account_of(cell: Cell, spend: Spend) -> Account:
     """What stands there, under the terms of today. Raises if it is not an account."""
     terms = (spend.allowance, spend.subject, spend.unit, spend.limit, spend.window)
     if not cell.value:
-        return Account(*terms, {}, {})
+        return Account(*terms, {}, {}, {}, spend.tenant)
     stands = read_account(cell.value)
-    return Account(*terms, stands.spent, stands.held).at(cell.now)
+    account = Account(*terms, stands.spent, stands.held, stands.refused, spend.tenant)
+    return account.at(cell.now)
 
 
 def read_account(value: bytes) -> Account:
@@ -222,7 +233,7 @@ def hold(
         if mine is None and not anyway and account.used + spend.amount > spend.limit:
             account, looks = yield from _judged(account, cell.now, env, looks)
             if account.used + spend.amount > spend.limit:
-                yield _written(spend, cell, account)
+                yield from _refused(spend, cell, account)
                 return _over(spend, account, cell.now)
         at = cell.now if mine is None else mine.at
         held = account.holding(owner.key, Holding(spend.amount, at, owner.token))
@@ -230,6 +241,22 @@ def hold(
         if reply is None or isinstance(reply, Unavailable):
             return reply
     return Unavailable(TimeoutError(f"{spend.allowance} is being spent by too many others"))
+
+
+def _refused(spend: Spend, cell: Cell, account: Account) -> Flow[None]:
+    """Write what was judged, and count the refusal: also if another caller was faster. What waits
+    for a person was not refused.
+    """
+    if spend.over_approval:
+        yield _written(spend, cell, account)
+        return
+    reply: Any = yield _written(spend, cell, account.refusing(spend.amount, cell.now))
+    while isinstance(reply, Cell):
+        try:
+            account = account_of(reply, spend)
+        except msgspec.MsgspecError:
+            return
+        reply = yield _written(spend, reply, account.refusing(spend.amount, reply.now))
 
 
 def _over(spend: Spend, account: Account, now: float) -> OverLimit:

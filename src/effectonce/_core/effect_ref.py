@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
 
 from effectonce._core.keys import REFERENCE_LENGTH
+
+if TYPE_CHECKING:
+    from effectonce._core.record import Record
 
 INSIDE = "inside "  # and the key of a running effect: the step of its own guarded calls
 
@@ -33,6 +38,12 @@ class EffectRef(Struct, frozen=True):
     def __repr__(self) -> str:
         """It ends up in logs and tracebacks, where no key belongs."""
         return f"<{type(self).__name__} {self}>"
+
+
+def effect_of(record: Record) -> EffectRef:
+    """Which effect a record is about."""
+    request = record.request
+    return EffectRef(request.terms.tool, request.key, request.tenant, request.scope, request.step)
 
 
 def reference_of(key: str) -> str:

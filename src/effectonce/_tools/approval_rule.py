@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import structs
@@ -25,8 +25,14 @@ class ApprovalRule:
     def __init__(self, contract: Contract, signature: ToolSignature) -> None:
         self._tool, self._volatile = contract.name, signature.volatile
         self._approval, self._over = contract.approval, _over_limits(contract)
-        self._when = when = None if contract.approval is None else contract.approval.when
-        self._names = () if when is None else signature.named_by(when, "its approval")
+        approval = contract.approval
+        self._when = None if approval is None else approval.when
+        self._never = None if approval is None else approval.never
+        self._names = {
+            rule: signature.named_by(rule, "its approval")
+            for rule in (self._when, self._never)
+            if rule is not None
+        }
         self._free: tuple[Terms, Terms] | None = None  # of calls that need none
 
     @classmethod
@@ -67,23 +73,35 @@ class ApprovalRule:
         return structs.replace(request, terms=terms)
 
     def needed(self, arguments: Mapping[str, Any]) -> bool:
-        """Does such a call need an approval, whatever it spends?"""
+        """Does such a call need an approval, whatever it spends? Raises if none can help it."""
+        if self.forbids(arguments):
+            raise ContractViolation(
+                f"{self._tool} is never called with these arguments, and no person can approve it"
+                " (Approval(never=)). Nothing was sent."
+            )
         if self._when is None:
             return self._approval is not None
+        return self._says(self._when, arguments)
+
+    def forbids(self, arguments: Mapping[str, Any]) -> bool:
+        """Is such a call never allowed, whoever would approve it?"""
+        return self._never is not None and self._says(self._never, arguments)
+
+    def _says(self, rule: Callable[..., bool], arguments: Mapping[str, Any]) -> bool:
         try:
-            needed = self._when(**{name: own(arguments[name]) for name in self._names})
+            said = rule(**{name: own(arguments[name]) for name in self._names[rule]})
         except Exception as error:
             # the rule is the user's code
             raise ContractViolation(
                 f"{self._tool}: whether it needs an approval could not be decided"
                 f" ({type(error).__name__}: {printable(error)}). Nothing was sent."
             ) from error
-        if not isinstance(needed, bool):
+        if not isinstance(said, bool):
             raise ContractViolation(
-                f"{self._tool}: whether it needs an approval was answered with {needed!r}, not True"
+                f"{self._tool}: whether it needs an approval was answered with {said!r}, not True"
                 " or False. Nothing was sent."
             )
-        return needed
+        return said
 
     def _beside(self, arguments: Mapping[str, Any]) -> bytes:
         """Volatile arguments, as equal bytes if they are equal."""

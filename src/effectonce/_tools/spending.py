@@ -13,11 +13,12 @@ from effectonce._core.owner import RecordOwner
 from effectonce._core.record import Request
 from effectonce._runtime.performers import Prepared
 from effectonce._runtime.signature import ToolSignature
+from effectonce._runtime.step import here
 from effectonce.errors import ContractViolation
 from effectonce.policy import Contract
 from effectonce.policy.permissions import Allowance
 
-SUBJECTS = ("tenant", "scope")  # what is known of a call beside its arguments
+SUBJECTS = ("tenant", "scope", "asked_by")  # what is known of a call beside its arguments
 SHOWN_MAX = 80
 
 
@@ -84,7 +85,9 @@ class SpendingRule:
     def _spend(
         self, allowance: Allowance, request: Request, arguments: Mapping[str, Any], amount: int
     ) -> Spend:
-        known = {"tenant": request.tenant, "scope": request.scope}
+        place = here.get()
+        asker = "" if place is None else place.asked_by
+        known = {"tenant": request.tenant, "scope": request.scope, "asked_by": asker}
         try:
             values = {
                 field: known[field] if field in known else arguments[field]
@@ -109,4 +112,5 @@ class SpendingRule:
             allowance.unit,
             allowance.window,
             allowance.over == "approval",
+            request.tenant if "tenant" in values else None,
         )

@@ -120,7 +120,7 @@ class GuardedTool:
             msgspec.structs.replace(contract.terms, steps=True) if hosting.steps else contract.terms
         )
         self.approval = ApprovalRule.of(contract, self.signature)
-        self._spending = SpendingRule.of(contract, self.signature, house.secret)
+        self.spending = SpendingRule.of(contract, self.signature, house.secret)
         self._warned_of_loop = False
         self.probe_function: Callable[..., Any] | None = None
         self.fallback_function: Callable[..., Any] | None = None
@@ -426,8 +426,8 @@ class GuardedTool:
             call = calling(
                 request, self.plan, self.house.env, again=prepared.again, turn=turn.turn, step=step
             )
-        if self._spending is not None:
-            self._spending.applied_to(call, prepared)
+        if self.spending is not None:
+            self.spending.applied_to(call, prepared)
         if self.approval is not None:
             self.approval.applied_to(call)
         return self.recorded(call.flow(), prepared)

@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import Struct
 
 from effectonce._core.codec import Stored, decode, encode_error
-from effectonce._core.effect_ref import EffectRef
+from effectonce._core.effect_ref import EffectRef, effect_of
 from effectonce._core.guards import by_another, wished
 from effectonce._core.ops import (
     Applied,
@@ -196,9 +196,7 @@ def wish_of(record: Record) -> Wish:
         stored = Stored("unavailable", None)
     there = stored.status in ("ok", "redacted") and isinstance(stored.content, Mapping)
     return Wish(
-        effect=EffectRef(
-            request.terms.tool, request.key, request.tenant, request.scope, request.step
-        ),
+        effect=effect_of(record),
         asked_by=asker(record),
         asked_at=record.created_at,
         fingerprint=request.fingerprint,

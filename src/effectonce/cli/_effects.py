@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from effectonce._core.effect_ref import effect_of
 from effectonce._core.guarantees import Capability
 from effectonce._core.record import Record, State
 from effectonce.approvals._standing import standing_of
 from effectonce.cli._output import EFFECT, TOOL, WHERE, Column, field, since
-from effectonce.dead_letters._letter import effect_of, is_dead
+from effectonce.dead_letters._letter import is_dead
 from effectonce.dead_letters._letters import GRACE_S
 from effectonce.views.approvals import shown_state
 from effectonce.views.effects import abandoned, as_data, may_resend, reference

@@ -154,7 +154,9 @@ def print_flat(values: Iterable[object]) -> None:
 
 
 def _table(items: Sequence[Item], columns: Sequence[Column]) -> None:
-    """One line to an item, whatever the width: only columns that people do not copy are cut."""
+    """One line to an item: only columns that people do not copy are cut. Where that is not
+    enough, a block to an item.
+    """
     from rich.cells import cell_len
     from rich.text import Text
 
@@ -162,7 +164,11 @@ def _table(items: Sequence[Item], columns: Sequence[Column]) -> None:
     cells = [[on_a_line(column.cell(item)) for column in columns] for item in items]
     lines = [[column.title for column in columns], *cells]
     widths = [max(cell_len(line[n]) for line in lines) for n in range(len(columns))]
-    _squeeze(widths, columns, screen.width - GAP * (len(columns) - 1))
+    room = screen.width - GAP * (len(columns) - 1)
+    _squeeze(widths, columns, room)
+    if sum(widths) > room:
+        _blocks(lines[0], cells)
+        return
     for line, item in zip(lines, (None, *items), strict=True):
         parts = []
         for text, width, column in zip(line, widths, columns, strict=True):
@@ -172,6 +178,14 @@ def _table(items: Sequence[Item], columns: Sequence[Column]) -> None:
         row = Text(" " * GAP).join(parts)
         row.rstrip()
         screen.print(row, no_wrap=True, overflow="ignore", crop=False)
+
+
+def _blocks(titles: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    """A line for each cell that has something, and an empty one between items."""
+    for number, line in enumerate(cells):
+        if number:
+            console().print()
+        print_pairs([pair for pair in zip(titles, line, strict=True) if pair[1]])
 
 
 def print_pairs(rows: Sequence[Sequence[str]], *, style: str = "", last: str = "") -> None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
-from msgspec import structs
 
 from effectonce.cli._app import guard_here
 from effectonce.cli._console import say
 from effectonce.cli._filters import limit_option
-from effectonce.cli._options import store_options
+from effectonce.cli._options import effect_options
 from effectonce.cli._output import Column, field, for_machines, number, print_rows
 from effectonce.cli._settings import setting
-from effectonce.views.times import iso, span
+from effectonce.views.times import span
 
 
 @click.group()
@@ -30,12 +27,13 @@ def allowance() -> None:
 @allowance.command("list")
 @click.argument("name", required=False)
 @limit_option
-@store_options
+@effect_options
 def list_allowances(*, name: str | None) -> None:
-    r"""List the accounts of allowances that something was spent of, or those of NAME.
+    r"""List the accounts of allowances that calls asked something of, or those of NAME.
 
     What is reserved belongs to calls that are under way. What is in doubt may have been spent,
-    and counts until that is settled.
+    and counts until that is settled. REFUSED is how many calls did not fit since the window began:
+    a call that an agent repeats counts each time.
 
     \b
     Examples:
@@ -43,23 +41,17 @@ def list_allowances(*, name: str | None) -> None:
       effectonce allowance list refunds --limit 500
       effectonce allowance list --json | jq '.allowances[].left'
     """
+    from effectonce.views.allowances import account_data
     from effectonce.views.effects import now_of
 
     limit = setting("limit")
     with guard_here() as guard:
         now = now_of(guard)
-        found = guard.allowances.list(name, limit=limit + 1)
-    items: list[dict[str, Any]] = [
-        {
-            **structs.asdict(account),
-            "left": account.left,
-            "refills_at": iso(account.refills_at) if account.refills_at > now else None,
-            "_refills_s": account.refills_at - now,
-        }
-        for account in found[:limit]
-    ]
+        tenant = setting("tenant") or None
+        found = guard.allowances.list(name, tenant=tenant, limit=limit + 1)
+    items = [account_data(account, now) for account in found[:limit]]
     whose = "No allowance" if name is None else f"No allowance {name!r}"
-    print_rows(items, _COLUMNS, schema="allowance", empty=f"{whose} was spent from in this store.")
+    print_rows(items, _COLUMNS, schema="allowance", empty=f"{whose} was asked for in this store.")
     if len(found) > limit and not for_machines():
         say("There are more: give a higher --limit.")
 
@@ -76,6 +68,7 @@ _COLUMNS = [
         whole=True,
     ),
     number("LEFT", "left"),
+    number("REFUSED", "refused"),
     Column(
         "REFILLS",
         lambda item: f"in {span(item['_refills_s'])}" if item["refills_at"] else "",

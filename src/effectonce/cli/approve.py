@@ -295,7 +295,9 @@ def policy() -> None:
     metavar="NAME=VALUE",
     help="An argument of the call; JSON, or a text. Repeat it.",
 )
-@click.option("--check", is_flag=True, help="Exit with 3 if the call needs an approval.")
+@click.option(
+    "--check", is_flag=True, help="Exit with 3 if the call needs an approval, or is never allowed."
+)
 @app_options
 def check(*, tool: str, given: tuple[str, ...], check: bool) -> None:
     r"""Say whether a call would need an approval, and why. Nothing is sent and nothing is stored.
@@ -311,7 +313,7 @@ def check(*, tool: str, given: tuple[str, ...], check: bool) -> None:
     data = _judged(tool_named(guard, tool), given)
     guard.close()
     print_one(data, lambda: _tell_judged(data), schema="policy")
-    if check and data["needs_approval"]:
+    if check and (data["needs_approval"] or not data["allowed"]):
         raise SystemExit(NEEDS_YOU)
 
 
@@ -321,6 +323,7 @@ def _judged(tool: GuardedTool, given: tuple[str, ...]) -> dict[str, Any]:
     data: dict[str, Any] = {
         "tool": tool.contract.name,
         "arguments": arguments,
+        "allowed": True,
         "needs_approval": False,
         "why": "the tool declares no approval",
         "rule": None,
@@ -329,17 +332,21 @@ def _judged(tool: GuardedTool, given: tuple[str, ...]) -> dict[str, Any]:
     }
     if approval is None:
         return data
-    if approval.when is None:
-        return data | {"needs_approval": True, "why": "every call of this tool needs one"}
-    asked = tuple(inspect.signature(approval.when).parameters)
+    rules = [rule for rule in (approval.never, approval.when) if rule is not None]
+    asked = {name: None for rule in rules for name in inspect.signature(rule).parameters}
     known = _defaults(tool) | arguments
     missing = [name for name in asked if name not in known]
     if missing:
         wanted = " ".join(f"--arg {name}=VALUE" for name in missing)
         raise click.UsageError(f"The rule of {tool.contract.name} asks for more: give {wanted}.")
     assert tool.approval is not None  # it declares one
-    needed = tool.approval.needed(known)
     values = ", ".join(f"{name}={known[name]!r}" for name in asked)
+    if approval.never is not None and tool.approval.forbids(known):
+        why = f"no person can approve {values}"
+        return data | {"allowed": False, "why": why, "rule": _source(approval.never)}
+    needed = tool.approval.needed(known)
+    if approval.when is None:
+        return data | {"needs_approval": True, "why": "every call of this tool needs one"}
     why = f"its rule says {'yes' if needed else 'no'} to {values}"
     return data | {"needs_approval": needed, "why": why, "rule": _source(approval.when)}
 
@@ -391,6 +398,7 @@ def _source(rule: Callable[..., bool]) -> str:
 
 def _tell_judged(data: dict[str, Any]) -> None:
     needed = "needs an approval" if data["needs_approval"] else "needs no approval"
+    needed = needed if data["allowed"] else "is never allowed"
     good = span(data["valid_s"]) if data["needs_approval"] else ""
     eyes = "by another person than who asks" if data["four_eyes"] and good else ""
     rows = [

@@ -48,7 +48,7 @@ def list_providers() -> None:
         field("PROVIDER", "name", whole=True),
         Column("KEY", lambda item: item["_words"][0]),
         Column("WINDOW", lambda item: item["_words"][1], whole=True),
-        Column("REPEAT", lambda item: item["_words"][2]),
+        Column("REPEAT", lambda item: item["_words"][2], whole=True),
     ]
     found = [provider_named(name) for name in providers()]
     items = [{**_as_data(each), "_words": overview(each)} for each in found]

@@ -12,6 +12,7 @@ from effectonce._core.pages import Recent, Recently, Refer
 from effectonce._core.record import Record, State
 from effectonce.approvals._links import link_of
 from effectonce.approvals._standing import standing_of, waits
+from effectonce.dashboard._allowances import allowances
 from effectonce.dashboard._approvals import approvals, asked_for
 from effectonce.dashboard._request import DashboardRequest, RefusedVisit
 from effectonce.dead_letters._letter import is_dead
@@ -406,6 +407,7 @@ PAGES = (
     ("/approvals", "approvals", approvals),
     ("/in-doubt", "in_doubt", in_doubt),
     ("/letters", "letters", letters),
+    ("/allowances", "allowances", allowances),
     ("/breakers", "breakers", breakers),
     ("/workflows", "workflows", workflows),
     ("/workflows/{reference}", "workflow", workflow),

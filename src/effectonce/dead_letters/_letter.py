@@ -14,7 +14,7 @@ from msgspec import Struct
 from effectonce._core.attempt_log import FailedAttempt, RedriveRequest, read_entry, read_failure
 from effectonce._core.classification.verdicts import Bucket
 from effectonce._core.codec import decode
-from effectonce._core.effect_ref import EffectRef
+from effectonce._core.effect_ref import EffectRef, effect_of
 from effectonce._core.guards import leased
 from effectonce._core.ops import Browse, Find, Flow, ReadCell
 from effectonce._core.record import Evidence, Record, State
@@ -202,12 +202,6 @@ def is_dead(record: Record, now: float, grace_s: float) -> bool:
 def may_leave(record: Record) -> bool:
     """May another store go on with it? Not with a workflow's run: there its steps would be new."""
     return record.state in OPEN and not record.request.terms.steps
-
-
-def effect_of(record: Record) -> EffectRef:
-    """Which effect a record is about."""
-    request = record.request
-    return EffectRef(request.terms.tool, request.key, request.tenant, request.scope, request.step)
 
 
 def letter_of(record: Record, tool: GuardedTool | None, now: float) -> Letter:

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from effectonce._core.attempt_log import asked_again
 from effectonce._core.codec import encode_error
-from effectonce._core.effect_ref import EffectRef, reference_of
+from effectonce._core.effect_ref import EffectRef, effect_of, reference_of
 from effectonce._core.endings import Ending
 from effectonce._core.guards import leased, resendable
 from effectonce._core.ops import Applied, Flow, Refute
@@ -43,7 +43,6 @@ from effectonce.dead_letters._letter import (
     LetterPage,
     LetterQuery,
     Wanted,
-    effect_of,
     letter_of,
     looked_up,
     may_leave,

@@ -7,7 +7,7 @@ from typing import Any, Literal, assert_never
 
 from msgspec import Struct, structs
 
-from effectonce._core.effect_ref import EffectRef
+from effectonce._core.effect_ref import EffectRef, effect_of
 from effectonce._core.endings import (
     Done,
     Ending,
@@ -36,7 +36,7 @@ from effectonce._core.record import Record, State
 from effectonce._core.tagged_json import NotReadable
 from effectonce._runtime.performers import Prepared
 from effectonce._tools.tool import GuardedTool
-from effectonce.dead_letters._letter import Letter, effect_of
+from effectonce.dead_letters._letter import Letter
 from effectonce.errors import ContractViolation
 from effectonce.outcome import last_of
 

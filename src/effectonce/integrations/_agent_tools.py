@@ -47,6 +47,7 @@ from effectonce._runtime.step import (
 )
 from effectonce._tools.identity import Identity
 from effectonce._tools.tool import GuardedTool
+from effectonce.approvals._ask_only import ask_only
 from effectonce.effect import is_running
 from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.guard import Guard
@@ -66,6 +67,7 @@ from effectonce.policy import misspelt
 
 Written = Callable[[Any], Any]
 KeyAt = Callable[[int], str]  # by the ordinal
+Converted = tuple[tuple[Any, ...], dict[str, Any]]
 
 # a definite error of a tool's own, as the model reads it where the framework has no good word
 FAILED = {
@@ -314,6 +316,27 @@ class AgentTools:
             raise passed.error from None
         except Exception as error:  # noqa: BLE001  # as above
             return _instead(error, leg)
+
+    async def aask(
+        self, guarded: GuardedTool | None, call: AgentCall, converted: Callable[[], Converted]
+    ) -> None:
+        """Write down that it waits for a person, and raise that. If it does not, nothing happens:
+        nothing is sent here. *converted*: the arguments of a guarded tool.
+        """
+        if guarded is not None:
+            async with await self.awithin(guarded, call):
+                await self._aask(guarded, guarded.prepare(*converted()))
+            return
+        tool, leg = self._tool(call.tool, asynchronous=True), ToolRun(dict, self._recorded)
+        asked = self._asked(tool, call, leg)
+        effect = asked.at(await adrive_call(asked.place(), AsyncPlain(self.guard.store)))
+        with _asking(effect, call):
+            await self._aask(tool, effect)
+
+    async def _aask(self, tool: GuardedTool, effect: Prepared) -> None:
+        waits = await adrive_call(ask_only(tool, effect), AsyncPlain(self.guard.store))
+        if waits is not None:
+            tool.concluded(waits, effect)
 
     def _tool(self, name: str, *, asynchronous: bool) -> GuardedTool:
         known = self._tools.get((name, asynchronous))

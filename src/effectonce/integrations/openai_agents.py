@@ -20,13 +20,14 @@ A call that needs an approval is an interruption of the run, as of a tool with `
 
 Then it is approved in the store, by who *approver* says, and sent. The SDK's answer has no name,
 so without *approver* the run does not pause: the model gets that the call waits. Approvals of
-calls that were never shown (`always_approve`) do not count. Of a run that pauses, the SDK knows
-what waits; the store has it when the run goes on.
+calls that were never shown (`always_approve`) do not count. `sync_approvals(state)` lets the store
+know what waits, and the run what was decided there: see `_openai_pause.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import inspect
 import json
@@ -38,9 +39,11 @@ from typing import Any
 try:
     from agents import Agent, AgentHooks, FunctionTool
     from agents.exceptions import ModelBehaviorError, UserError
+    from agents.function_schema import function_schema
     from agents.mcp import MCPServer
     from agents.tool import default_tool_error_function, set_function_tool_failure_error_function
     from agents.tool_context import ToolContext
+    from pydantic import ValidationError
 except ImportError as missing:
     raise ImportError(
         "effectonce.integrations.openai_agents needs the SDK: pip install"
@@ -50,13 +53,14 @@ except ImportError as missing:
 from effectonce._core.keys import Stable
 from effectonce._runtime.step import Delivered
 from effectonce._tools.tool import GuardedTool
-from effectonce.approvals._questions import Approver, Approving
-from effectonce.errors import ApprovalNeeded, ContractViolation, EffectOnceError, InDoubt
+from effectonce.approvals._questions import Approver
+from effectonce.errors import ContractViolation, EffectOnceError, InDoubt
 from effectonce.guard import Guard
 from effectonce.integrations._agent_tools import (
     FAILED,
     AgentCall,
     AgentTools,
+    Converted,
     ReportedError,
     Shown,
     ToolRun,
@@ -64,7 +68,14 @@ from effectonce.integrations._agent_tools import (
     is_error_text,
 )
 from effectonce.integrations._contracts import ToolOptions
+from effectonce.integrations._openai_pause import (
+    PausedTool,
+    RunPause,
+    had_the_same_call,
+    sync_approvals,
+)
 
+__all__ = ["protect", "sync_approvals"]
 Of = Callable[[ToolContext[Any]], str | Stable]
 _once_only: ContextVar[bool] = ContextVar("effectonce_openai_agents_once_only", default=False)
 
@@ -207,7 +218,13 @@ class _ProtectedTools:
                 # the tool's own, and definite: as the tool wants it shown
                 return await _formatted(tool, context, error, FAILED)
 
+        async def ask(context: ToolContext[Any], given: str) -> None:
+            call = self._call(tool, context, given)
+            with contextlib.suppress(ContractViolation):  # the call itself says what is wrong
+                await self._box.aask(guarded, call, lambda: _converted(tool, context, call))
+
         invoke.__effectonce__ = self._box.guard  # type: ignore[attr-defined]
+        invoke.__effectonce_paused__ = PausedTool(ask, self._pause, self._shown)  # type: ignore[attr-defined]
         protected = copy.copy(tool)
         protected.on_invoke_tool, protected.timeout_seconds = invoke, None
         protected.needs_approval = self._asks(tool, guarded)
@@ -234,6 +251,12 @@ class _ProtectedTools:
             raise ModelBehaviorError(f"the arguments of {tool.name} are no JSON") from None
         # a run is known by the object in which its usage is counted
         sent = self._shown.to(context.usage)
+        if sent is None and had_the_same_call(context):
+            raise ContractViolation(
+                f"this run had the same call of {tool.name} before it paused, and whether this is"
+                " another one could not be recognised. Nothing was sent. Before the run is"
+                " resumed: await sync_approvals(state, run_config=...)."
+            )
         return AgentCall(
             tool=tool.name,
             arguments=arguments,
@@ -243,38 +266,6 @@ class _ProtectedTools:
             shown=tuple(delivered(context.turn_input if sent is None else sent)),
             schema=tool.params_json_schema,
         )
-
-
-class RunPause:
-    """What the SDK was answered, as a decision in the store."""
-
-    def __init__(self, guard: Guard, approver: Approver | None) -> None:
-        self._approving = Approving(guard.approvals, guard.store, approver, "OpenAI Agents")
-        self.knows_who = approver is not None  # the SDK's answer does not say it
-
-    async def around(self, act: Callable[[], Awaitable[Any]], context: ToolContext[Any]) -> Any:
-        try:
-            return await act()
-        except ApprovalNeeded as error:
-            if not _was_approved(context):
-                raise
-            question = await asyncio.to_thread(self._approving.question, error)
-            # an answer is for one approval: what expired has to be asked about again
-            if question is not None and question.wish.expired:
-                raise
-            if question is not None:
-                answer = {"approved": True}
-                why = await asyncio.to_thread(self._approving.decide, question, answer, context)
-                if why:
-                    raise ApprovalNeeded(f"{error} {why}.", effect=error.effect) from None
-        return await act()
-
-
-def _was_approved(context: ToolContext[Any]) -> bool:
-    """This very call, whose arguments were shown: not all calls of the tool."""
-    records = context._approvals.values()  # noqa: SLF001  # the public answer counts all as well
-    named = (each.approved for each in records if isinstance(each.approved, list))
-    return any(context.tool_call_id in approved for approved in named)
 
 
 async def _by_server(run: Awaitable[Any]) -> Any:
@@ -289,6 +280,17 @@ async def _by_server(run: Awaitable[Any]) -> Any:
         raise error from error.__cause__
     finally:
         _once_only.reset(before)
+
+
+def _converted(tool: FunctionTool, context: ToolContext[Any], call: AgentCall) -> Converted:
+    """The arguments with which the SDK runs the function."""
+    function: Any = getattr(tool, "__wrapped__")  # noqa: B009
+    schema = function_schema(function, use_docstring_info=False, strict_json_schema=False)
+    try:
+        args, kwargs = schema.to_call_args(schema.params_pydantic_model(**call.arguments))
+    except ValidationError as error:
+        raise ContractViolation(f"the arguments do not fit: {error}") from None
+    return ((context, *args) if schema.takes_context else tuple(args)), kwargs
 
 
 class _Unfit(ModelBehaviorError):

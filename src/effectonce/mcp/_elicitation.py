@@ -6,21 +6,86 @@ the call is answered with the question, and the client makes it again with what 
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from effectonce.approvals._questions import Question
+from msgspec import Struct
+
+from effectonce.approvals._questions import Approving, Question
+from effectonce.errors import ApprovalNeeded
+from effectonce.guard import Guard
+from effectonce.mcp._jsonrpc import UnreadableMessage, read
+
+if TYPE_CHECKING:
+    from effectonce.mcp._calls import McpCall
 
 NAME = "dev.effectonce/approval"  # of our question, among those of a server
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 ELICIT = "elicitation/create"
+T = TypeVar("T")
+
+
+class InputRequired(Struct, frozen=True):
+    """What answers a call of the newer versions: a question, which the client brings back."""
+
+    result: dict[str, Any]
+
+
+class PersonAtClient:
+    """Asks the person at a client about a call that needs an approval, and decides by the answer.
+
+    *approver* is the name of that person; "": the answer says it.
+    """
+
+    def __init__(self, guard: Guard, approver: str) -> None:
+        self._names = approver == ""
+        self._approving = Approving(guard.approvals, guard.store, approver or None, "MCP")
+
+    async def around(
+        self,
+        call: McpCall,
+        act: Callable[[], Awaitable[T]],
+        elicit: Callable[[Mapping[str, Any]], Awaitable[Any]],
+    ) -> T | InputRequired:
+        """What *act* ends with, when the person was asked, if that is needed. *elicit* asks the
+        client of an older version, and returns None if it cannot or did not answer.
+        """
+        while True:
+            try:
+                return await act()
+            except ApprovalNeeded as error:
+                needed = error
+            question = await asyncio.to_thread(self._approving.question, needed)
+            if question is None:
+                continue
+            if call.modern and call.elicits and call.answers != question.id:
+                return InputRequired(input_required(question, names=self._names))
+            given = call.given
+            if not call.modern:
+                given = await elicit(form(question, names=self._names))
+            said, call.given = answer_of(given), None
+            if said is None:
+                raise needed
+            why = await asyncio.to_thread(self._approving.decide, question, said, call)
+            if why:
+                raise ApprovalNeeded(f"{needed} {why}.", effect=needed.effect)
 
 
 def elicits(capabilities: Any) -> bool:
     """Can the client show a form? Before there were others, it said so with nothing inside."""
     modes = capabilities.get("elicitation") if isinstance(capabilities, Mapping) else None
     return isinstance(modes, Mapping) and (not modes or "form" in modes)
+
+
+def can_elicit(greeting: bytes) -> bool:
+    """Does this `initialize` of an older version say so?"""
+    try:
+        params = read(greeting).get("params")
+    except UnreadableMessage:
+        return False
+    return isinstance(params, dict) and elicits(params.get("capabilities"))
 
 
 def form(question: Question, *, names: bool) -> dict[str, Any]:

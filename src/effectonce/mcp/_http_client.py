@@ -13,6 +13,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 JSON = [(b"content-type", b"application/json")]
+STREAM = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
 
 
 class HttpClient:
@@ -20,7 +21,7 @@ class HttpClient:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope, self._receive, self._send = scope, receive, send
-        self._begun = self._lost = False
+        self.begun = self._lost = False
         self._leaving: asyncio.Task[None] | None = None
 
     async def body(self, size_max: int, piece_s: float, whole_s: float) -> bytes:
@@ -55,6 +56,11 @@ class HttpClient:
     def gone(self) -> bool:
         return self._lost or (self._leaving is not None and self._leaving.done())
 
+    async def until_gone(self) -> None:
+        """It is watched."""
+        assert self._leaving is not None
+        await asyncio.shield(self._leaving)
+
     async def _say(self, message: Message) -> None:
         try:
             await self._send(message)
@@ -62,18 +68,23 @@ class HttpClient:
             self._lost = True
 
     async def begin(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-        if not self._begun:
-            self._begun = True
+        if not self.begun:
+            self.begun = True
             await self._say({"type": "http.response.start", "status": status, "headers": headers})
 
     async def piece(self, body: bytes, *, more: bool) -> None:
         await self._say({"type": "http.response.body", "body": body, "more_body": more})
 
+    async def event(self, message: bytes, *, more: bool) -> None:
+        """A message in a stream that has begun."""
+        lines = b"".join(b"data: " + line + b"\n" for line in message.splitlines())
+        await self.piece(b"event: message\n" + lines + b"\n", more=more)
+
     async def say(self, status: int, message: dict[str, Any]) -> None:
         """A whole answer; in a stream that has begun, its last event."""
         line = written(message).rstrip()
-        if self._begun:
-            return await self.piece(b"event: message\ndata: " + line + b"\n\n", more=False)
+        if self.begun:
+            return await self.event(line, more=False)
         await self.begin(status, JSON)
         return await self.piece(line, more=False)
 

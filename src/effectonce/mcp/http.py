@@ -11,7 +11,10 @@ As on stdio everything passes as it came, except calls of tools that are not rea
     `_credentials_of_callers.py`. A new token is a new caller.
  3. A round that asks for input ends the claim, and nothing is recorded: the next round claims it
     again, under the same key.
- 4. Requests from a page of another site are refused, and those for another host, whatever their
+ 4. A call that needs an approval is a question to the person at the client, as on stdio. In the
+    older versions it is asked in the stream that answers the call, and the client answers it
+    with a request of its own, in the same session.
+ 5. Requests from a page of another site are refused, and those for another host, whatever their
     method: a browser must not be able to call tools here, nor to listen.
 """
 
@@ -19,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -39,9 +42,11 @@ from effectonce.mcp._calls import (
     tool_call,
 )
 from effectonce.mcp._contracts import CALLS_S, Contracts, hidden_in
-from effectonce.mcp._credentials_of_callers import SESSION, Callers, Credentials, NoCaller
-from effectonce.mcp._effects import Effects
+from effectonce.mcp._credentials_of_callers import SESSION, Callers, NoCaller
+from effectonce.mcp._effects import Effects, HeldCall
+from effectonce.mcp._elicitation import InputRequired, PersonAtClient, can_elicit
 from effectonce.mcp._http_client import JSON, HttpClient, Receive, Scope, Send
+from effectonce.mcp._http_questions import Questions, Session
 from effectonce.mcp._jsonrpc import (
     BAD_ID,
     CALL_MAX,
@@ -52,11 +57,11 @@ from effectonce.mcp._jsonrpc import (
     written,
 )
 from effectonce.mcp._results import answer, failure, refused
+from effectonce.outcome import Outcome
 
 if TYPE_CHECKING:
     from effectonce.mcp._upstream import Reply, StreamEvent
 
-Session = tuple[Credentials, bytes]
 # a proxy between us and the server has waited too long: it may have gone on
 NO_ANSWER = frozenset({408, 499})
 LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -125,8 +130,11 @@ class Asking:
 
     async def hand_on(self, event: StreamEvent, *, more: bool = True) -> None:
         assert self.reply is not None
-        await self._client.begin(self.reply.status, self.reply.headers)
-        await self._client.piece(event.raw, more=more)
+        if self._client.begun and not self.reply.is_stream:  # the person was asked in a stream
+            await self._client.event(event.raw, more=more)
+        else:
+            await self._client.begin(self.reply.status, self.reply.headers)
+            await self._client.piece(event.raw, more=more)
 
 
 async def _run(asking: Asking) -> dict[str, Any]:
@@ -169,6 +177,7 @@ class McpHttpProxy:
         server = contracts.name or url
         self._effects = Effects(guard, contracts, _run, server=server, sees_client=False)
         self._listed: dict[str, Any] = {}
+        self._person, self._questions = PersonAtClient(guard, contracts.approver), Questions()
         # calls that are effects. Without a session, many may have one id
         self._under_way: dict[Session, list[McpCall]] = {}
         self._to_end: dict[Session, HttpClient] = {}  # sessions that wait for theirs
@@ -211,12 +220,12 @@ class McpHttpProxy:
         await send({"type": "lifespan.shutdown.complete"})
 
     def _is_for_us(self, client: HttpClient) -> bool:
-        """Rule 4. Another site's name for this machine is how its page comes without an origin."""
+        """Rule 5. Another site's name for this machine is how its page comes without an origin."""
         named = [_host(f"//{value.decode('latin-1')}") for value in client.header_values(b"host")]
         return len(named) == 1 and named[0] in self._hosts
 
     def _is_ours(self, client: HttpClient) -> bool:
-        """Rule 4. A client that is no browser sends no origin."""
+        """Rule 5. A client that is no browser sends no origin."""
         named = [value.decode("latin-1") for value in client.header_values(b"origin")]
         return all(origin in self._origins or _host(origin) in LOCAL for origin in named)
 
@@ -227,6 +236,8 @@ class McpHttpProxy:
     async def _serve(self, client: HttpClient, body: bytes | None) -> None:
         session = self._session(client)
         calls = self._under_way.get(session, [])
+        if client.scope["method"] == "DELETE":
+            self._questions.forget(session)
         if client.scope["method"] == "DELETE" and calls:
             self._to_end[session] = client  # rule 1: it does not have to wait
             return await client.done(200)
@@ -242,6 +253,10 @@ class McpHttpProxy:
             call.given_up = True
         if given_up:
             return await client.done(202)
+        if message.is_response and self._questions.answer(session, message.name, body):
+            return await client.done(202)
+        if message.is_request and message.method == "initialize":
+            return await self._pass(client, body, greets=can_elicit(body))
         if message.is_request and message.method == "tools/list":
             return await self._list(client, body)
         if message.is_request and message.method == "tools/call":
@@ -273,9 +288,13 @@ class McpHttpProxy:
 
         return self._follow(reply, is_last, resume, CALLS_S)
 
-    async def _pass(self, client: HttpClient, body: bytes | None) -> None:
+    async def _pass(self, client: HttpClient, body: bytes | None, *, greets: bool = False) -> None:
+        """*greets*: the client can ask its person, in the session that begins with the answer."""
         client.watch()
         async with contextlib.aclosing(await self.ask(client, body)) as reply:
+            for name, session in reply.headers:
+                if greets and name.lower() == SESSION:
+                    self._questions.can_ask((self._callers.credentials(client.scope), session))
             await client.begin(reply.status, reply.headers)
             with contextlib.suppress(Unanswered):  # the client sees where it ends
                 async for piece in _until(client, reply.pieces()):
@@ -307,12 +326,22 @@ class McpHttpProxy:
         client.watch()
         asking, session = Asking(self, call, client), self._session(client)
         self._under_way.setdefault(session, []).append(call)
-        try:
-            whose = await self._callers.tenant(session[0])
+
+        async def once() -> tuple[HeldCall, Outcome[Any]]:
             entry = await self._effects.enter(
                 name, call.arguments, contract, call.meta, tenant=whose
             )
-            outcome = await entry.run(asking)
+            return entry, await entry.run(asking)
+
+        async def elicit(params: Mapping[str, Any]) -> Any:
+            return await self._questions.ask(session, client, params, contract.input_s)
+
+        try:
+            whose = await self._callers.tenant(session[0])
+            ended = await self._person.around(call, once, elicit)
+            if isinstance(ended, InputRequired):
+                return await asking.say(answer(call.id, ended.result))
+            entry, outcome = ended
         except NoCaller as error:
             return await client.say(400, failure(call.id, f"{error}."))
         except ToolError:

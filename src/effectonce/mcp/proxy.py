@@ -30,8 +30,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from effectonce._log import LOG
-from effectonce.approvals._questions import Approving
-from effectonce.errors import ApprovalNeeded, EffectOnceError, StoreUnavailable
+from effectonce.errors import EffectOnceError, StoreUnavailable
 from effectonce.guard import Guard
 from effectonce.mcp._calls import (
     BESIDE_S,
@@ -48,20 +47,18 @@ from effectonce.mcp._calls import (
 )
 from effectonce.mcp._contracts import CALLS_S, Contracts, hidden_in
 from effectonce.mcp._effects import Effects
-from effectonce.mcp._elicitation import ELICIT, answer_of, elicits, form, input_required
+from effectonce.mcp._elicitation import ELICIT, InputRequired, PersonAtClient, can_elicit
 from effectonce.mcp._jsonrpc import (
     ANSWER_MAX,
     BAD_ID,
     CALL_MAX,
     LINE_MAX,
     Envelope,
-    UnreadableMessage,
     answered,
     each,
     id_at_ends,
     name_of,
     outside,
-    read,
     refused_in,
     written,
 )
@@ -111,8 +108,7 @@ class Proxy:
         # questions of ours, at the client
         self._questions: dict[str, asyncio.Future[bytes]] = {}
         self._elicits = False
-        approver = contracts.approver or None
-        self._approving = Approving(guard.approvals, guard.store, approver, "MCP")
+        self._person = PersonAtClient(guard, contracts.approver)
         self._greeting: list[bytes] = []  # how the client greeted: initialize, initialized
         self._greeted: asyncio.Future[bytes] | None = None
         self._server: ServerProcess | None = None
@@ -195,7 +191,7 @@ class Proxy:
         if message.is_response:
             self._asked.pop(message.name, None)
         if message.method == "initialize":
-            self._greeting, self._elicits = [line], _can_elicit(line)
+            self._greeting, self._elicits = [line], can_elicit(line)
         elif message.method == "notifications/initialized":
             self._greeting.append(line)
         return await self._to_server(line, message)
@@ -243,26 +239,12 @@ class Proxy:
 
     async def _approved(self, call: McpCall) -> bytes | None:
         """Its outcome, when the person at the client was asked, if that is needed: rule 5."""
-        while True:
-            try:
-                return await self._outcome(call)
-            except ApprovalNeeded as error:
-                needed = error
-            question = await asyncio.to_thread(self._approving.question, needed)
-            if question is None:
-                continue
-            names = self._contracts.approver == ""
-            if call.modern and call.elicits and call.answers != question.id:
-                return written(answer(call.id, input_required(question, names=names)))
-            given = call.given
-            if not call.modern:
-                given = await self._elicited(form(question, names=names), call.contract.input_s)
-            said, call.given = answer_of(given), None
-            if said is None:
-                raise needed
-            why = await asyncio.to_thread(self._approving.decide, question, said, call)
-            if why:
-                raise ApprovalNeeded(f"{needed} {why}.", effect=needed.effect)
+
+        async def elicit(params: Mapping[str, Any]) -> Any:
+            return await self._elicited(params, call.contract.input_s)
+
+        line = await self._person.around(call, lambda: self._outcome(call), elicit)
+        return written(answer(call.id, line.result)) if isinstance(line, InputRequired) else line
 
     async def _elicited(self, params: Mapping[str, Any], within_s: float) -> Any:
         """Ask the client. None: it cannot, or did not answer."""
@@ -461,14 +443,6 @@ class Proxy:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             LOG.error("a call was not answered", exc_info=task.exception())
-
-
-def _can_elicit(line: bytes) -> bool:
-    try:
-        params = read(line).get("params")
-    except UnreadableMessage:
-        return False
-    return isinstance(params, dict) and elicits(params.get("capabilities"))
 
 
 def _in_use(message: Envelope) -> dict[str, Any]:

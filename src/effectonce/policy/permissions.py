@@ -19,7 +19,8 @@ class Approval(Struct, frozen=True, kw_only=True):
     """A person approves a call before it is sent: its very arguments, once, within *valid_s*.
 
     *when* says which calls need it, by the arguments that it names: `when=lambda amount: amount
-    > 500`. Without it, all do. *four_eyes*: not the one who asked (`guard.step(asked_by=)`).
+    > 500`. Without it, all do. *never* says which are refused, whoever would approve them.
+    *four_eyes*: not the one who asked (`guard.step(asked_by=)`).
     *precondition* says whether what a call rests on still holds, by the arguments that it names.
     It is asked before a person is, and again right before the first send.
     """
@@ -28,6 +29,7 @@ class Approval(Struct, frozen=True, kw_only=True):
     valid_s: float = DAY_S
     four_eyes: bool = False
     precondition: Callable[..., bool | Awaitable[bool]] | None = None
+    never: Callable[..., bool] | None = None
 
     def __post_init__(self) -> None:
         numbers(valid_s=self.valid_s)
@@ -35,10 +37,11 @@ class Approval(Struct, frozen=True, kw_only=True):
         require(
             0 < self.valid_s < inf, f"valid_s={self.valid_s}: an approval is used some day, or ends"
         )
-        require(
-            self.when is None or callable(self.when),
-            f"when={self.when!r}: give a function of the arguments that decide",
-        )
+        for name, rule in (("when", self.when), ("never", self.never)):
+            require(
+                rule is None or callable(rule),
+                f"{name}={rule!r}: give a function of the arguments that decide",
+            )
         require(
             self.precondition is None or callable(self.precondition),
             f"precondition={self.precondition!r}: give a function of the arguments that it needs",
@@ -59,7 +62,7 @@ class Allowance(Struct, frozen=True):
 
     *per* is an hour, day, week or month of the calendar (UTC), or a time that rolls, such as
     `timedelta(hours=1)`. Each subject has its own: *for_each* is "tenant", or "scope" (a
-    conversation), or arguments of the tool, each within its tenant; None: one for
+    conversation), "asked_by", or arguments of the tool, each within its tenant; None: one for
     all. *over*: what is above the limit is refused, or waits for an "approval".
     """
 

@@ -7,13 +7,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from effectonce._core.codec import SEALED, Stored, decode, describe_error
-from effectonce._core.effect_ref import INSIDE, EffectRef
+from effectonce._core.effect_ref import INSIDE, EffectRef, effect_of
 from effectonce._core.guards import leased, resendable
 from effectonce._core.ops import ReadCell
 from effectonce._core.record import Record, Scene, State
 from effectonce._core.tagged_json import AS_DATA, NotReadable
 from effectonce.approvals._standing import apart, standing_of
-from effectonce.dead_letters._letter import effect_of
 from effectonce.views.approvals import approval_data, approval_verdict
 from effectonce.views.history import (
     asked_data,

@@ -5,13 +5,16 @@ import json
 
 import pytest
 from agents import Agent, RunConfig, Runner, RunState, function_tool
+from agents.exceptions import ModelBehaviorError
+from pydantic import BaseModel
 
 from effectonce import Approval, Guard
 from effectonce._core.ops import Search
-from effectonce.integrations.openai_agents import protect
+from effectonce.integrations.openai_agents import protect, sync_approvals
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
 from tests.integrations.agents.test_openai_agents import DONE, Scripted, asks, outputs
+from tests.processes import in_two_processes
 
 CONFIG = RunConfig(group_id="chat-42", tracing_disabled=True)
 
@@ -26,12 +29,13 @@ class Desk:
         approval=True,
         approver="ada",
         kind="irreversible",
+        default=100,
         **options,
     ):
         self.guard, self.bank = guard, bank
         self.options = options | {"approver": approver}
 
-        async def refund(payment_id: str, amount: int = 100) -> str:
+        async def refund(payment_id: str, amount: int = default) -> str:
             """Refund a payment."""
             return bank.pay(payment_id, amount)["receipt"]
 
@@ -197,3 +201,252 @@ def test_a_pause_of_the_tools_own_stays(guard, bank):
 
     assert len(result.interruptions) == 1
     assert outputs(go(desk.agent(DONE), approved(result))) == [("a", "rcpt_1")]
+
+
+# ---------------------------------------------------------------- the same wish in our store
+
+
+def synced(state, **options):
+    asyncio.run(sync_approvals(state, run_config=CONFIG, **options))
+    return state
+
+
+@pytest.fixture
+def waiting(desk):
+    """A run that waits, whose wish is in the store."""
+    return synced(desk.asked().to_state())
+
+
+def test_while_a_run_waits_its_wish_is_in_the_store(guard, bank):
+    desk = Desk(guard, bank, asked_by=lambda _: "agent-7")
+    synced(desk.asked().to_state())
+
+    (wish,) = guard.approvals.waiting()
+    assert wish.arguments == {"payment_id": "pay_7", "amount": 100}
+    assert (wish.asked_by, wish.effect.scope) == ("agent-7", "chat-42")
+    assert bank.ledger() == []
+
+
+def test_the_wish_is_that_of_the_call_which_the_resumed_run_makes(desk, bank, waiting):
+    waiting.approve(waiting.get_interruptions()[0])
+
+    result = go(desk.agent(DONE), waiting)
+
+    assert outputs(result) == [("a", "rcpt_1")]
+    (record,) = records(desk.guard)
+    assert record.evidence[-1].outcome == b"ada: answered in OpenAI Agents"
+
+
+def test_approved_elsewhere_the_run_goes_on_without_an_answer(desk, bank, waiting):
+    stored = waiting.to_string()
+    (wish,) = desk.guard.approvals.waiting()
+    desk.guard.approvals.approve(wish.key, by="grace", reason="at the desk")
+
+    async def resume():
+        agent = desk.agent(DONE)
+        state = await RunState.from_string(agent, stored)
+        await sync_approvals(state, run_config=CONFIG)
+        return outputs(await Runner.run(agent, state, run_config=CONFIG))
+
+    assert [asyncio.run(resume()) for _ in range(2)] == [[("a", "rcpt_1")]] * 2
+    assert len(bank.ledger()) == 1
+    (record,) = records(desk.guard)
+    assert record.evidence[-1].outcome == b"grace: at the desk"
+
+
+def test_rejected_elsewhere_the_model_gets_it_as_data(desk, bank, waiting):
+    (wish,) = desk.guard.approvals.waiting()
+    desk.guard.approvals.reject(wish.key, by="grace", reason="not before Friday")
+
+    ((_, text),) = outputs(go(desk.agent(DONE), synced(waiting)))
+
+    assert json.loads(text)["code"] == "NOT_APPROVED"
+    assert "not before Friday" in text
+    assert bank.ledger() == []
+
+
+def test_undecided_it_waits_on(desk, bank, waiting):
+    result = go(desk.agent(DONE), synced(waiting))
+
+    assert len(result.interruptions) == 1
+    assert len(desk.guard.approvals.waiting()) == 1
+    assert bank.ledger() == []
+
+
+@pytest.mark.parametrize("said", ["not before Friday", None])
+def test_rejected_in_the_framework_it_is_rejected_in_the_store(guard, bank, said):
+    desk = Desk(guard, bank, approver=lambda context: context.context["user"])
+    state = synced(desk.asked().to_state())
+    state.reject(state.get_interruptions()[0], rejection_message=said)
+
+    result = go(desk.agent(DONE), synced(state, context={"user": "ada"}))
+
+    assert len(outputs(result)) == 1
+    (record,) = records(guard)
+    reason = said or "answered in OpenAI Agents"
+    assert (record.state, record.settled_by, record.reason) == ("failed", "ada", reason)
+    assert guard.approvals.waiting() == ()
+    assert bank.ledger() == []
+
+
+def test_a_decision_in_the_store_comes_before_a_later_one_in_the_framework(desk, bank, waiting):
+    (wish,) = desk.guard.approvals.waiting()
+    desk.guard.approvals.reject(wish.key, by="grace", reason="no")
+    waiting.approve(waiting.get_interruptions()[0])
+
+    ((_, text),) = outputs(go(desk.agent(DONE), synced(waiting)))
+
+    assert json.loads(text)["code"] == "NOT_APPROVED"
+    assert bank.ledger() == []
+
+
+def test_an_approval_from_elsewhere_that_has_expired_is_asked_for_again(bank):
+    clock = FakeClock()
+    guard = Guard(MemoryStore(clock=clock))
+    desk = Desk(guard, bank, kind="write", approval=Approval(valid_s=60))
+    state = synced(desk.asked().to_state())
+    (wish,) = guard.approvals.waiting()
+    guard.approvals.approve(wish.key, by="grace", reason="yes")
+    clock.advance(61)
+
+    result = go(desk.agent(DONE), synced(state))
+
+    assert len(result.interruptions) == 1
+    assert [wish.expired for wish in guard.approvals.waiting()] == [True]
+    assert bank.ledger() == []
+
+
+def test_a_second_refund_that_is_approved_is_sent_although_it_equals_the_first(desk, bank):
+    """The model was shown the first one in the same run, before it paused."""
+    both = [asks((call, {"payment_id": "pay_7"})) for call in "ab"]
+    agent = desk.agent(*both, DONE)
+    result = go(agent, approved(go(agent, "refund pay_7")))
+    stored = approved(result).to_string()
+
+    async def resume():
+        agent = desk.agent(DONE)
+        state = await RunState.from_string(agent, stored)
+        await sync_approvals(state, run_config=CONFIG)
+        return outputs(await Runner.run(agent, state, run_config=CONFIG))
+
+    assert asyncio.run(resume()) == [("a", "rcpt_1"), ("b", "rcpt_2")]
+    assert asyncio.run(resume()) == [("a", "rcpt_1"), ("b", "rcpt_2")]
+    assert len(bank.ledger()) == 2
+
+
+def test_without_that_the_second_is_refused_and_not_taken_for_the_first(desk, bank):
+    both = [asks((call, {"payment_id": "pay_7"})) for call in "ab"]
+    agent = desk.agent(*both, DONE)
+    result = go(agent, approved(go(agent, "refund pay_7")))
+
+    (_, (_, text)) = outputs(go(agent, approved(result)))
+
+    assert json.loads(text)["code"] == "CONTRACT_VIOLATION"
+    assert "sync_approvals" in text
+    assert len(bank.ledger()) == 1
+
+
+def test_a_pause_of_the_tools_own_leaves_nothing_in_the_store(guard, bank):
+    desk = Desk(guard, bank, hosted=True, approval=lambda amount: amount > 500)
+    desk.tool.needs_approval = True
+
+    state = synced(desk.asked(amount=1).to_state())
+
+    assert len(state.get_interruptions()) == 1
+    assert records(guard) == ()
+
+
+def test_arguments_as_the_sdk_converts_them_are_those_of_the_wish(guard, bank):
+    class Payment(BaseModel):
+        payment_id: str
+
+    async def refund(payment: Payment, amount: int = 100) -> str:
+        """Refund a payment."""
+        return bank.pay(payment.payment_id, amount)["receipt"]
+
+    desk = Desk(guard, bank, hosted=True)
+    desk.options["contracts"] = {}
+    desk.tool = function_tool(guard.tool(kind="irreversible", approval=True)(refund))
+    call = asks(("a", {"payment": {"payment_id": "pay_7"}}))
+    state = synced(go(desk.agent(call, DONE), "refund pay_7").to_state())
+    (wish,) = guard.approvals.waiting()
+    guard.approvals.approve(wish.key, by="grace", reason="yes")
+
+    assert outputs(go(desk.agent(DONE), synced(state))) == [("a", "rcpt_1")]
+
+
+def test_arguments_that_do_not_fit_are_no_wish_and_reported_when_it_goes_on(guard, bank):
+    desk = Desk(guard, bank)
+    state = synced(desk.asked(amount="many").to_state())
+
+    assert guard.approvals.waiting() == ()
+    state.approve(state.get_interruptions()[0])
+    ((_, text),) = outputs(go(desk.agent(DONE), synced(state)))
+    assert "many" in text or "Invalid" in text
+    assert bank.ledger() == []
+
+
+ELSEWHERE = """
+import asyncio, json, sys
+from pathlib import Path
+from agents import Runner, RunState
+from effectonce import Guard
+from effectonce.integrations.openai_agents import sync_approvals
+from effectonce.testing.bank import Teller
+from tests.integrations.agents.test_openai_agents_approvals import CONFIG, DONE, Desk, outputs
+
+folder, port = Path(sys.argv[1]), int(sys.argv[2])
+guard = Guard(f"sqlite:///{folder}/effects.db", spool=folder / "spool")
+agent = Desk(guard, Teller(port), hosted=True).agent(DONE)
+
+async def resume():
+    state = await RunState.from_string(agent, (folder / "state").read_text())
+    await sync_approvals(state, run_config=CONFIG)
+    return outputs(await Runner.run(agent, state, run_config=CONFIG))
+
+print(json.dumps(asyncio.run(resume())))
+guard.close()
+"""
+
+
+def test_after_a_restart_two_processes_resume_and_it_is_sent_once(guard, bank, tmp_path):
+    state = synced(Desk(guard, bank, hosted=True).asked().to_state())
+    (wish,) = guard.approvals.waiting()
+    guard.approvals.approve(wish.key, by="grace", reason="at the desk")
+    (tmp_path / "state").write_text(state.to_string())
+
+    said = in_two_processes(ELSEWHERE, tmp_path, bank.port)
+
+    assert said == [[["a", "rcpt_1"]]] * 2
+    assert len(bank.ledger()) == 1
+
+
+def test_an_approval_is_of_no_use_for_arguments_that_changed(desk, bank, waiting):
+    (wish,) = desk.guard.approvals.waiting()
+    desk.guard.approvals.approve(wish.key, by="grace", reason="at the desk")
+    dearer = Desk(desk.guard, bank, hosted="contracts" in desk.options, default=9_000)
+
+    async def resume():
+        agent = dearer.agent(DONE)
+        state = await RunState.from_string(agent, waiting.to_string())
+        await sync_approvals(state, run_config=CONFIG)
+        return await Runner.run(agent, state, run_config=CONFIG)
+
+    assert len(asyncio.run(resume()).interruptions) == 1
+    assert [wish.arguments["amount"] for wish in desk.guard.approvals.waiting()] == [9_000]
+    assert bank.ledger() == []
+
+
+def test_a_state_whose_arguments_were_changed_is_refused_by_the_sdk(desk, bank, waiting):
+    waiting.approve(waiting.get_interruptions()[0])
+    old, new = (json.dumps(json.dumps({"payment_id": each})) for each in ("pay_7", "pay_8"))
+    changed = waiting.to_string().replace(old, new)
+
+    async def resume():
+        agent = desk.agent(DONE)
+        state = await RunState.from_string(agent, changed)
+        await sync_approvals(state, run_config=CONFIG)
+
+    with pytest.raises(ModelBehaviorError, match="different invocation"):
+        asyncio.run(resume())
+    assert bank.ledger() == []

@@ -14,6 +14,7 @@ from effectonce.integrations.pydantic_ai import EffectOnce
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
 from tests.integrations.agents.test_pydantic_ai import DONE, one, returns
+from tests.processes import in_two_processes
 
 SIGNED = {"by": "ada", "reason": "it came back"}
 
@@ -187,3 +188,35 @@ def test_a_call_that_needs_none_is_not_asked_about(guard, bank):
 
     assert desk.asked(amount_minor=500).output == "done"
     assert isinstance(desk.asked(pay="pay_8", amount_minor=501).output, DeferredToolRequests)
+
+
+ELSEWHERE = """
+import json, sys
+from pathlib import Path
+from pydantic_ai import DeferredToolResults, ToolApproved
+from pydantic_ai.messages import ModelMessagesTypeAdapter
+from effectonce import Guard
+from effectonce.testing.bank import Teller
+from tests.integrations.agents.test_pydantic_ai_approvals import DONE, Desk, go, returns
+
+folder, port = Path(sys.argv[1]), int(sys.argv[2])
+guard = Guard(f"sqlite:///{folder}/effects.db", spool=folder / "spool")
+agent = Desk(guard, Teller(port)).agent(DONE)
+history = ModelMessagesTypeAdapter.validate_json((folder / "history").read_bytes())
+metadata = json.loads((folder / "answer").read_text())
+results = DeferredToolResults(approvals={"a": ToolApproved()}, metadata=metadata)
+result = go(agent, message_history=history, deferred_tool_results=results)
+print(json.dumps(returns(result)))
+guard.close()
+"""
+
+
+def test_after_a_restart_two_processes_resume_and_it_is_sent_once(guard, bank, tmp_path):
+    before = Desk(guard, bank).asked()
+    (tmp_path / "history").write_bytes(before.all_messages_json())
+    (tmp_path / "answer").write_text(json.dumps({"a": before.output.metadata["a"] | SIGNED}))
+
+    said = in_two_processes(ELSEWHERE, tmp_path, bank.port)
+
+    assert said == [[["a", "success", "rcpt_1"]]] * 2
+    assert len(bank.ledger()) == 1

@@ -3,13 +3,16 @@
 import asyncio
 
 import pytest
-from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
+from temporalio import activity
+from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
 from effectonce import Approval
 from effectonce.integrations.temporal import EffectOnce, approval_needed
+from effectonce.testing.bank import Bank
 from tests.integrations.engines.temporal_parts import Asks, Pays
 from tests.integrations.engines.test_temporal import Shop, awaited, server  # noqa: F401
+from tests.processes import started
 from tests.servers._process import until
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
@@ -146,3 +149,113 @@ async def test_after_a_restart_of_the_worker_it_goes_on(server):  # noqa: F811
     (record,) = desk.records
     assert record.evidence[-1].outcome == b"grace: it came back"
     assert desk.ran == ["p"]
+
+
+@awaited
+async def test_an_answer_is_of_no_use_for_arguments_that_changed(server):  # noqa: F811
+    desk, paid = Desk(), {"p": "p"}
+    before = desk.activity
+
+    @activity.defn(name="pay")
+    def pay(payment_id: str) -> str:
+        return before(paid[payment_id])
+
+    desk.activity = pay
+    async with desk.open(server, "changed") as client:
+        handle = await start(client, "changed", "p")
+        (asked,) = await desk.questions(handle)
+        paid["p"] = "q"
+        await handle.execute_update("effectonce_answer", {**asked, **SIGNED})
+        again = await new_question(handle, asked)
+        assert again["arguments"] == {"payment_id": "q"}
+        assert desk.ran == []
+        await handle.execute_update("effectonce_answer", {**again, **SIGNED})
+        await handle.result()
+
+    assert desk.ran == ["q"]
+
+
+async def new_question(handle, before):
+    """The one that is asked after *before*."""
+    while True:  # a query is how to look, and takes its time
+        for asked in await handle.query("effectonce_waiting"):
+            if asked["question"] != before["question"]:
+                return asked
+
+
+@awaited
+async def test_what_has_expired_is_asked_for_again(server):  # noqa: F811
+    desk = Desk()
+    async with desk.open(server, "expired") as client:
+        handle = await start(client, "expired", "p")
+        (asked,) = await desk.questions(handle)
+        (wish,) = desk.guard.approvals.waiting()
+        desk.guard.approvals.approve(wish.key, by="grace", reason="quick", valid_s=0.001)
+        await asyncio.to_thread(until, lambda: desk.guard.approvals.find(wish.key), "it expires")
+        await handle.execute_update("effectonce_answer", {**asked, **SIGNED})
+        again = await new_question(handle, asked)
+        assert (again["expired"], desk.ran) == (True, [])
+        await handle.execute_update("effectonce_answer", {**again, **SIGNED})
+        assert await handle.result() == "rcpt_1"
+
+
+WORKER = """
+import asyncio, sys
+from concurrent.futures import ThreadPoolExecutor
+from temporalio import activity
+from temporalio.client import Client
+from temporalio.worker import Worker
+from effectonce import Guard
+from effectonce.integrations.temporal import EffectOnce
+from effectonce.testing.bank import Teller
+from tests.integrations.engines.temporal_parts import ALL
+
+target, folder, port = sys.argv[1:]
+guard = Guard(f"sqlite:///{folder}/effects.db", spool=f"{folder}/spool")
+
+@guard.tool(kind="write", approval=True)
+def charge(payment_id: str) -> str:
+    return Teller(int(port)).pay(payment_id, 100)["receipt"]
+
+@activity.defn(name="pay")
+def pay(payment_id: str) -> str:
+    return charge(payment_id)
+
+async def work():
+    client = await Client.connect(target, plugins=[EffectOnce(guard)])
+    with ThreadPoolExecutor(4) as threads:
+        options = {"activity_executor": threads, "max_cached_workflows": 0}
+        worker = Worker(client, task_queue="two", workflows=ALL, activities=[pay], **options)
+        await worker.run()
+
+asyncio.run(work())
+"""
+
+
+@awaited
+async def test_the_worker_that_asked_is_killed_and_another_process_sends_it_once(
+    server,  # noqa: F811
+    tmp_path,
+):
+    client = await Client.connect(server.target)
+    with Bank(tmp_path / "ledger") as bank:
+        command = (WORKER, server.target, tmp_path, bank.port)
+        first = started(*command)
+        try:
+            handle = await start(client, "two", "p")
+            asked = await new_question(handle, {"question": ""})
+        finally:
+            first.kill()
+            first.communicate()
+        others = [started(*command) for _ in range(2)]
+        try:
+            answers = (
+                handle.execute_update("effectonce_answer", {**asked, **SIGNED}) for _ in range(2)
+            )
+            await asyncio.gather(*answers, return_exceptions=True)
+            assert await handle.result() == "rcpt_1"
+        finally:
+            for other in others:
+                other.kill()
+                other.communicate()
+        assert len(bank.ledger()) == 1

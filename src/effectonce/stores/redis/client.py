@@ -13,8 +13,6 @@ from __future__ import annotations
 from binascii import crc_hqx
 from collections.abc import Callable, Sequence
 from functools import partial
-from heapq import nlargest, nsmallest
-from operator import itemgetter
 from typing import Any, cast
 
 from effectonce._core.keys import KEY_LENGTH
@@ -51,7 +49,6 @@ from effectonce.stores.redis.url import Address, Target
 
 REDIRECTS = 5
 _TIME = pack(("TIME",))
-_first = itemgetter(0)
 _ELSEWHERE = "other"  # the bucket of keys that are not ours
 _ADVICE = {  # nothing was written when a server answers with one of these
     "OOM": "Its memory is full: give it more, or sweep more often.",
@@ -243,7 +240,7 @@ class RedisClient:
         """Pages of names until enough cells are in time: an index learns later of a cell's end."""
         first, last, found, page = *op.bounds, list[tuple[str, bytes]](), max(op.limit, 100)
         while True:
-            names = yield from self._page_of_cells(
+            names = yield from self._lists.cells(
                 first.encode(), last.encode(), page, backwards=op.backwards
             )
             replies = yield from self._ask(
@@ -256,25 +253,6 @@ class RedisClient:
             first, last = (
                 (first, names[-1][0].decode()) if op.backwards else (names[-1][0].decode(), last)
             )
-
-    def _page_of_cells(
-        self, first: bytes, last: bytes, page: int, *, backwards: bool
-    ) -> Conversing:
-        """From each bucket as many as may be asked for: any of them may have the next ones."""
-        between = (
-            ("ZREVRANGEBYLEX", b"(" + last, b"(" + first)
-            if backwards
-            else ("ZRANGEBYLEX", b"(" + first, b"(" + last)
-        )
-        command, *ends = between
-        buckets = list(self._buckets.values())
-        asked = [
-            Command(b, None, (command, b.prefix + b"i", *ends, "LIMIT", "0", str(page)))
-            for b in buckets
-        ]
-        pages = yield from self._ask(asked)
-        names = ((name, b) for b, some in zip(buckets, pages, strict=True) for name in some)
-        return (nlargest if backwards else nsmallest)(page, names, _first)
 
     def _forget_nothing(self) -> Conversing:
         """Redis forgets cells by itself."""

@@ -150,6 +150,11 @@ class Lists:
             asked = {bucket: place for bucket, place in ends.items() if place in inside}
         return found
 
+    def cells(self, first: bytes, last: bytes, page: int, *, backwards: bool) -> Conversing:
+        """The next names of listed cells between two names."""
+        order, begin = (_names_backwards(first), last) if backwards else (_names(last), first)
+        return (yield from self._members(order, (0.0, begin), page))
+
     def searched(self, op: Search) -> Conversing:
         """A member has a record's age and key; for the rest, the newest are read until enough."""
         fitting = sorted((yield from self._fitting(op)), key=_first, reverse=True)
@@ -384,6 +389,24 @@ def _doubts_backwards(bucket: IndexBucket, place: Place | None, page: int) -> Co
     return Command(
         bucket, None, ("ZREVRANGEBYLEX", bucket.prefix + b"d", last, b"-", "LIMIT", "0", str(page))
     )
+
+
+def _names(last: bytes) -> Order:
+    def after(bucket: IndexBucket, place: Place | None, page: int) -> Command:
+        begin = b"-" if place is None else b"(" + place[1]
+        ends = (bucket.prefix + b"i", begin, b"(" + last)
+        return Command(bucket, None, ("ZRANGEBYLEX", *ends, "LIMIT", "0", str(page)))
+
+    return Order(after, _alike, nsmallest)
+
+
+def _names_backwards(first: bytes) -> Order:
+    def after(bucket: IndexBucket, place: Place | None, page: int) -> Command:
+        begin = b"+" if place is None else b"(" + place[1]
+        ends = (bucket.prefix + b"i", begin, b"(" + first)
+        return Command(bucket, None, ("ZREVRANGEBYLEX", *ends, "LIMIT", "0", str(page)))
+
+    return Order(after, _alike, nlargest)
 
 
 def _alike(members: list[Any]) -> list[Place]:
