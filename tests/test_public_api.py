@@ -87,6 +87,7 @@ GUARD = [
     "allowances",
     "approvals",
     "areconcile",
+    "aundo",
     "call",
     "close",
     "confirm",
@@ -106,6 +107,7 @@ GUARD = [
     "sweeper",
     "tool",
     "turn",
+    "undo",
     "workflow",
     "workflows",
 ]

@@ -220,7 +220,7 @@ class Guard(GuardOperations):
             )
             self._check_store(contract)
             tool = GuardedTool(self._house, contract, function, identity, breaker, budget)
-            return cast("Tool[P, R]", wrap(self._register(tool, clients)))
+            return cast("Tool[P, R]", wrap(self._register(tool, clients), self._host))
 
         return decorate
 

@@ -182,6 +182,8 @@ def test_every_field_of_an_effect_is_in_the_reference():
         "arguments",
         "result",
         "audit",
+        "undo",
+        "undoes",
     }
 
 

@@ -173,6 +173,11 @@ def run_key(run: str, position: str, secret: bytes = b"") -> str:
     return _at_home(run[:HOME_LENGTH], secret, "run", run, position)
 
 
+def undo_key(key: str, secret: bytes = b"") -> str:
+    """The key of the undo of an effect: of that effect's key, and of nothing else."""
+    return _at_home(key[:HOME_LENGTH], secret, "undo", key)
+
+
 def downstream_key(key: str, tool: str, secret: bytes = b"") -> str:
     """The key to hand to the downstream: derived, stable, 43 characters, and it reveals nothing."""
     return "eo_" + derive("downstream", tool, key, secret=secret)

@@ -47,6 +47,11 @@ class Tool(Protocol, Generic[P, R]):
         tool. Its answer is not stored.
         """
 
+    def undo(self, function: Any = None, /, **options: Any) -> Any:
+        """Register how an effect is undone by `guard.undo`: called with the arguments that it
+        names, and with `result`, what the tool returned.
+        """
+
     def explain(self, *args: P.args, **kwargs: P.kwargs) -> Explanation:
         """Why this call has the key it has. Nothing is sent."""
 

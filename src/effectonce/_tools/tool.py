@@ -184,13 +184,13 @@ class GuardedTool:
     def probe(self, function: F) -> F:
         if self.contract.downstream.capability not in (Capability.PROBE, Capability.KEY):
             raise ContractViolation(f"{self.contract.name}.probe needs downstream='probe' or 'key'")
-        self._require_same_mode(function, "probe")
+        self.require_same_mode(function, "probe")
         self.probe_function = function
         self._plan_calls()
         return function
 
     def fallback(self, function: F) -> F:
-        self._require_same_mode(function, "fallback")
+        self.require_same_mode(function, "fallback")
         self.fallback_function = function
         return function
 
@@ -222,7 +222,7 @@ class GuardedTool:
                 name,
             )
 
-    def _require_same_mode(self, function: Callable[..., Any], what: str) -> None:
+    def require_same_mode(self, function: Callable[..., Any], what: str) -> None:
         if is_async(function) is not self.is_async:
             mine, its = ("async def", "def") if self.is_async else ("def", "async def")
             raise TypeError(

@@ -12,13 +12,14 @@ from effectonce._runtime.unawaited import WRAPPERS
 from effectonce._tools.context import Tool
 from effectonce._tools.error_text import brief
 from effectonce._tools.tool import GuardedTool
+from effectonce._tools.undo import UndoDecorator, UndoHost
 from effectonce.errors import EffectOnceError
 from effectonce.outcome import value_of
 from effectonce.retries.retry import Retrier
 
 
-def wrap(tool: GuardedTool) -> Tool[..., Any]:
-    """The function that the user gets back."""
+def wrap(tool: GuardedTool, host: UndoHost | None = None) -> Tool[..., Any]:
+    """The function that the user gets back. *host* makes a tool of its undo."""
     recorded = tool.contract.kind is not Kind.READ or tool.contract.dedup is not None
     wrapper = (
         _reader(tool)
@@ -35,7 +36,7 @@ def wrap(tool: GuardedTool) -> Tool[..., Any]:
         tool.fallback,
         tool.explain,
     )
-    named.__effectonce_tool__ = tool
+    named.undo, named.__effectonce_tool__ = UndoDecorator(tool, host), tool
     return cast("Tool[..., Any]", wrapper)
 
 

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 AUDIT_SHOWN = 12  # of the last entries: it should stay one screen
 
 
-def tell(record: Record, now: float, audit: Sequence[Entry] = (), *, reveal: bool) -> None:
+def tell(
+    record: Record, now: float, audit: Sequence[Entry] = (), *, reveal: bool, undo: str = ""
+) -> None:
     """Print it, with what the audit has about it."""
     screen, stands = console(), shown_state(record, now)
     mark, state, style = MARK.get(stands, "…"), stands.replace("_", " "), STYLES[stands]
@@ -35,6 +37,8 @@ def tell(record: Record, now: float, audit: Sequence[Entry] = (), *, reveal: boo
         f" {reference(record)}"
     )
     screen.print(in_markup(verdict(record, now)))
+    if undo:
+        screen.print(in_markup(undo))
     screen.print()
     here = Screen(reveal=reveal, more=MORE, reveal_with=REVEAL, keys=KEYS)
     print_pairs(facts_of(record, now, here))

@@ -10,7 +10,14 @@ from effectonce.cli._app import guard_here
 from effectonce.cli._commands import runnable
 from effectonce.cli._console import busy, say
 from effectonce.cli._filters import Filters, after, filters, limit_option
-from effectonce.cli._options import effect_options, takes
+from effectonce.cli._options import (
+    app_options,
+    effect_options,
+    reason_option,
+    takes,
+    with_options,
+    yes_option,
+)
 from effectonce.cli._output import print_line, print_one, print_rows
 
 if TYPE_CHECKING:
@@ -87,8 +94,8 @@ def show(*, reference: str, reveal: bool, no_audit: bool) -> None:
 
     EFFECT is a reference such as eff_3fa94c1f22d0, the first digits of one, or a key. You get
     what is known, when it was claimed, sent and decided, how each attempt failed, who owns it,
-    what was found out later, who asked for it again or settled it and why, what the audit has
-    about it, and the commands for what can be done now. Arguments and the result are hidden
+    what was found out later, who asked for it again, settled or undid it and why, what the audit
+    has about it, and the commands for what can be done now. Arguments and the result are hidden
     unless you ask for them.
 
     \b
@@ -102,14 +109,37 @@ def show(*, reference: str, reveal: bool, no_audit: bool) -> None:
     from effectonce.views.audit import entries_about
     from effectonce.views.effects import as_data, now_of
     from effectonce.views.effects import reference as reference_of
+    from effectonce.views.undo import undo_data, undo_sentence
 
     with guard_here() as guard:
         record, now = find_one(guard, reference), now_of(guard)
         with busy("Reading the audit"):
             entries = [] if no_audit else entries_about(guard, record, reference_of(record))
+        undo = undo_data(record, guard.find)
     audit = [entry_data(entry) for entry in entries]
-    data = {**as_data(record, now, reveal=reveal), "audit": audit}
-    print_one(data, lambda: tell(record, now, entries, reveal=reveal), schema="effect")
+    data = {**as_data(record, now, reveal=reveal), **undo, "audit": audit}
+    said = undo_sentence(undo)
+    print_one(data, lambda: tell(record, now, entries, reveal=reveal, undo=said), schema="effect")
+
+
+@effect.command("undo")
+@click.argument("reference", metavar="EFFECT")
+@with_options(reason_option, yes_option, takes("by", "no_input", "tenant"), app_options)
+def undo_effect(*, reference: str, reason: str | None, yes: bool) -> None:
+    r"""Undo an effect that happened, by the undo that its tool declares.
+
+    It is done once, however often you ask: asked again, you get what came of it. An effect that
+    is in doubt has to be settled first. It needs --app, because tools are your code. The exit
+    code is 1 if it is not undone.
+
+    \b
+    Examples:
+      effectonce effect undo eff_3fa94c1f22d0 --reason 'wrong customer' --app shop.agents:guard
+      effectonce effect undo 3fa9 --reason 'ticket 812' --by ada --yes --app shop.agents:guard
+    """
+    from effectonce.cli._undo import run_undo
+
+    run_undo(reference, reason, yes=yes)
 
 
 @effect.command()

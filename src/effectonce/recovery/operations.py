@@ -12,9 +12,11 @@ from effectonce._tools.context import GuardContext
 from effectonce._tools.observers import Observer, tidied
 from effectonce._tools.tool import GuardedTool
 from effectonce.errors import ContractViolation
+from effectonce.outcome import Outcome
 from effectonce.recovery.in_doubt import InDoubtFilter, Reconciled, Settlement
 from effectonce.recovery.pace import ReconcilePace
 from effectonce.recovery.sweeper import Sweeper
+from effectonce.recovery.undo import Undoing
 from effectonce.stores import Store
 from effectonce.stores.keyring import Keyring
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class GuardOperations:
-    """The half of `Guard` that works on records that exist. It sends nothing."""
+    """The half of `Guard` that works on records that exist. Only an undo sends something."""
 
     store: Store
     _desk: Settlement
@@ -65,6 +67,17 @@ class GuardOperations:
     def retry(self, key: str, *, by: str, reason: str) -> None:
         """The next call resends it under the same key. Only if the downstream still honours it."""
         self._desk.retry(key, by, reason)
+
+    def undo(self, key: str, *, by: str, reason: str) -> Outcome[Any]:
+        """Undo an effect that happened, by its tool's `undo`: once, however often it is asked.
+
+        Refused if it did not happen, or may not have. An undo that needs an approval waits for it.
+        """
+        return Undoing(self.store, self._tools).undo(key, by, reason)
+
+    async def aundo(self, key: str, *, by: str, reason: str) -> Outcome[Any]:
+        """The same for an async tool."""
+        return await Undoing(self.store, self._tools).aundo(key, by, reason)
 
     @cached_property
     def allowances(self) -> Allowances:

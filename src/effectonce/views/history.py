@@ -14,6 +14,7 @@ from effectonce._core.failed_attempts import attempts_of as _attempts_of
 from effectonce._core.guards import leased
 from effectonce._core.record import Evidence, Record, State
 from effectonce._core.tagged_json import NotReadable
+from effectonce._core.undo import UndoRequest, read_request
 from effectonce._core.workflow import CANCEL, Cancellation
 from effectonce.approvals._standing import apart
 from effectonce.views.text import Screen
@@ -22,7 +23,7 @@ from effectonce.views.times import iso
 _RUN = re.compile(r".+ (eff_[0-9a-f]{12})")  # the scope of a step: which workflow, which run of it
 _POSITION = re.compile(r"(undo )?\d+ .")  # and what it is called there
 _ANY = Screen()
-HistoryEntry: TypeAlias = "FailedAttempt | RedriveRequest | Cancellation"
+HistoryEntry: TypeAlias = "FailedAttempt | RedriveRequest | Cancellation | UndoRequest"
 
 
 def is_run(record: Record) -> bool:
@@ -38,6 +39,9 @@ def run_of(record: Record) -> str | None:
 
 def entry_of(evidence: Evidence) -> HistoryEntry | None:
     """What an entry says; None: it is a result, or a note."""
+    undo = read_request(evidence)
+    if undo is not None:
+        return undo
     if evidence.note != CANCEL:
         return read_entry(evidence.at, evidence.note, evidence.outcome)
     try:
@@ -91,6 +95,8 @@ def describe(entry: HistoryEntry, screen: Screen = _ANY) -> str:
             return f"{by or 'a person'} asked for it again: {reason}"
         case Cancellation(by, reason):
             return f"{by or 'a person'} wants it to end: {reason}"
+        case UndoRequest(by, reason):
+            return f"{by or 'a person'} asked for its undo: {reason}"
 
 
 def describe_attempt(attempt: FailedAttempt, screen: Screen) -> str:
