@@ -1,14 +1,16 @@
 """One SQLite file that is opened by several names."""
 
+import fcntl
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
 from effectonce import StoreUnavailable
 from effectonce._core import ops
-from effectonce.stores.sqlite import SqliteStore, forks
+from effectonce.stores.sqlite import SqliteStore, connection, forks
 from effectonce.testing.conformance.bench import request
 from tests.stores.helpers import guarded
 
@@ -134,3 +136,18 @@ def test_a_forked_child_may_not_open_by_a_link_what_its_parent_had_open(linked, 
             opened(link).apply(ops.Tally())
     finally:
         forks._INHERITED.remove(connection)
+
+
+def test_a_process_that_waits_long_for_its_turn_looks_less_often(tmp_path, monkeypatch):
+    """64 that look all the time leave no processor to the one that writes."""
+    pauses, sleep = [], time.sleep
+    store = SqliteStore(tmp_path / "effects.db", busy_s=3 * connection.EAGER_S)
+    store.apply(ops.ReadCell("a cell"))
+    with (tmp_path / "effects.db-queue").open() as queue:
+        fcntl.flock(queue, fcntl.LOCK_EX)
+        monkeypatch.setattr(time, "sleep", lambda s: (pauses.append(s), sleep(s)))
+        store.apply(ops.WriteCell("a cell", 0, b"value", 60.0, listed=False))  # without its turn
+    store.close()
+
+    assert pauses == sorted(pauses)
+    assert set(pauses) == {connection.POLL_S, connection.POLL_MAX_S}

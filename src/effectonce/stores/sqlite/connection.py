@@ -18,7 +18,6 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Iterator
-from math import inf
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -52,7 +51,8 @@ from effectonce.stores.sqlite.statements import (
 )
 
 Isolation: TypeAlias = Literal["IMMEDIATE"] | None
-POLL_S = 0.0002
+POLL_S, POLL_MAX_S = 0.0002, 0.002  # how often a process looks whether it is its turn
+EAGER_S = 0.05  # with a dozen processes, no turn comes later
 STEADY = "clock/steady"  # a cell that is never forgotten
 _MINE = fcntl.LOCK_EX | fcntl.LOCK_NB
 PAGES_KIB = 64 << 10  # of the file that a connection keeps in memory, at most
@@ -374,15 +374,20 @@ class SqliteConnection:
                 fcntl.flock(self._queue, fcntl.LOCK_UN)
 
     def _entered_queue(self, patience_s: float) -> bool:
-        give_up_at = inf  # until another one is in the way
+        """Wait for our turn. Who waits longer looks less often: many who wait would otherwise
+        take the processor from the one that writes.
+        """
+        since: float | None = None  # another one is in the way
         while True:
             try:
                 fcntl.flock(self._queue, _MINE)
             except BlockingIOError:
-                give_up_at = min(give_up_at, time.monotonic() + patience_s)
-                if time.monotonic() >= give_up_at:
+                now = time.monotonic()
+                since = now if since is None else since
+                waited_s = now - since
+                if waited_s >= patience_s:
                     return False
-                time.sleep(POLL_S)
+                time.sleep(POLL_S if waited_s < EAGER_S else POLL_MAX_S)
             else:
                 return True
 
