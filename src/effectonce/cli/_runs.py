@@ -25,8 +25,7 @@ from effectonce.cli._output import (
     to_width,
     words,
 )
-from effectonce.views.approvals import shown_state
-from effectonce.views.effects import arguments_of, reference
+from effectonce.views.effects import arguments_of, reference, shown_state
 from effectonce.views.history import is_run, run_of, run_state, run_steps, run_verdict
 from effectonce.views.runs import as_data, error_of, place, position, to_decide, why_of
 from effectonce.views.text import SHOWN_MAX, Screen

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from effectonce._core.pages import Beside
 from effectonce._core.record import Record, State
 from effectonce.approvals._standing import apart, standing_of
-from effectonce.views.approvals import WAITING, approval_data, shown_state
-from effectonce.views.effects import arguments_of, reference
+from effectonce.views.approvals import WAITING, approval_data
+from effectonce.views.effects import arguments_of, reference, shown_state
 from effectonce.views.history import attempt_data, attempts_of, cancelled_of, run_state
 from effectonce.views.times import iso
 
