@@ -74,7 +74,7 @@ def words_of(command):
 def parsed(command):
     """Which command it is, and what is left over."""
     words, at = words_of(command), effectonce
-    ctx = click.Context(at, info_name="effectonce")
+    ctx = click.Context(at, info_name="effectonce", **effectonce.context_settings)
     while isinstance(at, click.Group):
         if "--" in words and at.name == "mcp" and words[0] not in at.commands:
             words = ["run", *words]

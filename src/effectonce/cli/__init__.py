@@ -41,6 +41,7 @@ COMMANDS = {
     "serve": "Look at effects in a browser, and settle what is in doubt.",
     "gateway": "Put these guarantees in front of an API, for callers in any language.",
     "mcp": "Put these guarantees in front of an MCP server.",
+    "docs": "Read the documentation here, offline.",
     "config": "See which settings are in force, and where they come from.",
     "completion": "Print the completion script of a shell.",
 }
