@@ -6,7 +6,7 @@ LOCK   := supply/requirements-dev.txt
 LOWEST := encryption,gateway,otel,postgres,prometheus,redis,server,testing
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-mcp test-frameworks test-sdks test-lowest check bench soak model lock sbom clean
+.PHONY: help demo test test-mcp test-frameworks test-sdks test-lowest check docs bench soak model lock sbom clean
 
 help:  ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -18,7 +18,7 @@ test: check $(VENV)/.servers  ## Everything: lint, types, the whole suite with c
 	@echo "== the core, the stores and the house, with branch coverage"
 	$(BIN)/pytest -n 2 -q tests/core tests/policy tests/stores tests/conformance tests/properties tests/attacks tests/test_*.py --cov --cov-report=term:skip-covered
 	@echo "== crashes, crowds, the command line, the benchmarks"
-	$(BIN)/pytest -n 2 -q tests --ignore=tests/core --ignore=tests/policy --ignore=tests/stores --ignore=tests/conformance --ignore=tests/properties --ignore=tests/attacks --ignore=tests/frameworks --ignore=tests/sdks --ignore-glob='tests/test_*.py'
+	$(BIN)/pytest -n 2 -q tests --ignore=tests/core --ignore=tests/policy --ignore=tests/stores --ignore=tests/conformance --ignore=tests/properties --ignore=tests/attacks --ignore=tests/frameworks --ignore=tests/sdks --ignore=tests/website --ignore-glob='tests/test_*.py'
 
 test-mcp: $(VENV)/.dev  ## The official conformance suite and inspector of MCP (npm), directly and through the proxy: equal results
 	$(BIN)/python -m tests.mcp_proxy.conformance --tools $(VENV)/mcp-tools
@@ -46,6 +46,12 @@ check: $(VENV)/.dev  ## Seconds: lint, formatting, types, architecture, public n
 	$(BIN)/mypy
 	@echo "== architecture and public names"
 	$(BIN)/pytest -q tests/test_architecture.py tests/test_public_api.py
+
+docs: $(VENV)/.servers  ## The site of the documentation, into build/site/html, in an environment of its own; then checked in a browser
+	$(BIN)/python -m venv $(VENV)/docs
+	$(VENV)/docs/bin/pip install -q -e '.[gateway,postgres,redis,server,testing]' -r website/requirements.txt
+	$(VENV)/docs/bin/python -m website.build build/site
+	$(BIN)/pytest -q tests/website
 
 bench: $(VENV)/.servers $(VENV)/.peers  ## Figures beside the bare floor and the goals
 	$(BIN)/python bench/breaker.py
