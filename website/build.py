@@ -56,7 +56,7 @@ def within_the_site(page: DocsPage) -> str:
         path = ((ROOT / "docs" / page.topic).parent / target).resolve()
         if "://" in target or not target or path.is_relative_to(ROOT / "docs"):
             return found[0]
-        return f"{{download}}`{words.strip('`')} <{target}>`" if path.is_file() else words
+        return words if path.is_dir() else f"{{download}}`{words.strip('`')} <{target}>`"
 
     return LINK.sub(link, page.text)
 

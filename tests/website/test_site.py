@@ -154,7 +154,8 @@ def test_the_sidebar_has_the_order_of_the_index(reader, address):
 def test_the_pictures_are_on_their_page(reader, address):
     reader.goto(address + "explanation/pictures.html")
 
-    assert reader.get_by_role("img").count() == 2
-    for picture in reader.get_by_role("img").all():
+    pictures = reader.locator(".diagram").get_by_role("img").all()
+    assert len(pictures) == 2
+    for picture in pictures:
         box = picture.bounding_box()
         assert min(box["width"], box["height"]) > 300
