@@ -162,6 +162,7 @@ class Guard(GuardOperations):
         approval: Approval | Callable[..., bool] | bool = False,
         allowance: Allowance | Sequence[Allowance] = (),
         spends: str | int | Callable[..., int] = 1,
+        searchable: Sequence[str] = (),
         separate_dispatch: bool = False,
         not_sent: Sequence[type[BaseException]] = (),
         rejected: Sequence[type[BaseException]] = (),
@@ -183,7 +184,8 @@ class Guard(GuardOperations):
         one request, and nothing below it retries. *through*: it sends only through these
         protected clients, or `"protected"`. *breaker* and *budget* are those of the dependency
         that it calls. *approval*: a person has to let it be sent. *spends* says how
-        much of an *allowance* it takes. All are explained in docs/reference/contracts.md.
+        much of an *allowance* it takes. *searchable*: arguments that find its effects, with
+        `guard.search`. All are explained in docs/reference/contracts.md.
         """
         theirs = terms_of(provider, downstream)
 
@@ -207,6 +209,7 @@ class Guard(GuardOperations):
                 approval=Approval.of(approval),
                 allowances=Allowance.several(allowance),
                 spends=spends,
+                searchable=several("searchable", searchable),
                 separate_dispatch=separate_dispatch,
                 not_sent=errors("not_sent", not_sent),
                 rejected=(Rejected, *errors("rejected", rejected)),

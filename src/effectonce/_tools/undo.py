@@ -157,6 +157,7 @@ def _contract(of: Contract, names: tuple[str, ...], options: Mapping[str, Any]) 
         approval=Approval.of(options.get("approval", False)),
         allowances=(),
         spends=1,
+        searchable=(),
         **changed,
     )
 
