@@ -36,6 +36,7 @@ LAYERS = (
     ("http", "lint", "llm", "mcp", "simulate", "testing", "views"),
     ("dashboard", "integrations"),
     ("cli",),
+    ("__main__",),
 )
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 IMPURE = {
