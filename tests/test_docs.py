@@ -4,6 +4,7 @@ import contextlib
 import inspect
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -317,6 +318,59 @@ def test_every_public_name_and_error_is_in_the_reference():
     reference = "".join(page.read_text() for page in (ROOT / "docs" / "reference").glob("*.md"))
     missing = [name for name in effectonce.__all__ if f"`{name}" not in reference]
     assert missing == []
+
+
+def anchors(page):
+    """The headings of a page, as a link names them."""
+    headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_each_error_names_its_section_of_the_page_that_helps():
+    import effectonce.stores.base
+    from effectonce import EffectOnceError
+
+    page = ROOT / "docs" / "reference" / "troubleshooting.md"
+
+    def kinds(of):
+        return {of}.union(*map(kinds, of.__subclasses__()))
+
+    named = {
+        kind.docs for kind in kinds(EffectOnceError) if kind.__module__.startswith("effectonce")
+    }
+
+    assert effectonce.stores.base.StoreUnusable.docs == "troubleshooting#store_unusable"
+    assert named - {f"{page.stem}#{anchor}" for anchor in anchors(page)} == set()
+    for section in re.split(r"^## ", page.read_text(), flags=re.MULTILINE)[1:-1]:
+        code = section.partition("\n")[0]
+        assert f"{page.stem}#{code.lower()}" in named, code
+        assert section.count("- **") == 4, code
+
+
+def test_the_page_of_an_error_is_no_part_of_what_is_said_about_it():
+    from effectonce import InDoubt
+
+    error = InDoubt("it may have happened")
+
+    assert error.docs == "troubleshooting#outcome_unknown"
+    assert str(error) == "it may have happened"
+    assert sorted(error.as_model_error()) == ["code", "corrective_action", "message", "retriable"]
+
+
+def test_every_command_of_the_page_that_helps_is_one():
+    import click
+
+    from effectonce.cli import main
+
+    page = (ROOT / "docs" / "reference" / "troubleshooting.md").read_text()
+
+    for line in re.findall(r"`effectonce ([^`]+)`", page):
+        words, command = shlex.split(line), main
+        while isinstance(command, click.Group):
+            command = command.get_command(click.Context(command), words.pop(0))
+            assert command, line
+        options = {name for option in command.params for name in option.opts}
+        assert {word for word in words if word.startswith("-")} <= options, line
 
 
 def test_every_make_target_is_in_the_help():
