@@ -20,6 +20,8 @@ from effectonce._core.guarantees import GUARANTEES, Capability, Kind
 from effectonce.testing.bank import Bank
 from tests.http.server import Shop
 from tests.providers.post_office import post_office
+from tests.servers._process import free_port
+from tests.servers.redis import Server
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "model" / "README.md"]
@@ -60,6 +62,37 @@ class SlowBank:
         return found and found["receipt"]
 
 
+class UnluckyBank(HonestBank):
+    """What the pages call `unlucky_bank`: it pays, and loses its first answer about a payment."""
+
+    def __init__(self, process):
+        super().__init__(process)
+        self.port, self.asked = process.port, set()
+
+    def refund(self, payment_id, idempotency_key=None):
+        fault = None if payment_id in self.asked else "lose-answer"
+        self.asked.add(payment_id)
+        return self.process.pay(payment_id, 1_400_000, key=idempotency_key, fault=fault)["receipt"]
+
+    def effects(self, payment_id):
+        return sum(entry["payment_id"] == payment_id for entry in self.process.ledger())
+
+
+@contextlib.contextmanager
+def what_only_some_pages_use(text, folder):
+    """An unlucky bank and a Redis, if a page names them: each is a process of its own."""
+    with contextlib.ExitStack() as stack:
+        names = {}
+        if "unlucky_bank" in text:
+            process = stack.enter_context(Bank(folder / "unlucky", honours_keys=True))
+            names["unlucky_bank"] = UnluckyBank(process)
+        if "redis_url" in text:
+            server = Server(folder / "redis", port=free_port())
+            stack.callback(server.stop)
+            names["redis_url"] = server.url
+        yield names
+
+
 class Stripe(Shop):
     """What the pages reach at `addresses`: it makes the first refund, and loses its answer."""
 
@@ -72,17 +105,26 @@ class Stripe(Shop):
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # an SDK leaves its connections open
+# Powertools says so of the name that it recommends, which is the same class.
+@pytest.mark.filterwarnings("ignore:RedisCachePersistenceLayer:DeprecationWarning")
 @pytest.mark.parametrize(
     "page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: str(p.relative_to(ROOT))
 )
 def test_every_python_block_runs(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     bank, slow_bank = Bank(tmp_path / "honest", honours_keys=True), Bank(tmp_path / "slow")
-    env = mock.patch.dict(os.environ)
-    with env, bank as honest, slow_bank as slow, Stripe() as stripe, post_office() as post:
+    with (
+        mock.patch.dict(os.environ),
+        bank as honest,
+        slow_bank as slow,
+        Stripe() as stripe,
+        post_office() as post,
+        what_only_some_pages_use(page.read_text(), tmp_path) as more,
+    ):
         names = {"__name__": "page", "bank": HonestBank(honest), "slow_bank": SlowBank(slow)}
         names |= {"api_key": "sk_test_1", "addresses": {"api": stripe.url}}
         names["post_office"] = post
+        names |= more
         for line, code in blocks(page, "python"):
             source = "\n" * (line - 1) + code
             exec(compile(source, str(page), "exec"), names)
