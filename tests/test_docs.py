@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 import os
+import pkgutil
 import re
 import shlex
 import signal
@@ -368,6 +369,26 @@ def anchors(page):
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def test_links_to_a_section_lead_to_a_heading():
+    for name in ("coming-from", "troubleshooting", "how-it-compares", "checklists", "from-the"):
+        (page,) = (p for p in PAGES if p.name.startswith(name))
+        for target, anchor in re.findall(r"\]\((?!http)([^)#]*)#([^)]+)\)", page.read_text()):
+            there = page.parent / target if target else page
+            assert anchor in anchors(there), f"{page.name}: {target}#{anchor}"
+
+
+def test_every_name_of_ours_that_stands_for_one_of_theirs_exists():
+    page = (ROOT / "docs" / "explanation" / "from-the-documents.md").read_text()
+
+    names = set(re.findall(r"\beffectonce(?:\.\w+)+", page))
+
+    assert len(names) > 100
+    for name in names:
+        pkgutil.resolve_name(name)
+    for path in re.findall(r"`((?:examples|tests)/[\w/]+\.py)", page):
+        assert (ROOT / path).exists(), path
+
+
 def test_each_error_names_its_section_of_the_page_that_helps():
     import effectonce.stores.base
     from effectonce import EffectOnceError
@@ -399,16 +420,20 @@ def test_the_page_of_an_error_is_no_part_of_what_is_said_about_it():
     assert sorted(error.as_model_error()) == ["code", "corrective_action", "message", "retriable"]
 
 
-def test_every_command_of_the_page_that_helps_is_one():
+@pytest.mark.parametrize(
+    "page",
+    ["reference/troubleshooting", "explanation/checklists", "explanation/from-the-documents"],
+)
+def test_every_command_that_a_page_names_is_one(page):
     import click
 
     from effectonce.cli import main
 
-    page = (ROOT / "docs" / "reference" / "troubleshooting.md").read_text()
+    text = (ROOT / "docs" / f"{page}.md").read_text()
 
-    for line in re.findall(r"`effectonce ([^`]+)`", page):
+    for line in re.findall(r"`effectonce ([^`]+)`", text):
         words, command = shlex.split(line), main
-        while isinstance(command, click.Group):
+        while isinstance(command, click.Group) and words:
             command = command.get_command(click.Context(command), words.pop(0))
             assert command, line
         options = {name for option in command.params for name in option.opts}
