@@ -3,7 +3,9 @@
 import contextlib
 import inspect
 import os
+import pkgutil
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,6 +21,8 @@ from effectonce._core.guarantees import GUARANTEES, Capability, Kind
 from effectonce.testing.bank import Bank
 from tests.http.server import Shop
 from tests.providers.post_office import post_office
+from tests.servers._process import free_port
+from tests.servers.redis import Server
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "model" / "README.md"]
@@ -59,6 +63,37 @@ class SlowBank:
         return found and found["receipt"]
 
 
+class UnluckyBank(HonestBank):
+    """What the pages call `unlucky_bank`: it pays, and loses its first answer about a payment."""
+
+    def __init__(self, process):
+        super().__init__(process)
+        self.port, self.asked = process.port, set()
+
+    def refund(self, payment_id, idempotency_key=None):
+        fault = None if payment_id in self.asked else "lose-answer"
+        self.asked.add(payment_id)
+        return self.process.pay(payment_id, 1_400_000, key=idempotency_key, fault=fault)["receipt"]
+
+    def effects(self, payment_id):
+        return sum(entry["payment_id"] == payment_id for entry in self.process.ledger())
+
+
+@contextlib.contextmanager
+def what_only_some_pages_use(text, folder):
+    """An unlucky bank and a Redis, if a page names them: each is a process of its own."""
+    with contextlib.ExitStack() as stack:
+        names = {}
+        if "unlucky_bank" in text:
+            process = stack.enter_context(Bank(folder / "unlucky", honours_keys=True))
+            names["unlucky_bank"] = UnluckyBank(process)
+        if "redis_url" in text:
+            server = Server(folder / "redis", port=free_port())
+            stack.callback(server.stop)
+            names["redis_url"] = server.url
+        yield names
+
+
 class Stripe(Shop):
     """What the pages reach at `addresses`: it makes the first refund, and loses its answer."""
 
@@ -71,17 +106,26 @@ class Stripe(Shop):
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # an SDK leaves its connections open
+# Powertools says so of the name that it recommends, which is the same class.
+@pytest.mark.filterwarnings("ignore:RedisCachePersistenceLayer:DeprecationWarning")
 @pytest.mark.parametrize(
     "page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: str(p.relative_to(ROOT))
 )
 def test_every_python_block_runs(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     bank, slow_bank = Bank(tmp_path / "honest", honours_keys=True), Bank(tmp_path / "slow")
-    env = mock.patch.dict(os.environ)
-    with env, bank as honest, slow_bank as slow, Stripe() as stripe, post_office() as post:
+    with (
+        mock.patch.dict(os.environ),
+        bank as honest,
+        slow_bank as slow,
+        Stripe() as stripe,
+        post_office() as post,
+        what_only_some_pages_use(page.read_text(), tmp_path) as more,
+    ):
         names = {"__name__": "page", "bank": HonestBank(honest), "slow_bank": SlowBank(slow)}
         names |= {"api_key": "sk_test_1", "addresses": {"api": stripe.url}}
         names["post_office"] = post
+        names |= more
         for line, code in blocks(page, "python"):
             source = "\n" * (line - 1) + code
             exec(compile(source, str(page), "exec"), names)
@@ -317,6 +361,83 @@ def test_every_public_name_and_error_is_in_the_reference():
     reference = "".join(page.read_text() for page in (ROOT / "docs" / "reference").glob("*.md"))
     missing = [name for name in effectonce.__all__ if f"`{name}" not in reference]
     assert missing == []
+
+
+def anchors(page):
+    """The headings of a page, as a link names them."""
+    headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_to_a_section_lead_to_a_heading():
+    for name in ("coming-from", "troubleshooting", "how-it-compares", "checklists", "from-the"):
+        (page,) = (p for p in PAGES if p.name.startswith(name))
+        for target, anchor in re.findall(r"\]\((?!http)([^)#]*)#([^)]+)\)", page.read_text()):
+            there = page.parent / target if target else page
+            assert anchor in anchors(there), f"{page.name}: {target}#{anchor}"
+
+
+def test_every_name_of_ours_that_stands_for_one_of_theirs_exists():
+    page = (ROOT / "docs" / "explanation" / "from-the-documents.md").read_text()
+
+    names = set(re.findall(r"\beffectonce(?:\.\w+)+", page))
+
+    assert len(names) > 100
+    for name in names:
+        pkgutil.resolve_name(name)
+    for path in re.findall(r"`((?:examples|tests)/[\w/]+\.py)", page):
+        assert (ROOT / path).exists(), path
+
+
+def test_each_error_names_its_section_of_the_page_that_helps():
+    import effectonce.stores.base
+    from effectonce import EffectOnceError
+
+    page = ROOT / "docs" / "reference" / "troubleshooting.md"
+
+    def kinds(of):
+        return {of}.union(*map(kinds, of.__subclasses__()))
+
+    named = {
+        kind.docs for kind in kinds(EffectOnceError) if kind.__module__.startswith("effectonce")
+    }
+
+    assert effectonce.stores.base.StoreUnusable.docs == "troubleshooting#store_unusable"
+    assert named - {f"{page.stem}#{anchor}" for anchor in anchors(page)} == set()
+    for section in re.split(r"^## ", page.read_text(), flags=re.MULTILINE)[1:-1]:
+        code = section.partition("\n")[0]
+        assert f"{page.stem}#{code.lower()}" in named, code
+        assert section.count("- **") == 4, code
+
+
+def test_the_page_of_an_error_is_no_part_of_what_is_said_about_it():
+    from effectonce import InDoubt
+
+    error = InDoubt("it may have happened")
+
+    assert error.docs == "troubleshooting#outcome_unknown"
+    assert str(error) == "it may have happened"
+    assert sorted(error.as_model_error()) == ["code", "corrective_action", "message", "retriable"]
+
+
+@pytest.mark.parametrize(
+    "page",
+    ["reference/troubleshooting", "explanation/checklists", "explanation/from-the-documents"],
+)
+def test_every_command_that_a_page_names_is_one(page):
+    import click
+
+    from effectonce.cli import main
+
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+
+    for line in re.findall(r"`effectonce ([^`]+)`", text):
+        words, command = shlex.split(line), main
+        while isinstance(command, click.Group) and words:
+            command = command.get_command(click.Context(command), words.pop(0))
+            assert command, line
+        options = {name for option in command.params for name in option.opts}
+        assert {word for word in words if word.startswith("-")} <= options, line
 
 
 def test_every_make_target_is_in_the_help():

@@ -101,6 +101,7 @@ GUARD = [
     "reconciler",
     "refute",
     "retry",
+    "search",
     "sequence",
     "step",
     "sweep",

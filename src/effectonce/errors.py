@@ -40,8 +40,14 @@ class EffectOnceError(Exception):
     """The root of every error that effectonce raises."""
 
     code: ClassVar[str] = "EFFECTONCE_ERROR"
+    # the page below docs/reference and its section: what is known, and what to do
+    docs: ClassVar[str] = "troubleshooting#effectonce_error"
     retriable: bool = False
     corrective_action: str = "Read the message; nothing was retried."
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.docs = f"troubleshooting#{cls.code.lower()}"
 
     def __init__(
         self,

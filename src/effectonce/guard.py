@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from asyncio import _get_running_loop
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, cast, overload
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, 
 import msgspec
 
 from effectonce._core.classification.classify import Rules, as_rules
-from effectonce._core.guarantees import TOMBSTONE_S, Capability, Kind
+from effectonce._core.guarantees import TOMBSTONE_S, Capability, CapabilityName, Kind, KindName
 from effectonce._core.keys import Part, Secret, Stable
 from effectonce._core.retry_state import Env
 from effectonce._environment import report
@@ -34,6 +33,7 @@ from effectonce._runtime.step import (
 )
 from effectonce._runtime.unprotected_sends import only_through
 from effectonce._tools.context import PLAIN, GuardContext, Hosting, Tool, not_kept
+from effectonce._tools.direct_call import called
 from effectonce._tools.observers import Observer, Observers
 from effectonce._tools.provider_terms import terms_of
 from effectonce._tools.registry import register, tool_of
@@ -143,8 +143,8 @@ class Guard(GuardOperations):
     def tool(
         self,
         *,
-        kind: str | Kind,
-        downstream: str | Downstream | None = None,
+        kind: KindName | Kind,
+        downstream: CapabilityName | Downstream | None = None,
         provider: str | None = None,
         identity: Sequence[str | Stable] | None = None,
         volatile: Sequence[str] = (),
@@ -162,6 +162,7 @@ class Guard(GuardOperations):
         approval: Approval | Callable[..., bool] | bool = False,
         allowance: Allowance | Sequence[Allowance] = (),
         spends: str | int | Callable[..., int] = 1,
+        searchable: Sequence[str] = (),
         separate_dispatch: bool = False,
         not_sent: Sequence[type[BaseException]] = (),
         rejected: Sequence[type[BaseException]] = (),
@@ -183,7 +184,8 @@ class Guard(GuardOperations):
         one request, and nothing below it retries. *through*: it sends only through these
         protected clients, or `"protected"`. *breaker* and *budget* are those of the dependency
         that it calls. *approval*: a person has to let it be sent. *spends* says how
-        much of an *allowance* it takes. All are explained in docs/reference/contracts.md.
+        much of an *allowance* it takes. *searchable*: arguments that find its effects, with
+        `guard.search`. All are explained in docs/reference/contracts.md.
         """
         theirs = terms_of(provider, downstream)
 
@@ -207,6 +209,7 @@ class Guard(GuardOperations):
                 approval=Approval.of(approval),
                 allowances=Allowance.several(allowance),
                 spends=spends,
+                searchable=several("searchable", searchable),
                 separate_dispatch=separate_dispatch,
                 not_sent=errors("not_sent", not_sent),
                 rejected=(Rejected, *errors("rejected", rejected)),
@@ -409,6 +412,36 @@ class Guard(GuardOperations):
 
     # ------------------------------------------------------------ calls
 
+    @overload  # the first that fits: an async tool is one that returns a coroutine
+    def call(  # type: ignore[overload-overlap]
+        self,
+        tool: Tool[..., Coroutine[Any, Any, R]],
+        arguments: Mapping[str, Any],
+        *,
+        key: Part | tuple[Part, ...] | None = None,
+        version: str | None = None,
+    ) -> Coroutine[Any, Any, Outcome[R]]: ...
+
+    @overload
+    def call(
+        self,
+        tool: Tool[..., R],
+        arguments: Mapping[str, Any],
+        *,
+        key: Part | tuple[Part, ...] | None = None,
+        version: str | None = None,
+    ) -> Outcome[R]: ...
+
+    @overload
+    def call(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        *,
+        key: Part | tuple[Part, ...] | None = None,
+        version: str | None = None,
+    ) -> Any: ...
+
     def call(
         self,
         tool: str | Tool[..., Any],
@@ -417,32 +450,12 @@ class Guard(GuardOperations):
         key: Part | tuple[Part, ...] | None = None,
         version: str | None = None,
     ) -> Any:
-        """Call a tool and get the whole `Outcome`: was it replayed, is it in doubt? For an async
-        tool, await it.
-
-        *key* is a business key that a person can read, such as `("user_123", "weekly_email",
+        """Call a tool and get the whole `Outcome`: was it replayed, is it in doubt? Await an async
+        tool. *key* is a business key that a person can read, such as `("user_123", "weekly_email",
         "2025-W12")`; it needs no step. *version* refuses the call if the tool has moved on.
         Refusals and give-ups are raised; outcomes are returned.
         """
-        guarded = self._tool(tool)
-        if not isinstance(arguments, Mapping):
-            by_name = 'them by name, such as guard.call(refund, {"payment_id": "pay_7"})'
-            raise ContractViolation(f"arguments={arguments!r}: give {by_name}. Nothing was sent.")
-        if version is not None and version != guarded.contract.version:
-            raise ContractViolation(
-                f"{guarded.contract.name} is version {guarded.contract.version}, not {version}."
-                " Nothing was sent."
-            )
-        parts = None if key is None else key if isinstance(key, tuple) else (key,)
-        if guarded.contract.kind is Kind.READ and guarded.contract.dedup is None:
-            raise ContractViolation(
-                f"{guarded.contract.name} is a read: it has no record. Call it directly."
-            )
-        if guarded.is_async:
-            return _acall(guarded, arguments, parts)
-        if _get_running_loop() is not None:
-            guarded.warn_of_loop()
-        return guarded.call(guarded.prepare((), dict(arguments), parts))
+        return called(self._tool(tool), arguments, key, version)
 
     @property
     def dead_letters(self) -> DeadLetters:
@@ -484,10 +497,3 @@ def _amplified(contract: Contract, clients: Sequence[Any]) -> Finding | None:
         return None
     LOG.warning("%s: %s. %s", contract.name, found.found, found.advice)
     return Finding(f"retries of {contract.name}", found.found, found.advice)
-
-
-async def _acall(
-    guarded: GuardedTool, arguments: Mapping[str, Any], key: tuple[Part, ...] | None
-) -> Outcome[Any]:
-    """Prepared when it is awaited: what is keyed is what is sent."""
-    return await guarded.acall(guarded.prepare((), dict(arguments), key))

@@ -2,6 +2,7 @@
 left out in silence.
 """
 
+import json
 import subprocess
 import sys
 
@@ -101,7 +102,6 @@ def test_what_keeps_from_the_store_is_told_to_a_person(tmp_path):
         ("workflow", "list"),
         ("approve", "list"),
         ("allowance", "list"),
-        ("store", "stats"),
         ("breaker", "list", "--app", "tests.cli.shop:guard"),
     ],
     ids=" ".join,
@@ -117,6 +117,15 @@ def test_a_file_that_may_only_be_read_can_be_looked_at(desk, command, folder_mod
 
     assert as_owner.returncode == done.returncode == 0, done.stderr
     assert done.stdout == as_owner.stdout
+
+
+def test_effects_of_a_file_that_may_only_be_read_can_be_counted(desk):
+    counts = desk.json("store", "stats")["counts"]
+    (desk.folder / "effects.db").chmod(0o444)
+
+    done = desk.run("store", "stats", "--json", preexec_fn=drop_for_good)
+
+    assert json.loads(done.stdout)["counts"] == counts
 
 
 def test_what_would_write_to_a_file_that_may_only_be_read_is_refused_with_what_to_do(desk):

@@ -37,6 +37,7 @@ def test_the_installed_command_is_the_same_one():
     script = Path(sys.executable).parent / "effectonce"
 
     assert run(script, "--help").stdout == effectonce("--help").stdout
+    assert run("-m", "effectonce", "--help").stdout == effectonce("--help").stdout
 
 
 def test_every_command_has_help_with_an_example():

@@ -602,18 +602,6 @@ def test_an_account_that_others_always_write_first_is_given_up():
     assert "too many others" in str(ended.error)
 
 
-def test_a_refusal_is_counted_in_what_another_caller_wrote_meanwhile():
-    full, over = cell("a", "b"), cell("b", "c")
-    asked, ended = driven(
-        hold(SPEND, OWNER, ENV, anyway=False), (full, Applied(1)), GONE, over, BROKEN
-    )
-
-    assert (ended.left, ended.limit) == (0, 10)
-    first, second = (msgspec.msgpack.decode(op.value, type=Account) for op in asked[2:])
-    assert (set(first.held), set(second.held)) == ({"a", "b"}, {"b", "c"})
-    assert first.refused == second.refused == {0: (1, 5)}
-
-
 def test_what_cannot_be_judged_is_held():
     ended = held((cell("a", "b"), Applied(1)), GONE, None)
 

@@ -7,8 +7,7 @@ import pytest
 from effectonce import ApprovalNeeded, EffectOnceError, Guard, Keyring, NotSent, Rejected, Retry
 from effectonce.approvals._standing import apart, standing_of
 from effectonce.stores.memory import MemoryStore
-from effectonce.views.approvals import shown_state
-from effectonce.views.effects import as_data, now_of, verdict
+from effectonce.views.effects import as_data, now_of, shown_state, verdict
 from effectonce.views.history import attempts_of, gave_up
 from effectonce.views.status import look
 from effectonce.views.text import Screen

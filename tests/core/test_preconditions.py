@@ -16,9 +16,11 @@ from effectonce import (
     InDoubt,
     NotSent,
     PreconditionFailed,
+    StoreUnavailable,
     current_effect,
 )
-from effectonce._core.ops import Search
+from effectonce._core.ops import Find, Refute, Search
+from effectonce.stores.base import StoreUnusable
 from effectonce.stores.sqlite import SqliteStore
 from effectonce.testing.clock import FakeClock
 from tests.core.helpers import QUICK
@@ -454,3 +456,27 @@ def test_a_workflow_parks_and_then_fails_the_step(guard):
     with guard.step("chat", "run"), pytest.raises(Exception, match="its precondition did not hold"):
         settle("pay_1")
     assert shop.done == []
+
+
+@pytest.mark.parametrize(("away", "asked"), [(Find, 0), (Refute, 2)])
+def test_a_store_that_is_away_ends_nothing(store, monkeypatch, away, asked):
+    shop = Shop(Guard(store, cache=0))
+    if away is Refute:  # what it rests on changes after a person has approved it
+        with pytest.raises(ApprovalNeeded):
+            shop.ask()
+        (wish,) = shop.guard.approvals.waiting()
+        shop.guard.approvals.approve(wish.key, by="ada", reason="yes")
+        shop.open = False
+
+    def broken(op, apply=store.apply):
+        if isinstance(op, away):
+            raise StoreUnusable("it is away")
+        return apply(op)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "apply", broken)
+        with pytest.raises(StoreUnavailable):
+            shop.ask()
+
+    assert (len(shop.asked), shop.done) == (asked, [])
+    assert [record.state for record in records(shop.guard)] == ["claimed"] * (away is Refute)

@@ -18,7 +18,8 @@ from effectonce import (
     Rejected,
     current_effect,
 )
-from effectonce._core.undo import NOTE, undoes
+from effectonce._core.record import Evidence
+from effectonce._core.undo import NOTE, read_request, undoes
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.sqlite import SqliteStore
 from tests.core.helpers import QUICK
@@ -396,3 +397,9 @@ def test_a_read_and_a_workflow_have_no_undo(guard):
         look.undo(lambda at: None)
     with pytest.raises(ContractViolation, match="is a workflow"):
         run_it.undo(lambda: None)
+
+
+def test_who_asked_for_an_undo_may_be_sealed():
+    said = read_request(Evidence(7.0, NOTE, b"v1 sealed k abc"))
+
+    assert (said.by, said.reason, said.at) == ("", "it cannot be read here", 7.0)

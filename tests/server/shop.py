@@ -28,7 +28,9 @@ class Shop:
         self.guard, self.ledger, self.is_open, self.mailed = guard, [], False, set()
         self.audit = Audit(guard)
         guard.observe(self.audit)
-        self.refund = guard.tool(kind="write", volatile=["reason"], retry=ONCE)(self._refund)
+        self.refund = guard.tool(
+            kind="write", volatile=["reason"], searchable=["payment_id"], retry=ONCE
+        )(self._refund)
         self.book = guard.tool(kind="write", downstream=Downstream.key(window=3600), retry=ONCE)(
             self._book
         )

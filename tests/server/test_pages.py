@@ -102,6 +102,18 @@ def test_filters_are_in_the_url(shop, viewer):
     assert shown(f"effect={booked[:10]}") == {booked}
     assert shown("since=1h") == {done, doubt, booked}
     assert shown("since=2100-01-01") == set()
+    assert shown("find=pay_") == {done, doubt}
+    assert shown("find=PAY_lost&state=in-doubt") == {doubt}
+    assert shown("find=pay_lost&state=completed") == set()
+    assert shown(f"find={booked}") == {booked}
+
+
+def test_every_page_has_a_box_to_find_an_effect(shop, viewer):
+    done = shop.call("chat-1", "_refund", payment_id="pay_1", amount_minor=1)
+
+    for path in ("/", "/effects", f"/effects/{done}", "/in-doubt", "/letters", "/breakers"):
+        assert '<input type="search" name="find"' in viewer.get(path).text
+    assert "No effect is known by “pay_2”" in viewer.get("/effects?find=pay_2").text
 
 
 @pytest.mark.parametrize(
@@ -110,6 +122,7 @@ def test_filters_are_in_the_url(shop, viewer):
         ("since=yesterday", "neither a span"),
         ("state=lost", "no state"),
         ("effect=zzzz", "is no reference"),
+        ("find=eff_zzzz", "is no reference"),
     ],
 )
 def test_a_filter_that_cannot_be_understood_is_told(shop, viewer, query, said):
@@ -327,7 +340,7 @@ def test_a_tenant_sees_nothing_of_another(guard):
     theirs = shop.call("chat", "_refund", tenant="theirs", payment_id="pay_lost", amount_minor=2)
     pages = browser(guard, Access("ada", acts=True, tenant="ours"))
 
-    for path in ("/", "/effects", "/in-doubt", "/letters?tool=_refund"):
+    for path in ("/", "/effects", "/effects?find=pay_lost", "/in-doubt", "/letters?tool=_refund"):
         assert ours in pages.get(path).text
         assert theirs not in pages.get(path).text
     assert pages.get(f"/effects/{theirs}").status_code == 404

@@ -1,6 +1,6 @@
 """Type-checked, never run: what a user's type checker must see through the decorator."""
 
-from typing import assert_type
+from typing import Any, assert_type
 
 from effectonce import Guard, Outcome, breaker, current_effect
 from effectonce.dead_letters import Letter, Redriven
@@ -23,6 +23,22 @@ with guard.step("chat", "pay"):
     assert_type(pay("inv_1", amount=6), dict[str, int])
     pay(7)  # type: ignore[arg-type]
     pay()  # type: ignore[call-arg]
+
+
+@guard.tool(kind="writes")  # type: ignore[arg-type]
+def misspelt(invoice: str) -> None: ...
+
+
+@guard.tool(kind="write", downstream="keys")  # type: ignore[arg-type]
+def misspelt_too(invoice: str) -> None: ...
+
+
+assert_type(guard.call(pay, {"invoice": "inv_1"}), Outcome[dict[str, int]])
+assert_type(guard.call("pay", {"invoice": "inv_1"}), Any)
+
+
+async def called() -> None:
+    assert_type(await guard.call(apay, {"invoice": "inv_1"}), Outcome[int])
 
 
 async def main() -> None:

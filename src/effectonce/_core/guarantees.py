@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from math import inf
+from typing import Literal, TypeAlias
 
 from msgspec import Struct, structs
 
@@ -22,6 +23,10 @@ class Kind(StrEnum):
     IDEMPOTENT_WRITE = "idempotent_write"
     WRITE = "write"
     IRREVERSIBLE = "irreversible"
+
+
+KindName: TypeAlias = Literal["read", "idempotent_write", "write", "irreversible"]
+CapabilityName: TypeAlias = Literal["transaction", "key", "probe", "none"]
 
 
 class Capability(StrEnum):

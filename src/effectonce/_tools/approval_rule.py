@@ -84,7 +84,7 @@ class ApprovalRule:
         return self._says(self._when, arguments)
 
     def forbids(self, arguments: Mapping[str, Any]) -> bool:
-        """Is such a call never allowed, whoever would approve it?"""
+        """Is such a call never allowed, with or without an approval?"""
         return self._never is not None and self._says(self._never, arguments)
 
     def _says(self, rule: Callable[..., bool], arguments: Mapping[str, Any]) -> bool:

@@ -47,6 +47,7 @@ from effectonce._tools.context import PLAIN, F, GuardContext, Hosting, partial_s
 from effectonce._tools.error_text import outside_a_step
 from effectonce._tools.identity import ASKED_MAX, Identity, same_call
 from effectonce._tools.precondition import precondition_of
+from effectonce._tools.searching import SearchRule
 from effectonce._tools.separate_dispatch import AnnouncedPerformer, AsyncAnnouncedPerformer
 from effectonce._tools.spending import SpendingRule
 from effectonce.effect import Effect, running
@@ -121,6 +122,9 @@ class GuardedTool:
         )
         self.approval = ApprovalRule.of(contract, self.signature)
         self.spending = SpendingRule.of(contract, self.signature, house.secret)
+        self._searching = SearchRule.of(contract, self.signature, house.secret)
+        rules = (self.approval, self.spending, self._searching)
+        self._ordinary = rules == (None, None, None)
         self._warned_of_loop = False
         self.probe_function: Callable[..., Any] | None = None
         self.fallback_function: Callable[..., Any] | None = None
@@ -426,11 +430,16 @@ class GuardedTool:
             call = calling(
                 request, self.plan, self.house.env, again=prepared.again, turn=turn.turn, step=step
             )
+        if self._ordinary:
+            return self.recorded(call.flow(), prepared)
         if self.spending is not None:
             self.spending.applied_to(call, prepared)
         if self.approval is not None:
             self.approval.applied_to(call)
-        return self.recorded(call.flow(), prepared)
+        flow = call.flow()
+        if self._searching is not None:
+            flow = self._searching.indexed(flow, prepared)
+        return self.recorded(flow, prepared)
 
     def recorded(self, flow: Flow[Ending], prepared: Prepared) -> Flow[Ending]:
         """The flow of a call with its events, if there is an observer."""

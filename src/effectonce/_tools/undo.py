@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypedDict, Unpack, overload
 from msgspec import structs
 
 from effectonce._core.codec import NOT_STORED, decode
-from effectonce._core.guarantees import Kind
+from effectonce._core.guarantees import CapabilityName, Kind
 from effectonce._core.record import Record
 from effectonce._core.tagged_json import NotReadable
 from effectonce._core.undo import SUFFIX
@@ -28,7 +28,7 @@ class UndoOptions(TypedDict, total=False):
     """What an undo declares for itself; all else is as its tool declares it."""
 
     kind: str | Kind
-    downstream: str | Downstream
+    downstream: CapabilityName | Downstream
     provider: str
     approval: Approval | Callable[..., bool] | bool
     retry: Retry
@@ -157,6 +157,7 @@ def _contract(of: Contract, names: tuple[str, ...], options: Mapping[str, Any]) 
         approval=Approval.of(options.get("approval", False)),
         allowances=(),
         spends=1,
+        searchable=(),
         **changed,
     )
 

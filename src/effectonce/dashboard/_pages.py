@@ -116,11 +116,14 @@ def _further(visit: DashboardRequest, page: Recently) -> str | None:
 
 
 def _looked_at(visit: DashboardRequest, now: float) -> Recently:
-    named = visit.asked("effect").lower().removeprefix("eff_").rstrip("…")
+    known, named = visit.asked("find"), visit.asked("effect")
+    if known.startswith("eff_"):
+        known, named = "", known
+    named = named.lower().removeprefix("eff_").rstrip("…")
     if re.fullmatch(r"[0-9a-f]{0,12}", named) is None:
         raise ValueError(
-            f"{visit.asked('effect')!r} is no reference: it is eff_ and 12 digits, or the first of"
-            " them"
+            f"{visit.asked('effect') or visit.asked('find')!r} is no reference: it is eff_ and 12"
+            " digits, or the first of them"
         )
     state = _state(visit)
     if state and state not in STATES:
@@ -135,9 +138,12 @@ def _looked_at(visit: DashboardRequest, now: float) -> Recently:
         after=visit.find(visit.asked("after")) if visit.asked("after") else None,
         limit=PAGE,
     )
-    if not named:
+    if known:
+        found = visit.guard.search(known, tenant=visit.tenant, limit=PAGE)
+    elif named:
+        found = visit.guard.store.apply(Refer(named, visit.tenant, PAGE))
+    else:
         return visit.guard.store.apply(recent)
-    found = visit.guard.store.apply(Refer(named, visit.tenant, PAGE))
     return Recently(tuple(r for r in found if recent.fits(r) and recent.state in (None, r.state)))
 
 

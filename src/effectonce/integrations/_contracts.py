@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 
 from effectonce._core.canonical import canonical
 from effectonce._core.classification.classify import Rules, as_rules
-from effectonce._core.guarantees import Kind, Terms, unasked
+from effectonce._core.guarantees import CapabilityName, Kind, KindName, Terms, unasked
 from effectonce._runtime.signature import ToolSignature
 from effectonce._tools.approval_rule import ApprovalRule
 from effectonce._tools.provider_terms import terms_of
@@ -24,8 +24,8 @@ from effectonce.policy.permissions import Approval
 class ToolOptions(TypedDict, total=False):
     """What is declared about a tool of a framework: as in `Guard.tool`."""
 
-    kind: str | Kind
-    downstream: str | Downstream
+    kind: KindName | Kind
+    downstream: CapabilityName | Downstream
     provider: str
     identity: Sequence[str]
     volatile: Sequence[str]

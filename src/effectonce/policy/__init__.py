@@ -251,6 +251,7 @@ class Contract(Struct, frozen=True, kw_only=True):
     approval: Approval | None = None
     allowances: tuple[Allowance, ...] = ()
     spends: str | int | Callable[..., int] = 1  # of each: an argument, a number, a function
+    searchable: tuple[str, ...] = ()  # arguments that find an effect again
     separate_dispatch: bool = False
     not_sent: tuple[type[BaseException], ...] = ()
     rejected: tuple[type[BaseException], ...] = ()
@@ -320,6 +321,10 @@ class Contract(Struct, frozen=True, kw_only=True):
         require(
             not self.allowances or self.kind is not Kind.READ,
             f"{self.name} is a read, which spends nothing: it has no record",
+        )
+        require(
+            not self.searchable or self.kind is not Kind.READ,
+            f"{self.name} is a read, which cannot be searched for: it has no record",
         )
         require(
             self.dedup is None or self.kind in (Kind.READ, Kind.IDEMPOTENT_WRITE, Kind.WRITE),

@@ -19,7 +19,7 @@ class Approval(Struct, frozen=True, kw_only=True):
     """A person approves a call before it is sent: its very arguments, once, within *valid_s*.
 
     *when* says which calls need it, by the arguments that it names: `when=lambda amount: amount
-    > 500`. Without it, all do. *never* says which are refused, whoever would approve them.
+    > 500`. Without it, all do. *never* says which are refused, and cannot be approved.
     *four_eyes*: not the one who asked (`guard.step(asked_by=)`).
     *precondition* says whether what a call rests on still holds, by the arguments that it names.
     It is asked before a person is, and again right before the first send.

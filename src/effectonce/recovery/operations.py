@@ -6,8 +6,9 @@ import os
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from effectonce._core.ops import Find, Sweep, Swept, Tally
+from effectonce._core.ops import Find, ListCells, Sweep, Swept, Tally
 from effectonce._core.record import Record, State
+from effectonce._core.search_terms import begins, key_in, spelt
 from effectonce._tools.context import GuardContext
 from effectonce._tools.observers import Observer, tidied
 from effectonce._tools.tool import GuardedTool
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from effectonce.recovery.reconciler import Reconciler
     from effectonce.recovery.spool import Spool
 
+SEARCHED = 1000  # names that one search looks at
+
 
 class GuardOperations:
     """The half of `Guard` that works on records that exist. Only an undo sends something."""
@@ -38,6 +41,22 @@ class GuardOperations:
     def find(self, key: str) -> Record | None:
         """The record of one effect."""
         return self.store.apply(Find(key))
+
+    def search(
+        self, text: str, *, tenant: str | None = None, limit: int = 20
+    ) -> tuple[Record, ...]:
+        """Effects that people know by this, such as a payment id, the newest first: those of
+        tools that declare `searchable=`. Without a secret, the beginning of it is enough.
+        """
+        found: dict[str, Record] = {}
+        listed = ListCells(begins(text, self._house.secret), "", SEARCHED if spelt(text) else 0)
+        for name, _ in self.store.apply(listed):
+            record = None if key_in(name) in found else self.find(key_in(name))
+            if record is not None and tenant in (None, record.request.tenant):
+                found[record.request.key] = record
+            if len(found) == limit:
+                break
+        return tuple(sorted(found.values(), key=lambda record: -record.created_at))
 
     def in_doubt(
         self,

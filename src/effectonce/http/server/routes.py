@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from effectonce._core.guarantees import Kind
+from effectonce._core.guarantees import CapabilityName, Kind, KindName
 from effectonce._validate import flags
 from effectonce.errors import ContractViolation
 from effectonce.policy import Downstream, kind_of
@@ -32,8 +32,8 @@ class Route:
     path: str
     methods: Sequence[str] = METHODS
     required: bool | None = None  # None: as the profile has it
-    kind: str | Kind = "write"
-    downstream: str | Downstream | None = None  # None: as the profile has it
+    kind: KindName | Kind = "write"
+    downstream: CapabilityName | Downstream | None = None  # None: as the profile has it
     window: float | timedelta | None = None  # None: as the profile has it
     include: Sequence[str] = ()
     exclude: Sequence[str] = ()
