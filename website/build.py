@@ -29,6 +29,7 @@ NAMED = {
     '<p class="caption" role="heading">': '<p class="caption" role="heading" aria-level="2">',
     '<aside class="sidebar-drawer">': '<aside class="sidebar-drawer" aria-label="All pages">',
     '<aside class="toc-drawer">': '<aside class="toc-drawer" aria-label="On this page">',
+    '<th class="head"></th>': "<td></td>",
     '<div id="search-results">': '<h1>Search</h1>\n<div id="search-results">',
 }
 PICTURES = "explanation/pictures"
@@ -118,8 +119,8 @@ def put_together(source: Path) -> None:
         write(source / f"{topic}.md", text)
     for module, listed in names.items():
         write(source / "python" / f"{module}.rst", api_page(module, listed))
-    for name in ("examples", "model", "SECURITY.md"):  # what pages offer to read beside them
-        (source.parent / name).symlink_to(ROOT / name)
+    for beside in ("examples", "model", "tests", "README.md", "SECURITY.md"):
+        (source.parent / beside).symlink_to(ROOT / beside)  # what pages offer for download
     write(source.parent / "llms.txt", llms_txt(pages, list(names)))
 
 
