@@ -29,7 +29,7 @@ NAMED = {
     '<p class="caption" role="heading">': '<p class="caption" role="heading" aria-level="2">',
     '<aside class="sidebar-drawer">': '<aside class="sidebar-drawer" aria-label="All pages">',
     '<aside class="toc-drawer">': '<aside class="toc-drawer" aria-label="On this page">',
-    '<th class="head"></th>': "<td></td>",
+    '<th class="head"><p></p></th>': "<td></td>",
     '<div id="search-results">': '<h1>Search</h1>\n<div id="search-results">',
 }
 PICTURES = "explanation/pictures"

@@ -121,7 +121,7 @@ def test_a_page_can_be_read_by_all(chromium, address, scheme, width, names):
                 found[name] = [("wide", wide)]
             for each in Axe().run(page).response["violations"]:
                 found.setdefault(name, []).append((each["id"], each["nodes"][0]["target"]))
-    assert found == {}
+    assert found == {}, found
 
 
 def test_a_word_is_found_and_leads_to_its_page(reader, address):
