@@ -65,6 +65,13 @@ def chosen_peers(only: list[str] | None) -> list[str]:
     ]
 
 
+def named(only: str) -> str:
+    """Part of the name of a peer; otherwise an argparse error that lists them."""
+    if not any(only in name for name in PEERS.values()):
+        raise argparse.ArgumentTypeError(f"{only!r} is none of {'; '.join(PEERS.values())}")
+    return only
+
+
 def urls(peers: list[str], folder: Path, stack: ExitStack) -> Iterator[tuple[str, str, str]]:
     """For each peer, where it keeps its records and where we keep ours: the same server, and
     nothing in common there.
@@ -119,6 +126,7 @@ def main() -> None:
         parser.add_argument(
             "--only",
             action="append",
+            type=named,
             metavar="NAME",
             help="peers with NAME in their name; may be repeated",
         )

@@ -15,6 +15,14 @@ AGO_S = 2.5 * 3600  # everything in these stores happened that long ago, by thei
 
 
 @pytest.fixture
+def anywhere(tmp_path):
+    """A desk without a store: none is needed."""
+    desk = Desk(tmp_path, "")
+    desk.here = dict
+    return desk
+
+
+@pytest.fixture
 def empty(tmp_path):
     """A desk at a new store with nothing in it."""
     desk = Desk(tmp_path, f"sqlite:///{tmp_path / 'effects.db'}")

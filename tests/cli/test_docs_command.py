@@ -7,20 +7,12 @@ import sys
 
 import pytest
 from rich.cells import cell_len
-from tests.cli.desk import ROOT, Desk, environment
+from tests.cli.desk import ROOT, environment
 
 from effectonce.cli._pages import LINK, docs_pages, search, topic_of_link
 
 PAGES = docs_pages()
 FILES = sorted(path for path in (ROOT / "docs").rglob("*.md"))
-
-
-@pytest.fixture
-def anywhere(tmp_path):
-    """A desk without a store: none is needed."""
-    desk = Desk(tmp_path, "")
-    desk.here = dict
-    return desk
 
 
 def on_one_line(text):

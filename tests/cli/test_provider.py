@@ -2,17 +2,8 @@
 
 import pytest
 from rich.cells import cell_len
-from tests.cli.desk import Desk
 
 from effectonce.providers import providers
-
-
-@pytest.fixture
-def anywhere(tmp_path):
-    """A desk without a store: none is needed."""
-    desk = Desk(tmp_path, "")
-    desk.here = dict
-    return desk
 
 
 def on_one_line(text):

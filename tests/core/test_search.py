@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from effectonce import ApprovalNeeded, ContractViolation, Guard, InDoubt
+from effectonce import ApprovalNeeded, ContractViolation, Guard, InDoubt, StoreUnavailable
 from effectonce._core.ops import Together
 from effectonce.stores.memory import MemoryStore
 from tests.core.helpers import QUICK
@@ -60,6 +60,25 @@ def test_what_waits_for_a_person_or_is_in_doubt_is_found(guard):
         lost("pay_6", note="lost")
 
     assert found(guard, "pay_5") == ["pay_5"]
+    assert found(guard, "pay_6") == ["pay_6"]
+
+
+def test_what_cannot_be_indexed_is_not_stopped_and_is_found_after_the_next_call(guard, monkeypatch):
+    lost, apply, away = refunds(guard), guard.store.apply, [True]
+
+    def broken(op):
+        if isinstance(op, Together) and away:
+            away.clear()
+            raise StoreUnavailable("it is away")
+        return apply(op)
+
+    monkeypatch.setattr(guard.store, "apply", broken)
+    with pytest.raises(InDoubt):
+        lost("pay_6", note="lost")
+    assert found(guard, "pay_6") == []
+
+    with pytest.raises(InDoubt):
+        lost("pay_6", note="lost")
     assert found(guard, "pay_6") == ["pay_6"]
 
 
