@@ -1,4 +1,7 @@
-"""A server for MCP that refunds each time that it is asked to. See docs/howto/mcp.md."""
+"""A server for MCP that refunds each time that it is asked to. See docs/howto/mcp.md.
+
+pip install 'effectonce[mcp]'
+"""
 
 from pathlib import Path
 

@@ -2,6 +2,8 @@
 
 python examples/undo.py
 effectonce effect undo EFFECT --reason 'wrong customer' --app examples.undo:guard
+
+The bank is a process of its own, and counts.
 """
 
 from effectonce import Downstream, Guard, current_effect
