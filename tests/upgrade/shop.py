@@ -7,6 +7,7 @@ wrote can be read and settled by this one.
 
 import contextlib
 import os
+from datetime import timedelta
 
 from effectonce import (
     Allowance,
@@ -28,7 +29,8 @@ from effectonce.observe import Audit
 from effectonce.workflows import Run
 
 ONCE = Retry(attempts=1)
-KEY = Downstream.key(window=10 * 365 * 86_400)
+LONG = timedelta(days=3650)  # what was written long ago is still remembered
+KEY = Downstream.key(window=LONG)
 OPEN = set(os.environ.get("OPEN", "").split(","))  # what can be reached: names of downstreams
 
 
@@ -48,8 +50,8 @@ def tools(guard):
         breaker=stripe,
         volatile=["reason"],
         searchable=["payment_id"],
-        approval=Approval(when=lambda amount: amount > 50_000, valid_s=10 * 365 * 86_400),
-        allowance=Allowance("refunds", limit=1_000_000, unit="cents", per="month"),
+        approval=Approval(when=lambda amount: amount > 50_000, valid_s=LONG.total_seconds()),
+        allowance=Allowance("refunds", limit=1_000_000, unit="cents", per=LONG),
         spends="amount",
         wait_s=0,
         accept_store_loss=True,
@@ -96,7 +98,7 @@ def tools(guard):
             raise TimeoutError("no answer")
         return f"booked {seat}"
 
-    @guard.workflow(identity=["order"], lease_s=1)
+    @guard.workflow(identity=["order"], lease_s=1, keep=LONG)
     def deliver(run: Run, order: str, customer: str) -> str:
         parcel = run.ask("pack", lambda: f"parcel of {order}")
         if not order.startswith("pick up"):
