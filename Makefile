@@ -7,7 +7,7 @@ LOWEST := encryption,gateway,otel,postgres,prometheus,redis,server,testing
 PYTHONS ?= python3.11 python3.12 python3.13 python3.14 $(wildcard $(HOME)/.pyenv/versions/3.1[1-9].*/bin/python)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-mcp test-frameworks test-sdks test-lowest test-pythons check docs bench soak model lock sbom clean
+.PHONY: help demo test test-mcp test-frameworks test-sdks test-lowest test-pythons check docs bench soak model lock sbom dist clean
 
 help:  ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -99,6 +99,11 @@ lock: $(VENV)/.uv  ## Pin what the tests install to pyproject.toml, with hashes;
 
 sbom: | $(VENV)/bin/python  ## Write the list of what the wheel contains and asks for
 	$(BIN)/python supply/sbom.py > supply/effectonce.cdx.json.new && mv supply/effectonce.cdx.json.new supply/effectonce.cdx.json
+
+dist: $(VENV)/.dev  ## What is released, into dist/: built twice and compared, checked, with sums and a report of what is pinned. PROJECT_URL= for its links
+	$(BIN)/python -m venv $(VENV)/release
+	$(VENV)/release/bin/pip install -q -r supply/release.txt
+	PROJECT_URL=$(PROJECT_URL) $(BIN)/python supply/release.py --tools $(VENV)/release/bin/python --audit
 
 clean:  ## Remove what the other targets made
 	rm -rf $(VENV) .coverage* .mypy_cache .ruff_cache .hypothesis

@@ -41,11 +41,11 @@ def write_sqlite(folder, work):
         db.execute("VACUUM")
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     db.close()
-    shutil.copy(work / "effects.db", folder / "effects.db")
+    shutil.copy(work / "effects.db", folder / "effects.sqlite")
 
 
 def load_sqlite(folder, work):
-    shutil.copy(folder / "effects.db", work / "effects.db")
+    shutil.copy(folder / "effects.sqlite", work / "effects.db")
     return f"sqlite:///{work}/effects.db"
 
 

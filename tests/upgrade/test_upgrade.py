@@ -20,7 +20,7 @@ def test_the_stores_of_this_version_are_kept():
     folder = FIXTURES / effectonce.__version__
 
     assert {path.name for path in folder.glob("*")} == {
-        "effects.db",
+        "effects.sqlite",
         "effects.sql",
         "effects.redis.jsonl",
     }
