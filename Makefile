@@ -56,6 +56,7 @@ check: $(VENV)/.dev  ## Seconds: lint, formatting, types, architecture, public n
 	$(BIN)/ruff format --check .
 	@echo "== types"
 	$(BIN)/mypy
+	$(BIN)/basedpyright
 	@echo "== architecture and public names"
 	$(BIN)/pytest -q tests/test_architecture.py tests/test_public_api.py
 
