@@ -1,0 +1,76 @@
+"""agent-ledger, on PostgreSQL. A caller waits 30 s for the owner of an effect; here the wait is cut
+to 2 s, which comes to the same end. Best configured: where the service honours the key of the
+effect, an effect whose owner is gone is taken over. Elsewhere that would do it twice, so it is off,
+as it is by default.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from oncebench.adapters._loop import running_loop
+from oncebench.kit import Says, Setup
+
+NAME = "agent-ledger"
+KIND = "library"
+REQUIRES = ("agent-ledger[postgres]==0.2.1",)
+SERVERS = ("postgres",)
+README = "README, Quick Start and Custom Idempotency Keys; StaleOptions for the best configuration"
+LACKS = {"conflict": "other arguments under the same keys are the same effect (README)"}
+
+
+def open(setup: Setup) -> Callable[..., Any]:
+    import agent_ledger as al
+    from agent_ledger.stores.postgres import PostgresStore
+
+    wait = running_loop()
+    store = PostgresStore(pool=wait(_pool(setup.servers["postgres"])))
+    taken_over = setup.best and setup.temperament == "keys"
+    options = al.RunOptions(
+        concurrency=al.ConcurrencyOptions(effect_timeout_s=2),
+        stale=al.StaleOptions(after_ms=int(setup.lease_s * 1000)) if taken_over else None,
+    )
+    ledger = al.EffectLedger(
+        al.EffectLedgerOptions(store=store, defaults=al.LedgerDefaults(run=options))
+    )
+    key: list[str | None] = [None]
+    setup.key = lambda: key[0]
+
+    def protect(tool: Callable[..., Any]) -> Callable[..., Any]:
+        def call(order: str, amount: int, note: str = "") -> Any:
+            async def handler(effect: Any) -> Any:
+                key[0] = effect.idem_key
+                return await asyncio.to_thread(tool, order, amount, note)
+
+            asked = al.ToolCall(
+                workflow_id="account-1",
+                tool=tool.__module__,
+                args={"order": order, "amount": amount, "note": note},
+                idempotency_keys=["order"],
+            )
+            return wait(ledger.run(asked, handler=handler))
+
+        return call
+
+    return protect
+
+
+async def _pool(url: str) -> Any:
+    from agent_ledger.stores.postgres import SCHEMA_SQL
+    from psycopg_pool import AsyncConnectionPool
+
+    pool = AsyncConnectionPool(conninfo=url, open=False)
+    await pool.open()
+    async with pool.connection() as connection:
+        await connection.execute("SELECT pg_advisory_xact_lock(1)")  # others begin as well
+        await connection.execute(SCHEMA_SQL)
+    return pool
+
+
+def said(error: Exception) -> Says:
+    from agent_ledger import EffectTimeoutError
+
+    # EffectFailedError repeats the tool's own error: it does not say that nothing happened.
+    return "busy" if isinstance(error, EffectTimeoutError) else "raised"
