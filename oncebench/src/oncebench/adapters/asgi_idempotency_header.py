@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from oncebench.adapters._loop import running_loop
-from oncebench.kit import Says, Setup, Told, ToolFault
+from oncebench.adapters._retries import nothing_happened
+from oncebench.kit import Says, Setup, Told
 
 NAME = "asgi-idempotency-header"
 KIND = "library"
@@ -67,19 +68,11 @@ def _route(setup: Setup, tool: Callable[..., Any]) -> Any:
         except Exception as error:
             if not setup.best:
                 raise
-            if setup.temperament == "keys" or _nothing_happened(error):
+            if setup.temperament == "keys" or nothing_happened(error):
                 return PlainTextResponse(str(error), 503)
             return JSONResponse(str(error), 502)
 
     return Route("/", endpoint, methods=["POST"])
-
-
-def _nothing_happened(error: Exception) -> bool:
-    import httpx
-
-    if isinstance(error, httpx.HTTPStatusError):
-        return error.response.status_code == 429
-    return isinstance(error, (ToolFault, httpx.ConnectError))
 
 
 def said(error: Exception) -> Says:

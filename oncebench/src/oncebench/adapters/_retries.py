@@ -1,0 +1,42 @@
+"""What a careful user of an engine does about side effects: all engines' docs ask for steps that
+can be repeated. So, best configured, a step is repeated where the service honours its key or can
+be asked first, and where the error says that nothing happened; not elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from oncebench.kit import Setup, ToolFault
+
+
+def nothing_happened(error: BaseException) -> bool:
+    """Whether this error of a tool says so."""
+    import httpx
+
+    if isinstance(error, httpx.HTTPStatusError):
+        return error.response.status_code == 429
+    return isinstance(error, (ToolFault, httpx.ConnectError))
+
+
+def worth_a_retry(setup: Setup, error: BaseException) -> bool:
+    import httpx
+
+    if isinstance(error, httpx.HTTPStatusError) and error.response.status_code == 400:
+        return False
+    return setup.temperament != "deaf" or nothing_happened(error)
+
+
+def looking_first(setup: Setup, tool: Callable[..., Any]) -> Callable[..., Any]:
+    """The tool; best configured, it asks the service first, where that can be asked."""
+    if not setup.best or setup.temperament != "asks":
+        return tool
+
+    @wraps(tool)
+    def pay(order: str, amount: int, note: str = "") -> Any:
+        found = setup.find(order)
+        return tool(order, amount, note) if found is None else found
+
+    return pay

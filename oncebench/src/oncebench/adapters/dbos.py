@@ -1,0 +1,96 @@
+"""DBOS: one step in one workflow, whose id is the order. A process has the executor id of the first
+place that is free, as a restarted container has: so what a dead process left is recovered when the
+next one launches, and what a living one does is not. Best configured: PostgreSQL; the step is
+retried where it may be; and where it may not, a workflow is not recovered, and a person looks.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib
+import itertools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from oncebench.adapters._retries import looking_first, worth_a_retry
+from oncebench.kit import Says, Setup
+
+NAME = "DBOS"
+KIND = "engine"
+REQUIRES = ("dbos==3.3.0",)
+SERVERS = ("postgres",)
+README = "docs: Workflows, Workflow IDs and Idempotency; Steps, Configurable Retries; recovery"
+LACKS = {"conflict": "a workflow that is called again with its id runs once (docs)"}
+WAIT_S = 5.0
+_held: list[Any] = []
+
+
+def open(setup: Setup) -> Callable[..., Any]:
+    from dbos import DBOS, SetWorkflowID
+
+    url = setup.servers["postgres"] if setup.best else f"sqlite:///{setup.folder}/dbos.sqlite"
+    DBOS(
+        config={
+            "name": "payments",
+            "system_database_url": url,
+            "executor_id": _place(setup),
+            "run_admin_server": False,
+        }
+    )
+    retried: dict[str, Any] = {}
+    recovered: dict[str, Any] = {}
+    if setup.best:
+        retried = {"retries_allowed": True, "should_retry": partial(worth_a_retry, setup)}
+        recovered = {"max_recovery_attempts": 0} if setup.temperament == "deaf" else {}
+
+    @DBOS.step(**retried)
+    def step(module: str, order: str, amount: int, note: str) -> Any:
+        return looking_first(setup, importlib.import_module(module).pay)(order, amount, note)
+
+    @DBOS.workflow(**recovered)
+    def workflow(module: str, order: str, amount: int, note: str) -> Any:
+        return step(module, order, amount, note)
+
+    setup.key = lambda: DBOS.workflow_id
+    DBOS.launch()
+    waiting = ThreadPoolExecutor()
+
+    def protect(tool: Callable[..., Any]) -> Callable[..., Any]:
+        def call(order: str, amount: int, note: str = "") -> Any:
+            with SetWorkflowID(f"{tool.__module__}:{order}"):
+                handle = DBOS.start_workflow(workflow, tool.__module__, order, amount, note)
+            return waiting.submit(handle.get_result).result(WAIT_S)
+
+        return call
+
+    return protect
+
+
+def _place(setup: Setup) -> str:
+    """The first place that no living process has: the kernel lets go of a dead one's lock."""
+    for number in itertools.count():
+        file = (setup.folder / f"place-{number}").open("w")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            continue
+        _held.append(file)
+        return f"executor-{number}"
+    raise AssertionError
+
+
+def said(error: Exception) -> Says:
+    from dbos import error as errors
+
+    match error:
+        case errors.DBOSAwaitedWorkflowMaxRecoveryAttemptsExceeded():
+            return "unknown"
+        case errors.MaxRecoveryAttemptsExceededError():
+            return "unknown"
+        case TimeoutError():
+            return "busy"  # it still runs: the caller has waited long enough
+        case _:
+            return "raised"
