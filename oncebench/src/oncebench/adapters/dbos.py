@@ -1,19 +1,18 @@
-"""DBOS: one step in one workflow, whose id is the order. A process has the executor id of the first
-place that is free, as a restarted container has: so what a dead process left is recovered when the
-next one launches, and what a living one does is not. Best configured: PostgreSQL; the step is
+"""DBOS: one step in one workflow, whose id is the order. A process has the executor id of its place:
+what a dead process left is recovered when the next one launches there, or by what DBOS's admin
+server calls for an executor that is gone. Best configured: PostgreSQL; the step is
 retried where it may be; and where it may not, a workflow is not recovered, and a person looks.
 """
 
 from __future__ import annotations
 
-import fcntl
 import importlib
-import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+from oncebench.adapters._places import Places
 from oncebench.adapters._retries import looking_first, worth_a_retry
 from oncebench.kit import Says, Setup
 
@@ -24,18 +23,18 @@ SERVERS = ("postgres",)
 README = "docs: Workflows, Workflow IDs and Idempotency; Steps, Configurable Retries; recovery"
 LACKS = {"conflict": "a workflow that is called again with its id runs once (docs)"}
 WAIT_S = 5.0
-_held: list[Any] = []
 
 
 def open(setup: Setup) -> Callable[..., Any]:
     from dbos import DBOS, SetWorkflowID
 
+    places = Places(setup.folder)
     url = setup.servers["postgres"] if setup.best else f"sqlite:///{setup.folder}/dbos.sqlite"
     DBOS(
         config={
             "name": "payments",
             "system_database_url": url,
-            "executor_id": _place(setup),
+            "executor_id": places.own,
             "run_admin_server": False,
         }
     )
@@ -54,6 +53,7 @@ def open(setup: Setup) -> Callable[..., Any]:
         return step(module, order, amount, note)
 
     setup.key = lambda: DBOS.workflow_id
+    setup.maintain = lambda: DBOS._recover_pending_workflows(places.orphans() or ["none"])
     DBOS.launch()
     waiting = ThreadPoolExecutor()
 
@@ -66,20 +66,6 @@ def open(setup: Setup) -> Callable[..., Any]:
         return call
 
     return protect
-
-
-def _place(setup: Setup) -> str:
-    """The first place that no living process has: the kernel lets go of a dead one's lock."""
-    for number in itertools.count():
-        file = (setup.folder / f"place-{number}").open("w")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.close()
-            continue
-        _held.append(file)
-        return f"executor-{number}"
-    raise AssertionError
 
 
 def said(error: Exception) -> Says:

@@ -57,14 +57,14 @@ def _graph(setup: Setup, tool: Callable[..., Any]) -> Any:
         return {"result": looking_first(setup, tool)(**wanted)}
 
     policy = RetryPolicy(retry_on=partial(worth_a_retry, setup)) if setup.best else None
-    graph = StateGraph(_State())
+    graph = StateGraph(_state())
     graph.add_node("pay", pay, retry_policy=policy)
     graph.add_edge(START, "pay")
     graph.add_edge("pay", END)
     return graph
 
 
-def _State() -> Any:
+def _state() -> Any:
     from typing_extensions import TypedDict
 
     fields = {"order": str, "amount": Any, "note": str, "result": Any}
