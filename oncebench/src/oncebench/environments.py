@@ -75,9 +75,13 @@ class NoServer(Exception):
 
 
 @contextmanager
-def servers(names: Sequence[str]) -> Iterator[dict[str, str]]:
-    """Private servers, each with its URL, for as long as the block runs."""
+def servers(names: Sequence[str], *, beside: str | None = None) -> Iterator[dict[str, str]]:
+    """Private servers, each with its URL, for as long as the block runs. Their programs may be
+    beside the subject's Python.
+    """
     with ExitStack() as stack:
+        if beside is not None:
+            stack.enter_context(_on_the_path(Path(beside).parent))
         yield {name: stack.enter_context(STARTED[name]()) for name in names}
 
 
@@ -158,6 +162,16 @@ def _running(command: Sequence[str], port: int) -> Iterator[None]:
     finally:
         process.terminate()
         process.wait()
+
+
+@contextmanager
+def _on_the_path(folder: Path) -> Iterator[None]:
+    before = os.environ.get("PATH", os.defpath)
+    os.environ["PATH"] = f"{before}{os.pathsep}{folder}"
+    try:
+        yield
+    finally:
+        os.environ["PATH"] = before
 
 
 def _found(*names: str) -> str:

@@ -9,6 +9,7 @@ import pkgutil
 import shlex
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -87,11 +88,13 @@ def _score_one(name: str, adapter: Any, asked: argparse.Namespace) -> int:
     configurations = [best for best in (False, True) if _wanted(best, adapter, asked)]
     wrong = 0
     try:
-        with servers(getattr(adapter, "SERVERS", ())) as urls:
-            if asked.python is not None:
-                return _play(name, adapter, asked.python, urls, configurations, asked)
-            with environment(name, kept_in=asked.environments) as python:
-                wrong = _play(name, adapter, python, urls, configurations, asked)
+        with ExitStack() as stack:
+            python = asked.python or stack.enter_context(
+                environment(name, kept_in=asked.environments)
+            )
+            needed = getattr(adapter, "SERVERS", ())
+            urls = stack.enter_context(servers(needed, beside=python))
+            wrong = _play(name, adapter, python, urls, configurations, asked)
     except (CannotInstall, NoServer) as error:
         print(f"  not scored: {error}", flush=True)
     return wrong

@@ -1,7 +1,7 @@
-"""DBOS: one step in one workflow, whose id is the order. A process has the executor id of its place:
-what a dead process left is recovered when the next one launches there, or by what DBOS's admin
-server calls for an executor that is gone. Best configured: PostgreSQL; the step is
-retried where it may be; and where it may not, a workflow is not recovered, and a person looks.
+"""DBOS: one step in one workflow, whose id is the order. A process has the executor id of its
+place: what a dead process left is recovered when the next one launches there, or as Conductor does
+it for an executor that is gone. Best configured: PostgreSQL; the step is retried where it may be;
+and where it may not, a workflow is not recovered, and a person looks.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def open(setup: Setup) -> Callable[..., Any]:
         return step(module, order, amount, note)
 
     setup.key = lambda: DBOS.workflow_id
-    setup.maintain = lambda: DBOS._recover_pending_workflows(places.orphans() or ["none"])
+    setup.maintain = lambda: DBOS._recover_pending_workflows(places.orphans() or ["none"])  # noqa: SLF001
     DBOS.launch()
     waiting = ThreadPoolExecutor()
 

@@ -7,6 +7,7 @@ of dead workers too, as its docs advise.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import importlib
 import time
@@ -110,12 +111,10 @@ async def _done(
     from procrastinate.exceptions import AlreadyEnqueued
 
     again = {"failed"} if not setup.best or setup.temperament != "deaf" else set()
-    jobs = [job for job in await app.job_manager.list_jobs_async(lock=name)]
+    jobs = list(await app.job_manager.list_jobs_async(lock=name))
     if all(job.status in again for job in jobs):
-        try:
+        with contextlib.suppress(AlreadyEnqueued):
             await task.configure(lock=name, queueing_lock=name, queue=queue).defer_async(**asked)
-        except AlreadyEnqueued:
-            pass
     end = time.monotonic() + WAIT_S
     while time.monotonic() < end:
         statuses = {job.status for job in await app.job_manager.list_jobs_async(lock=name)}
