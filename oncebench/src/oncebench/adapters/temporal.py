@@ -7,14 +7,12 @@ it is not retried where that may do it twice, and its key is the workflow's id a
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import importlib
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any
 
+from oncebench.adapters._heartbeats import heartbeats
 from oncebench.adapters._loop import running_loop
 from oncebench.adapters._places import Places
 from oncebench.adapters._retries import looking_first, nothing_happened, worth_a_retry
@@ -108,7 +106,7 @@ def _activity(setup: Setup) -> Any:
         if not setup.best:
             return tool(*rest)
         try:
-            with _heartbeats(setup.lease_s / 4):
+            with heartbeats(activity.heartbeat, setup.lease_s / 4):
                 return tool(*rest)
         except Exception as error:
             if setup.temperament == "deaf" and nothing_happened(error):
@@ -117,24 +115,6 @@ def _activity(setup: Setup) -> Any:
             raise ApplicationError(str(error), non_retryable=final) from error
 
     return pay
-
-
-@contextmanager
-def _heartbeats(every_s: float) -> Iterator[None]:
-    from temporalio import activity
-
-    ended = threading.Event()
-
-    def beat() -> None:
-        activity.heartbeat()
-        while not ended.wait(every_s):
-            activity.heartbeat()
-
-    threading.Thread(target=contextvars.copy_context().run, args=(beat,), daemon=True).start()
-    try:
-        yield
-    finally:
-        ended.set()
 
 
 def said(error: Exception) -> Says:
