@@ -21,10 +21,15 @@ def nothing_happened(error: BaseException) -> bool:
     return isinstance(error, (ToolFault, httpx.ConnectError))
 
 
-def worth_a_retry(setup: Setup, error: BaseException) -> bool:
+def refused(error: BaseException) -> bool:
+    """Whether the service said no, for good."""
     import httpx
 
-    if isinstance(error, httpx.HTTPStatusError) and error.response.status_code == 400:
+    return isinstance(error, httpx.HTTPStatusError) and error.response.status_code == 400
+
+
+def worth_a_retry(setup: Setup, error: BaseException) -> bool:
+    if refused(error):
         return False
     return setup.temperament != "deaf" or nothing_happened(error)
 

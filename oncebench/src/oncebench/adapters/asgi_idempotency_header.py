@@ -1,7 +1,8 @@
 """asgi-idempotency-header, a middleware of Starlette, on Redis; the app runs in this process. It
 keeps answers that are JSON and lets the key go after others. As shipped, the tool's error leaves
 the app, as it does in the README's. Best configured: the app answers errors, with JSON where the
-answer should be kept, with text where the key should be free for the next try.
+answer should be kept (400, or 502 for what may have happened), with text where the key should be
+free for the next try.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from oncebench.adapters._loop import running_loop
-from oncebench.adapters._retries import nothing_happened
+from oncebench.adapters._retries import nothing_happened, refused
 from oncebench.kit import Says, Setup, Told
 
 NAME = "asgi-idempotency-header"
@@ -48,6 +49,8 @@ def open(setup: Setup) -> Callable[..., Any]:
             response = wait(client.post("/", json=body, headers={"Idempotency-Key": key[0]}))
             if response.status_code == 409:
                 return Told("busy")
+            if response.status_code == 502:
+                return Told("unknown")
             response.raise_for_status()
             return response.json()
 
@@ -68,6 +71,8 @@ def _route(setup: Setup, tool: Callable[..., Any]) -> Any:
         except Exception as error:
             if not setup.best:
                 raise
+            if refused(error):
+                return JSONResponse(str(error), 400)
             if setup.temperament == "keys" or nothing_happened(error):
                 return PlainTextResponse(str(error), 503)
             return JSONResponse(str(error), 502)
