@@ -157,13 +157,10 @@ class GuardedTool:
             encode=self.hosting.encoder(contract.name, self.signature.returns),
             encode_partial=partial_success,
         )
-        announced = (
-            contract.separate_dispatch
-            and self.check.announces
-            and self.terms.downstream is not Capability.TRANSACTION
-        )
+        apart = contract.separate_dispatch and self.terms.downstream is not Capability.TRANSACTION
+        announced = apart and self.check.announces
         self.performing = self.hosting.performing or (
-            AnnouncedPerformer if announced else Performer
+            AnnouncedPerformer if announced or (apart and contract.through) else Performer
         )
         self.aperforming = self.hosting.aperforming or (
             AsyncAnnouncedPerformer if announced else AsyncPerformer
