@@ -17,8 +17,8 @@ from effectonce.approvals._links import link_of
 from effectonce.dashboard._pages import PAGE, effect_page, group_of, version_of, wanted_of
 from effectonce.dashboard._request import DashboardRequest, RefusedVisit
 from effectonce.dead_letters import Letter, Redriven
-from effectonce.dead_letters._redriving import Pace
 from effectonce.errors import ContractViolation
+from effectonce.recovery.pace import Pace
 from effectonce.views.effects import is_sealed, reference, verdict
 from effectonce.views.letters import WHAT
 from effectonce.views.times import span_s
