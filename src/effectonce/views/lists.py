@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from msgspec import structs
+
 from effectonce._core.ops import Browse
 from effectonce._core.pages import Recent
 from effectonce._core.record import Record, State
@@ -25,6 +27,7 @@ from effectonce.views.filters import (
 )
 
 LOOKED_AT = 1000  # records that are read for one page, however many there are
+BROUGHT = 200  # at a time, where what fits is chosen here
 
 
 class FilteredPage(NamedTuple):
@@ -40,11 +43,12 @@ def effects_page(
 ) -> FilteredPage:
     """Effects, the newest first."""
     state = None if asked.state is None else State(asked.state)
-    # where the store cannot filter, it has to bring what is chosen from
-    few = asked.error is None and asked.older_than is None
+    recent = _recently(asked, state, now, after)
+    # where the store filters by all of it, it brings no more than is shown
+    whole = asked.error is None and asked.older_than is None
     return _recent(
         store,
-        _recently(asked, state, now, after, limit if few else LOOKED_AT),
+        structs.replace(recent, limit=limit if whole else max(limit, BROUGHT)),
         lambda record: fits(asked, effect_facts(record), now),
         limit,
     )
@@ -54,10 +58,10 @@ def runs_page(
     store: Store, asked: ListFilter, now: float, after: Record | None, limit: int
 ) -> FilteredPage:
     """Runs of workflows, the newest first."""
-    state = RUN_STATES.get(asked.state or "")
+    recent = _recently(asked, RUN_STATES.get(asked.state or ""), now, after)
     return _recent(
         store,
-        _recently(asked, state, now, after, LOOKED_AT),
+        structs.replace(recent, limit=max(limit, LOOKED_AT)),
         lambda record: fits(asked, run_facts(record), now),
         limit,
     )
@@ -87,11 +91,9 @@ def wishes_page(
     )
 
 
-def _recently(
-    asked: ListFilter, state: State | None, now: float, after: Record | None, limit: int
-) -> Recent:
+def _recently(asked: ListFilter, state: State | None, now: float, after: Record | None) -> Recent:
     since = max(0.0, asked.since(now))
-    return Recent(asked.tool, state, asked.tenant, asked.scope, since, after, limit)
+    return Recent(asked.tool, state, asked.tenant, asked.scope, since, after)
 
 
 def _place(record: Record | None) -> tuple[float, str]:
@@ -99,8 +101,23 @@ def _place(record: Record | None) -> tuple[float, str]:
 
 
 def _recent(store: Store, op: Recent, holds: Callable[[Record], bool], limit: int) -> FilteredPage:
-    page = store.apply(op)
-    return _chosen(page.records, page.further, holds, limit)
+    """What fits of the next records. A page ends only where a look of the store ended: between
+    two records of one look, a store without an order by age could not go on.
+    """
+    found: list[Record] = []
+    looked_at = 0
+    while True:
+        page = store.apply(op)
+        new = [record for record in page.records if holds(record)]
+        left = limit - len(found)
+        if len(new) > left:
+            op = structs.replace(op, limit=max(left, op.limit // 2))  # a shorter look
+            continue
+        found, looked_at = found + new, looked_at + len(page.records)
+        full = len(found) == limit or looked_at >= LOOKED_AT
+        if full or page.further is None or len(page.records) < op.limit:
+            return FilteredPage(tuple(found), page.further, looked_at)
+        op = structs.replace(op, after=page.further)
 
 
 def _browsed(store: Store, op: Browse, holds: Callable[[Record], bool], limit: int) -> FilteredPage:
