@@ -312,7 +312,7 @@ def test_a_page_of_a_large_heap_says_that_it_goes_on(shop, guard, monkeypatch):
     fill(shop)
     monkeypatch.setattr(lists, "LOOKED_AT", 5)
     pages = browser(guard, ADA)
-    path, found = "/in-doubt?tool=_mail&scope=chat-2-m", set()
+    path, found = "/in-doubt?tool=_refund&scope=chat-2", set()
 
     for _ in range(10):
         page = pages.get(path)
@@ -322,5 +322,5 @@ def test_a_page_of_a_large_heap_says_that_it_goes_on(shop, guard, monkeypatch):
             break
         path = "/in-doubt" + further[1].replace("&amp;", "&")
 
-    right = [r for r in guard.in_doubt(tool="_mail") if r.request.scope == "chat-2-m"]
+    right = [r for r in guard.in_doubt(tool="_refund") if r.request.scope == "chat-2"]
     assert len(found) == len(right) == 2
