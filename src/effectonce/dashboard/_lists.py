@@ -177,11 +177,19 @@ def letters(visit: DashboardRequest) -> Response:
         chosen=chosen,
         form=form,
         group=group_of(visit),
+        nothing=_among_letters(visit) if chosen and not shown and more is None else "",
         place_of=place_of,
         is_run=is_run,
         more=more,
         now=now,
     )
+
+
+def _among_letters(visit: DashboardRequest) -> str:
+    """What nothing was found among."""
+    groups = visit.guard.dead_letters.groups(limit=LOOKED_AT, tenant=visit.tenant)
+    there = sum(group.count for group in groups)
+    return f"0 of {there:,}{' or more' if there == LOOKED_AT else ''} dead letters match."
 
 
 # ---------------------------------------------------------------- workflows
@@ -203,7 +211,17 @@ def workflows(visit: DashboardRequest) -> Response:
         state=state,
         states=(*RUN_STATES, "all"),
         form=form,
-        looked_at=page.looked_at,
+        nothing=_among_runs(visit, page, now) if form.filtered else "",
         why_of=why_of,
         now=now,
     )
+
+
+def _among_runs(visit: DashboardRequest, page: FilteredPage, now: float) -> str:
+    """What nothing was found among, where there are no more."""
+    if page.records or page.further is not None:
+        return ""
+    every = ListFilter(tenant=visit.tenant, state="all")
+    there = runs_page(visit.guard.store, every, now, None, LOOKED_AT)
+    more = " or more" if there.further is not None else ""
+    return f"0 of {len(there.records):,}{more} runs match."
