@@ -12,6 +12,7 @@ from effectonce._core.record import Record
 from effectonce.approvals._links import link_of
 from effectonce.dashboard._filters import filter_of, form_of
 from effectonce.dashboard._request import DashboardRequest, RefusedVisit
+from effectonce.dead_letters._letters import Group, groups_of
 from effectonce.recovery.in_doubt import place
 from effectonce.views.doubts import grouped, where_of
 from effectonce.views.effects import may_resend, place_of, reference, shown_state
@@ -30,7 +31,7 @@ from effectonce.views.runs import why_of
 from effectonce.views.tools import prober_of
 
 if TYPE_CHECKING:
-    from effectonce.dead_letters import Wanted
+    from effectonce.dead_letters import Letter, Wanted
 
 PAGE = 50  # rows of a list
 
@@ -163,9 +164,19 @@ def letters(visit: DashboardRequest) -> Response:
     dead, chosen = visit.guard.dead_letters, form.filtered
     last = _after(visit)
     after = (0.0, "") if last is None else place(last)
-    found = dead.page(limit=PAGE, after=after, looked_at=LOOKED_AT, **wanted) if chosen else None
-    groups = dead.groups(limit=LOOKED_AT, **wanted) if asked.group is None else ()
-    shown, further = ((), None) if found is None else (found.letters, found.after)
+    found: tuple[Letter, ...] = ()
+    further: tuple[float, str] | None = None
+    groups: tuple[Group, ...]
+    if chosen:
+        # groups of what this page looked at: counting all that fit could take a look at all
+        page = dead.page(limit=LOOKED_AT, after=after, looked_at=LOOKED_AT, **wanted)
+        found, further = page.letters, page.after
+        groups = groups_of(found) if asked.group is None else ()
+    else:
+        groups = dead.groups(limit=LOOKED_AT, **wanted)
+    shown = found[:PAGE]
+    if len(found) > PAGE:
+        further = shown[-1].cursor
     visit.shows(letter.key for letter in shown)
     more = None if further is None else visit.with_params(after=link_of(further[1]))
     return visit.page(

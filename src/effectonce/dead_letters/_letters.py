@@ -7,7 +7,7 @@ import itertools
 import os
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from math import inf
 from typing import IO, Unpack
 
@@ -96,6 +96,27 @@ class Discarded(Exception):  # a statement by a person, stored under this name
     """A person decided that it will never be done."""
 
 
+def groups_of(letters: Iterable[Letter]) -> tuple[Group, ...]:
+    """Letters by what they have in common; largest group first."""
+    groups: dict[SharedCause, Group] = {}
+    for letter in letters:
+        trouble, at = letter.trouble, letter.given_up_at
+        known = groups.get(trouble)
+        groups[trouble] = Group(
+            group=trouble.group,
+            tool=letter.tool,
+            error=letter.error,
+            bucket=letter.bucket,
+            cause=trouble.cause,
+            tenant=letter.tenant,
+            count=1 if known is None else known.count + 1,
+            oldest=at if known is None else min(known.oldest, at),
+            newest=at if known is None else max(known.newest, at),
+            sample=letter if known is None else known.sample,
+        )
+    return tuple(sorted(groups.values(), key=lambda group: (-group.count, group.oldest)))
+
+
 class DeadLetters:
     """The dead letters of one guard: `guard.dead_letters`.
 
@@ -161,23 +182,7 @@ class DeadLetters:
         """Letters by what they have in common; largest group first. At most *limit* are looked
         at.
         """
-        groups: dict[SharedCause, Group] = {}
-        for letter in itertools.islice(self._in_any_order(LetterQuery(**wanted)), limit):
-            trouble, at = letter.trouble, letter.given_up_at
-            known = groups.get(trouble)
-            groups[trouble] = Group(
-                group=trouble.group,
-                tool=letter.tool,
-                error=letter.error,
-                bucket=letter.bucket,
-                cause=trouble.cause,
-                tenant=letter.tenant,
-                count=1 if known is None else known.count + 1,
-                oldest=at if known is None else min(known.oldest, at),
-                newest=at if known is None else max(known.newest, at),
-                sample=letter if known is None else known.sample,
-            )
-        return tuple(sorted(groups.values(), key=lambda group: (-group.count, group.oldest)))
+        return groups_of(itertools.islice(self._in_any_order(LetterQuery(**wanted)), limit))
 
     def distribution(self, **wanted: Unpack[Wanted]) -> Distribution:
         """How many letters there are, by tool, error, bucket and effect state."""

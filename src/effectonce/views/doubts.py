@@ -55,12 +55,11 @@ class DoubtGroup(NamedTuple):
         """The commands that settle all of them at once, one of which is right."""
         if self.action == ASK:
             return [self.command]
-        one, why = f"--group {self.group}", "--reason TEXT"
-        again = [f"effectonce indoubt retry {one} {why}"] if self.action == AGAIN else []
+        again = f"effectonce indoubt retry --group {self.group} --reason TEXT"
         return [
-            *again,
-            f"effectonce indoubt confirm {one} --result JSON {why}",
-            f"effectonce indoubt refute {one} {why}",
+            *([again] if self.action == AGAIN else []),
+            f"effectonce indoubt confirm --group {self.group} --result JSON --reason TEXT",
+            f"effectonce indoubt refute --group {self.group} --reason TEXT",
         ]
 
     def command_at(self, where: str) -> str:
