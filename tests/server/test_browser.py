@@ -220,6 +220,7 @@ def paths(reader):
         "/allowances",
         "/breakers",
         "/storm",
+        "/fallback",
         "/workflows",
     ]
     return [*lists, wish, *doubts[1:4], run, letter, f"{done}?reveal=on"]
