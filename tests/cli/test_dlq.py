@@ -61,7 +61,7 @@ def test_a_person_gets_a_table(depot):
 
 
 GROUPS = """\
-LETTERS  TOOL       ERROR         TAKEN FOR  OLDEST  ONE OF THEM
+LETTERS  TOOL       ERROR         TAKEN FOR  OLDEST  GROUP
       3  ship       NotSent       unknown
       2  call_back  NotSent       unknown
       2  tell       TimeoutError  no answer
@@ -77,7 +77,7 @@ def test_letters_with_the_same_trouble_are_counted_together(depot, command):
 
     assert shown[0] == GROUPS.splitlines()[0]
     assert [line[:43].rstrip() for line in shown[1:]] == GROUPS.splitlines()[1:]
-    assert all(line.split()[-1].startswith("eff_") for line in shown[1:])
+    assert all(line.split()[-1].startswith("g_") for line in shown[1:])
 
 
 @pytest.mark.parametrize(

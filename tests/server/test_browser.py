@@ -110,6 +110,44 @@ def test_a_doubt_is_settled_end_to_end(chromium, desk, scripts):
     assert (found["sends"], found["result"]) == (1, {"receipt": 17})
 
 
+MANY = 500
+
+
+def heap(shop):
+    for number in range(MANY):
+        shop.call(f"night-{number}", "_refund", payment_id=f"pay_lost_{number}", amount_minor=1)
+    assert len(shop.ledger) == MANY + 1  # each was paid, and its answer was lost
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
+def test_a_group_of_five_hundred_doubts_is_settled_by_one_decision(chromium, tmp_path, scripts):
+    desk = filled(tmp_path, heap)
+    with (
+        serving(desk, *ACTING) as (_, link),
+        chromium.new_context(java_script_enabled=scripts) as context,
+    ):
+        reader = Reader(context, link)
+        page = reader.go("/in-doubt?tool=_refund")
+        page.get_by_role("link", name="Settle these").first.click()
+        expect(page.get_by_text(f"{MANY + 1} effects in doubt")).to_be_visible(timeout=PATIENT_MS)
+        page.get_by_label("happened: later calls get the result below").check()
+        page.get_by_role("textbox", name="Result").fill('{"receipt": 17}')
+        page.get_by_role("textbox", name="Reason").fill("all on the statement of 3 May")
+        page.get_by_label("Pace").select_option("50")
+        page.get_by_role("button", name="Settle").click()
+        said = page.get_by_role("status")
+        while not scripts and page.get_by_role("button", name="Go on").count():
+            page.get_by_role("button", name="Go on").click()
+        expect(said).to_contain_text(f"{MANY + 1} happened. That was all", timeout=PATIENT_MS)
+        assert reader.said == []
+
+    effects = desk.json("effect", "list", "--tool", "_refund", "--limit", "1000")["effects"]
+    assert {(e["state"], e["settled_by"], e["reason"], e["sends"]) for e in effects} == {
+        ("completed", "ada", "all on the statement of 3 May", 1)
+    }
+    assert len(effects) == MANY + 1
+
+
 @pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
 def test_a_call_is_approved_end_to_end(chromium, desk, scripts):
     with (
@@ -162,6 +200,7 @@ def paths(reader):
     """Every page that there is, with something on it."""
     page = reader.go("/in-doubt")
     doubts = [link.get_attribute("href") for link in page.locator("table a.ref").all()]
+    group = page.locator("a[href*='/groups/']").first.get_attribute("href")
     run = reader.go("/workflows").locator("table a.ref").first.get_attribute("href")
     done = reader.go("/effects?state=completed").locator("table a.ref").first.get_attribute("href")
     letter = reader.go("/letters?tool=_ship").locator("table a.ref").first.get_attribute("href")
@@ -174,6 +213,10 @@ def paths(reader):
         "/letters",
         "/letters?tool=_ship",
         "/letters/redrive?tool=_ship",
+        "/letters?error=TimeoutError&older_than=0s",
+        "/effects?tool=_refund&state=in-doubt&newer_than=7d",
+        "/in-doubt?tool=no+such+tool",
+        group,
         "/allowances",
         "/breakers",
         "/storm",
@@ -188,7 +231,7 @@ def test_every_page_can_be_read_by_everybody(chromium, desk, scheme):
     with serving(desk, *ACTING) as (_, link), chromium.new_context(color_scheme=scheme) as context:
         reader = Reader(context, link)
         for path in paths(reader):
-            for width in (1280, 800, 390):
+            for width in (1400, 800, 390):
                 reader.page.set_viewport_size({"width": width, "height": 800})
                 page = reader.go(path)
                 found = Axe().run(page).response["violations"]

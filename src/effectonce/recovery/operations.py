@@ -43,14 +43,18 @@ class GuardOperations:
         return self.store.apply(Find(key))
 
     def search(
-        self, text: str, *, tenant: str | None = None, limit: int = 20
+        self, text: str, *, tenant: str | None = None, limit: int = 20, exact: bool = False
     ) -> tuple[Record, ...]:
         """Effects that people know by this, such as a payment id, the newest first: those of
-        tools that declare `searchable=`. Without a secret, the beginning of it is enough.
+        tools that declare `searchable=`. Without a secret, the beginning of it is enough, unless
+        it has to be *exact*.
         """
         found: dict[str, Record] = {}
-        listed = ListCells(begins(text, self._house.secret), "", SEARCHED if spelt(text) else 0)
-        for name, _ in self.store.apply(listed):
+        whole = f"{begins(text, self._house.secret).rstrip()} "
+        start = whole if exact else begins(text, self._house.secret)
+        for name, _ in self.store.apply(ListCells(start, "", SEARCHED if spelt(text) else 0)):
+            if exact and name != f"{whole}{key_in(name)}":
+                continue  # a longer term that begins like this one
             record = None if key_in(name) in found else self.find(key_in(name))
             if record is not None and tenant in (None, record.request.tenant):
                 found[record.request.key] = record
