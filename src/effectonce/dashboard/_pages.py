@@ -14,6 +14,7 @@ from effectonce.approvals._links import link_of
 from effectonce.approvals._standing import standing_of, waits
 from effectonce.dashboard._allowances import allowances
 from effectonce.dashboard._approvals import approvals, asked_for
+from effectonce.dashboard._prevented import prevented
 from effectonce.dashboard._request import DashboardRequest, RefusedVisit
 from effectonce.dead_letters._letter import is_dead
 from effectonce.dead_letters._letters import GRACE_S, undiscardable
@@ -417,6 +418,7 @@ PAGES = (
     ("/in-doubt", "in_doubt", in_doubt),
     ("/letters", "letters", letters),
     ("/allowances", "allowances", allowances),
+    ("/prevented", "prevented", prevented),
     ("/breakers", "breakers", breakers),
     ("/workflows", "workflows", workflows),
     ("/workflows/{reference}", "workflow", workflow),

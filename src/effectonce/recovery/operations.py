@@ -26,9 +26,9 @@ from effectonce.stores import Store
 from effectonce.stores.keyring import Keyring
 
 if TYPE_CHECKING:
-    from effectonce.observe.report import PreventionReport
     from effectonce.allowances import Allowances
     from effectonce.approvals import Approvals
+    from effectonce.observe.report import PreventionReport
     from effectonce.recovery.reconciler import Reconciler
     from effectonce.recovery.spool import Spool
 
