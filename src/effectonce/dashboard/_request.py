@@ -100,7 +100,7 @@ class DashboardRequest:
 
     def page(self, template: str, status: int = 200, /, **data: Any) -> Response:
         own = {"visit": self, "access": self._access, "href": self.href, "now": None}
-        data = {**own, "live": self.asked("live") == "on", **data}
+        data = {**own, "live": self.asked("live") != "off", **data}
         return HTMLResponse(TEMPLATES.get_template(template).render(**data), status)
 
     def refused(self, refusal: RefusedVisit) -> Response:
