@@ -41,7 +41,7 @@ from effectonce.views.runs import as_data as run_data
 from effectonce.views.runs import steps_of, to_decide, whole, why_of
 from effectonce.views.status import look
 from effectonce.views.text import Screen, dumps
-from effectonce.views.timeline import MARK, facts_of, timeline
+from effectonce.views.timeline import MARK, facts_of, not_kept, timeline
 from effectonce.views.times import since_when
 from effectonce.views.tools import prober_of, tools_of
 
@@ -197,7 +197,8 @@ def effect_page(
         mark=MARK.get(shown_state(record, now), "…"),
         verdict=verdict(record, now),
         facts=[fact for fact in facts_of(record, now, screen) if fact[0] not in revealed],
-        timeline=timeline(record, now, screen),
+        timeline=timeline(record, now, screen, entries),
+        not_kept=not_kept(record, audited=read and bool(entries)),
         entries=[(entry, describe_entry(entry)) for entry in entries[-AUDIT:]],
         audit="read" if read else "there" if audited else "",
         left_out=max(0, len(entries) - AUDIT),
