@@ -16,7 +16,7 @@ from effectonce._tools.context import GuardContext
 from effectonce._tools.observers import Observer, tidied
 from effectonce._tools.tool import GuardedTool
 from effectonce._validate import seconds
-from effectonce.errors import ContractViolation
+from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.outcome import Outcome
 from effectonce.recovery.in_doubt import InDoubtFilter, Reconciled, Settlement
 from effectonce.recovery.pace import ReconcilePace
@@ -95,8 +95,14 @@ class GuardOperations:
         counters = self._house.watch.counters
         if counters is not None:
             counters.close()  # what this process has counted belongs to it
-        now = self.store.apply(ReadCell(CLOCK)).now
-        return drive(report_of(now, seconds(since, "since"), tool, tenant), self.store.apply)
+        try:
+            now = self.store.apply(ReadCell(CLOCK)).now
+            return drive(report_of(now, seconds(since, "since"), tool, tenant), self.store.apply)
+        except EffectOnceError:
+            raise
+        except Exception as error:
+            # whatever a store of a user's raises that has no cells
+            raise ContractViolation(f"this store keeps no counters: {error!r}") from error
 
     def confirm(self, key: str, *, result: Any, by: str, reason: str) -> None:
         """It happened: *result* is what every later call gets."""
