@@ -127,13 +127,16 @@ def test_there_are_only_so_many_streams_and_closed_ones_make_room(guard, monkeyp
     assert asyncio.run(main()).startswith("retry: ")
 
 
-@pytest.mark.parametrize("ended", [None, RefusedVisit(401, "Who are you?", ""), Access("eve")])
-def test_a_stream_ends_with_its_login_and_the_page_learns_it(guard, ended):
-    def access(_):
-        if isinstance(ended, Exception):
-            raise ended
-        return ended
+def signed_out(_):
+    raise RefusedVisit(401, "Who are you?", "")
 
+
+@pytest.mark.parametrize(
+    "access",
+    [lambda _: None, signed_out, lambda _: Access("eve")],
+    ids=["no access", "no session", "another"],
+)
+def test_a_stream_ends_with_its_login_and_the_page_learns_it(guard, access):
     async def main():
         return [event async for event in events_of(LiveFeed(guard, access), visit_of(guard))]
 
