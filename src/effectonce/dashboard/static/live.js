@@ -54,6 +54,7 @@
       const { scrollX, scrollY } = window;
       keep(old, fresh);
       old.replaceWith(fresh);
+      if (window.htmx) window.htmx.process(fresh);
       focusAgain(fresh, focused);
       window.scrollTo(scrollX, scrollY);
       note();
