@@ -1,0 +1,3 @@
+from oncebench.cli import main
+
+main()

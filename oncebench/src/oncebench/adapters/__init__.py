@@ -1,0 +1,1 @@
+"""The subjects, one small file each. `oncebench.kit` says what an adapter has."""

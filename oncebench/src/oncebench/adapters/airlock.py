@@ -1,0 +1,87 @@
+"""airlock-sdk. A caller waits 30 s for the owner of a row; here the wait is cut to 2 s, which
+comes to the same end. Best configured: stale rows are reconciled within the call, and what the
+probe does not find is run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from oncebench.kit import Says, Setup
+
+NAME = "airlock-sdk"
+KIND = "library"
+REQUIRES = ("airlock-sdk==0.3.0",)
+README = "README, Quickstart; docs of Effect(key_param=, verify=) and the reconciler"
+LACKS: dict[str, str] = {}
+
+
+def open(setup: Setup) -> Callable[..., Any]:
+    import airlock
+    from airlock import commit
+
+    commit.commit_once = partial(commit.commit_once, wait_timeout=2)
+    allow = airlock.Policy(rules=[airlock.Rule(match="*", decision=airlock.Decision.AUTO)])
+    stale = {"reconcile_after": timedelta(seconds=setup.lease_s)} if setup.best else {}
+    app = airlock.init(store=f"sqlite:///{setup.folder}/airlock.db", policy=allow, **stale)
+    setup.maintain = partial(_reconcile, app, setup)
+    key: list[str | None] = [None]
+    setup.key = lambda: key[0]
+
+    def protect(tool: Callable[..., Any]) -> Callable[..., Any]:
+        @airlock.guard(
+            tool.__module__.rpartition(".")[2],
+            key=lambda order, **_: order,
+            effect=_effect(setup),
+            reversibility=airlock.Reversibility.IRREVERSIBLE,
+        )
+        def pay(
+            order: str, amount: int, note: str = "", *, idempotency_key: str | None = None
+        ) -> Any:
+            key[0] = idempotency_key
+            return tool(order, amount, note)
+
+        return pay
+
+    return protect
+
+
+def _reconcile(app: Any, setup: Setup) -> None:
+    from airlock.reconcile import OnAbsent, reconcile
+
+    on_absent = OnAbsent.RETRY if setup.best else OnAbsent.ABORT
+    reconcile(app.store, older_than=timedelta(seconds=setup.lease_s), on_absent=on_absent)
+
+
+def _effect(setup: Setup) -> Any:
+    import airlock
+    from airlock.types import Verification
+
+    def find(order: str, **_: Any) -> tuple[Any, str | None]:
+        found = setup.find(order)
+        return (Verification.ABSENT, None) if found is None else (Verification.PRESENT, found)
+
+    match setup.temperament:
+        case "keys":
+            return airlock.Effect(key_param="idempotency_key")
+        case "asks":
+            return airlock.Effect(verify=find)
+        case "deaf":
+            return airlock.Effect()
+
+
+def said(error: Exception) -> Says:
+    from airlock import errors
+
+    match error:
+        case errors.PreconditionFailed() | errors.CommitFailed(state="failed"):
+            return "failed"
+        case errors.CommitWaitTimeout():
+            return "busy"
+        case errors.VerificationUnknown() | errors.CommitFailed():
+            return "unknown"
+        case _:
+            return "raised"

@@ -1,0 +1,67 @@
+"""call4agents. Best configured: retry_on names the errors of the client and the statuses that say
+that nothing happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from oncebench.kit import Says, Setup
+
+NAME = "call4agents"
+KIND = "library"
+REQUIRES = ("call4agents==0.5.0",)
+README = "README, Quickstart; reconcile=, idempotent_for= and retry_on= for the best configuration"
+LACKS: dict[str, str] = {}
+
+
+class Refused(Exception):
+    """The service answered, and its answer says that nothing happened."""
+
+
+def open(setup: Setup) -> Callable[..., Any]:
+    import call4agents
+    import httpx
+
+    call4agents.init(str(setup.folder / "ledger.sqlite"))
+    setup.key = lambda: call4agents.idempotency_headers().get("Idempotency-Key")
+    setup.around = lambda _: call4agents.run("payments")
+    declared: dict[str, Any] = {"key": lambda order, **_: order, "exclude": ("note",)}
+    if setup.temperament == "keys":
+        declared["idempotent_for"] = setup.window_s
+    if setup.temperament == "asks":
+        declared["reconcile"] = lambda order, **_: setup.find(order)
+    if setup.best:
+        setup.post = _post
+        declared["retry_on"] = (httpx.ConnectError, httpx.UnsupportedProtocol, Refused)
+
+    def protect(tool: Callable[..., Any]) -> Callable[..., Any]:
+        return call4agents.effect(name=tool.__module__.rpartition(".")[2], **declared)(tool)
+
+    return protect
+
+
+def _post(url: str, body: dict[str, Any], headers: dict[str, str]) -> Any:
+    import httpx
+
+    from oncebench.kit import send
+
+    try:
+        return send(url, body, headers)
+    except httpx.HTTPStatusError as error:
+        if error.response.status_code in {400, 401, 403, 404, 422, 429}:
+            raise Refused(str(error)) from error
+        raise
+
+
+def said(error: Exception) -> Says:
+    import call4agents
+
+    match error:
+        case call4agents.EffectInDoubt():
+            return "unknown"
+        case call4agents.KeyConflict():
+            return "conflict"
+        case _:
+            return "raised"

@@ -1,0 +1,109 @@
+"""ctrlrun. A repeat of a success is refused; its result is not kept. Best configured: its own
+transport, which knows whether a byte left, NotExecuted for statuses that say so, and a reconcile
+hook that runs within the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from oncebench.kit import Says, Setup
+
+NAME = "ctrlrun"
+KIND = "library"
+REQUIRES = ("ctrlrun==0.12.2",)
+README = "README, Quickstart; docs of reconcile= and ctrlrun.transport for the best configuration"
+LACKS = {"results": "a repeat is refused with DuplicateEffect; no result is kept (README)"}
+POLICY = "schema: ctrlrun.policy/v2\nactions:\n  bank.pay:\n    rules:\n      - decision: allow\n"
+NOTHING_HAPPENED = frozenset({400, 401, 403, 404, 422, 429})
+
+
+def open(setup: Setup) -> Callable[..., Any]:
+    import ctrlrun
+    from ctrlrun.policy import Policy
+    from ctrlrun.state import SQLiteStateStore
+
+    policy = setup.folder / "ctrlrun.yaml"
+    if not policy.exists():
+        policy.write_text(POLICY)
+    control = ctrlrun.Control(
+        Policy.from_file(policy),
+        SQLiteStateStore(setup.folder / "ctrlrun.sqlite"),
+        lease=timedelta(seconds=setup.lease_s),
+    )
+    setup.key = ctrlrun.idempotency_token
+    setup.around = lambda _: ctrlrun.context(agent="agent")
+    if setup.best:
+        setup.post = _urlopen
+
+    def protect(tool: Callable[..., Any]) -> Callable[..., Any]:
+        name = tool.__module__.rpartition(".")[2]
+        hook = _hook(setup, control, name)
+        return ctrlrun.protect(
+            "bank.pay",
+            effect=name + ":{order}",
+            control=control,
+            reconcile=hook,
+            reconcile_eagerly=setup.best and hook is not None,
+        )(tool)
+
+    return protect
+
+
+def _hook(setup: Setup, control: Any, name: str) -> Callable[[str], str] | None:
+    if setup.temperament == "asks":
+        return lambda key: "not_executed" if setup.find(key.split(":")[1]) is None else "committed"
+    if setup.temperament == "keys" and setup.best:
+        return partial(_send_again, setup, control)
+    return None
+
+
+def _send_again(setup: Setup, control: Any, effect_key: str) -> str:
+    """The same request under the same token: it has happened once then."""
+    import httpx
+    from ctrlrun.effect import idempotency_token_for
+
+    token = idempotency_token_for(effect_key, control.store.get_effect(effect_key).attempt)
+    order = effect_key.split(":")[1]
+    body = {"order": order, "amount": 100, "note": ""}
+    headers = {"Idempotency-Key": token}
+    httpx.post(f"{setup.url}/pay", json=body, headers=headers, verify=False).raise_for_status()
+    return "committed"
+
+
+def _urlopen(url: str, body: dict[str, Any], headers: dict[str, str]) -> Any:
+    import json
+    import urllib.error
+    import urllib.request
+
+    from ctrlrun import NotExecuted
+    from ctrlrun.transport import urlopen
+
+    from oncebench.kit import timeout_s
+
+    headers = {**headers, "content-type": "application/json"}
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers)  # noqa: S310
+    try:
+        with urlopen(request, timeout=timeout_s()) as response:
+            return json.loads(response.read())
+    except urllib.error.HTTPError as error:
+        if error.code in NOTHING_HAPPENED:
+            raise NotExecuted(str(error)) from error
+        raise
+
+
+def said(error: Exception) -> Says:
+    import ctrlrun
+
+    match error:
+        case ctrlrun.DuplicateEffect(state="committed"):
+            return "happened"
+        case ctrlrun.AmbiguousEffect():
+            return "unknown"
+        case ctrlrun.DuplicateEffect():
+            return "busy"
+        case _:
+            return "raised"

@@ -1,0 +1,164 @@
+"""An environment for each subject: made before it plays, deleted afterwards."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+INSTALL_WITHIN_S = 900
+CLIENT = "httpx>=0.27"  # the plain client of the tools
+
+
+class CannotInstall(Exception):
+    """The subject does not install here."""
+
+
+@contextmanager
+def environment(adapter: str, *, kept_in: Path | None = None) -> Iterator[str]:
+    """The Python of a fresh environment with the subject in it. *kept_in* keeps it for the next
+    run.
+    """
+    module = importlib.import_module(f"oncebench.adapters.{adapter}")
+    with ExitStack() as stack:
+        if kept_in is None:
+            parent = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="oncebench-")))
+        else:
+            parent = kept_in
+        folder = parent / adapter
+        python = folder / "bin" / "python"
+        if not (folder / "complete").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            _run([sys.executable, "-m", "venv", str(folder)])
+            _run([str(python), "-m", "pip", "install", "-q", CLIENT, *module.REQUIRES])
+            (folder / "complete").touch()
+        yield str(python)
+
+
+def _run(command: Sequence[str]) -> None:
+    done = subprocess.run(  # noqa: S603
+        command, capture_output=True, text=True, timeout=INSTALL_WITHIN_S, check=False
+    )
+    if done.returncode != 0:
+        last = "\n".join(done.stderr.strip().splitlines()[-3:])
+        raise CannotInstall(f"{' '.join(command[-3:])}: {last}")
+
+
+def versions(python: str, requires: Sequence[str]) -> str:
+    """What is installed of what the subject asked for: `ctrlrun 0.12.2`."""
+    names = [name.split("[")[0].split("=")[0].split(">")[0].split("<")[0] for name in requires]
+    code = (
+        "import sys; from importlib.metadata import version\n"
+        "for name in sys.argv[1:]: print(name, version(name))"
+    )
+    done = subprocess.run(  # noqa: S603
+        [python, "-c", code, *names], capture_output=True, text=True, check=False
+    )
+    return ", ".join(done.stdout.strip().splitlines())
+
+
+# ---------------------------------------------------------------- stores that a subject needs
+
+
+class NoServer(Exception):
+    """A server that the subject needs is not on this machine."""
+
+
+@contextmanager
+def servers(names: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Private servers, each with its URL, for as long as the block runs."""
+    with ExitStack() as stack:
+        yield {name: stack.enter_context(STARTED[name]()) for name in names}
+
+
+@contextmanager
+def _redis() -> Iterator[str]:
+    port = _free_port()
+    program = _found("redis-server", "valkey-server")
+    with tempfile.TemporaryDirectory(prefix="oncebench-redis-") as folder:
+        options = ["--port", str(port), "--dir", folder, "--appendonly", "yes"]
+        command = [program, *options, "--appendfsync", "always", "--save", ""]
+        with _running(command, port):
+            yield f"redis://127.0.0.1:{port}/0"
+
+
+@contextmanager
+def _postgres() -> Iterator[str]:
+    port = _free_port()
+    with tempfile.TemporaryDirectory(prefix="oncebench-postgres-") as folder:
+        data = f"{folder}/data"
+        as_user = _unprivileged(Path(folder))
+        initdb, postgres = _found("initdb"), _found("postgres")
+        _run([*as_user, initdb, "-D", data, "-U", "oncebench", "-A", "trust", "--no-sync"])
+        options = ["-D", data, "-p", str(port), "-k", folder, "-h", "127.0.0.1"]
+        with _running([*as_user, postgres, *options], port):
+            yield f"postgresql://oncebench@127.0.0.1:{port}/postgres"
+
+
+@contextmanager
+def _temporal() -> Iterator[str]:
+    port = _free_port()
+    command = [_found("temporal"), "server", "start-dev", "--headless", "--port", str(port)]
+    with _running([*command, "--log-level", "error"], port):
+        yield f"127.0.0.1:{port}"
+
+
+def _unprivileged(folder: Path) -> list[str]:
+    """PostgreSQL does not run as root."""
+    if os.geteuid() != 0:
+        return []
+    shutil.chown(folder, "nobody")
+    return [_found("setpriv"), "--reuid=nobody", "--clear-groups", "--"]
+
+
+STARTED = {"redis": _redis, "postgres": _postgres, "temporal": _temporal}
+
+
+@contextmanager
+def _running(command: Sequence[str], port: int) -> Iterator[None]:
+    process = subprocess.Popen(  # noqa: S603
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        end = time.monotonic() + 60
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            except OSError as error:
+                if process.poll() is not None or time.monotonic() > end:
+                    raise NoServer(f"{command[0]} does not start") from error
+                time.sleep(0.05)
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _found(*names: str) -> str:
+    """Where a program is: on the PATH, where Debian puts it, or in a package beside us."""
+    for name in names:
+        here = shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
+        if here is not None:
+            return here
+        for place in sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), reverse=True):
+            return str(place)
+        for folder in map(Path, sys.path):
+            for place in folder.glob(f"*/bin/{name}"):
+                return str(place)
+    raise NoServer(f"{names[0]} is not on this machine")
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port

@@ -1,0 +1,34 @@
+"""T01: A call outlives its lease and raises
+
+What: A holds a call longer than its lease. B calls. Then A raises.
+Why: A late error that clears the record lets a third call run.
+Right: one effect at most.
+"""
+
+from __future__ import annotations
+
+from oncebench.checker import Expected
+from oncebench.kit import Wish
+from oncebench.stage import Stage
+
+TITLE = "A call outlives its lease and raises"
+TEMPERAMENTS = ("deaf", "asks", "keys")
+NEEDS = ()
+QUICK = False
+
+
+def play(stage: Stage) -> list[Expected]:
+    wish = Wish(name="pay", order="o1")
+    first = stage.start()
+    stage.arm("hold, then reset before", wish)
+    first.begin(wish)
+    stage.world.wait_for_request(1)
+    stage.let_leases_end()
+    second = stage.start()
+    second.begin(wish)
+    stage.let_leases_end()
+    stage.world.release()
+    first.finish()
+    second.finish()
+    stage.settle(wish)
+    return [stage.expect(wish, knowable=stage.temperament == "keys")]

@@ -1,0 +1,34 @@
+"""T02: A call outlives its lease and succeeds
+
+What: A holds a call longer than its lease. B calls. Then the request of A lands.
+Why: A library that hands the lease on while the first call still runs does it twice.
+Right: one effect; what A did is what both are told.
+"""
+
+from __future__ import annotations
+
+from oncebench.checker import Expected
+from oncebench.kit import Wish
+from oncebench.stage import Stage
+
+TITLE = "A call outlives its lease and succeeds"
+TEMPERAMENTS = ("deaf", "asks", "keys")
+NEEDS = ()
+QUICK = False
+
+
+def play(stage: Stage) -> list[Expected]:
+    wish = Wish(name="pay", order="o1", timeout_s=20)
+    first = stage.start()
+    stage.arm("hold", wish)
+    first.begin(wish)
+    stage.world.wait_for_request(1)
+    stage.let_leases_end()
+    second = stage.start()
+    second.begin(wish)
+    stage.let_leases_end()
+    stage.world.release()
+    first.finish()
+    second.finish()
+    stage.settle(wish)
+    return [stage.expect(wish)]

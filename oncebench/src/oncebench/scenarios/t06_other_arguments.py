@@ -1,0 +1,30 @@
+"""T06: The same key, another amount
+
+What: an order was paid. A second wish for the same order asks for another amount.
+Why: A silent replay reports an amount that was never paid; a second payment is a duplicate.
+Right: no second effect, and the second caller is told of the conflict.
+"""
+
+from __future__ import annotations
+
+from oncebench.checker import Expected
+from oncebench.kit import Wish
+from oncebench.stage import Stage
+
+TITLE = "The same key, another amount"
+TEMPERAMENTS = ("deaf",)
+NEEDS = ("business_key", "conflict")
+QUICK = False
+
+
+def play(stage: Stage) -> list[Expected]:
+    paid = Wish(name="paid", order="o1", amount=100)
+    other = Wish(name="other", order="o1", amount=250)
+    worker = stage.start()
+    worker.call(paid)
+    stage.settle(other)
+    stage.settle(paid, worker=worker)
+    return [
+        stage.expect(paid, faults=0),
+        stage.expect(other, ends=frozenset({"conflict", "happened"}), knowable=True),
+    ]

@@ -1,0 +1,40 @@
+"""T26: Killed at every system call
+
+What: the process is killed (SIGKILL) at each send, receive and write to disk of a call, one
+after the other, and a new process calls again.
+Why: Every order of "write it down" and "do it" has a gap.
+Right: no second effect; a person only where a byte had left and nothing can be asked.
+"""
+
+from __future__ import annotations
+
+from oncebench.checker import Expected
+from oncebench.kit import Wish
+from oncebench.stage import Stage
+
+TITLE = "Killed at every system call"
+TEMPERAMENTS = ("deaf", "asks", "keys")
+NEEDS = ()
+QUICK = True
+
+
+def play(stage: Stage) -> list[Expected]:
+    warm = stage.start()
+    warm.call(Wish(name="warm", order="warm"))
+    points = stage.kill_points(Wish(name="watched", order="watched"))
+    wishes = [Wish(name=f"{n} {point}", order=f"k{n}") for n, (point, _) in enumerate(points)]
+    for (point, _), wish in zip(points, wishes, strict=True):
+        stage.killed_at(point, wish)
+    landed = {effect.body["order"] for effect in stage.world.effects()}
+    stage.let_leases_end()
+    for wish in wishes:
+        stage.settle(wish, worker=warm, tries=2)
+    return [
+        stage.expect(wish, knowable=not left or _truth(stage, happened=wish.order in landed))
+        for (_, left), wish in zip(points, wishes, strict=True)
+    ]
+
+
+def _truth(stage: Stage, *, happened: bool) -> bool:
+    """A service that finds nothing proves nothing: the request may still land."""
+    return stage.temperament == "keys" or (stage.temperament == "asks" and happened)

@@ -1,0 +1,180 @@
+"""Play scenarios with subjects, judge each play, and keep what was seen.
+
+One cell is one subject in one configuration in one scenario and temperament. A cell that comes
+out wrong is played again, three times in all: what is not seen three times is not called a fault.
+"""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from oncebench.checker import Verdict, judge
+from oncebench.scenarios import Scenario, scenarios
+from oncebench.stage import Stage, Subject, SubjectBroken
+from oncebench.world import world
+
+Configuration = Literal["as shipped", "best"]
+WRONG = frozenset({"D", "F", "L", "W"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    subject: str
+    configuration: str
+    scenario: str
+    temperament: str
+    verdict: Verdict
+    why: str
+    persons: int = 0
+    faults: int = 0
+    effects: int = 0
+    wishes: int = 0
+    seconds: float = 0.0
+    seen: str = "1 of 1"  # how often it came out like this
+    version: str = ""
+    history: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return f"{self.scenario}/{self.temperament}"
+
+    @property
+    def again(self) -> str:
+        """The line that plays it again."""
+        best = " --best" if self.configuration == "best" else ""
+        return f"oncebench score --subject {self.subject}{best} --only {self.name}"
+
+
+def plan(
+    *, only: Iterable[str] = (), quick: bool = False
+) -> list[tuple[Scenario, Literal["keys", "asks", "deaf"]]]:
+    """Which scenarios are played in which temperaments."""
+    wanted = tuple(only)
+    chosen: list[tuple[Scenario, Any]] = []
+    for scenario in scenarios().values():
+        for temperament in scenario.temperaments:
+            name = f"{scenario.name}/{temperament}"
+            if wanted and scenario.name not in wanted and name not in wanted:
+                continue
+            if quick and not scenario.quick:
+                continue
+            chosen.append((scenario, temperament))
+    if not chosen:
+        known = ", ".join(scenarios())
+        raise ValueError(f"there is no scenario {', '.join(wanted)!r}; there are {known}")
+    return chosen
+
+
+def play(
+    subject: Subject,
+    scenario: Scenario,
+    temperament: Literal["keys", "asks", "deaf"],
+    *,
+    points_max: int = 6,
+    confirm: int = 3,
+) -> Cell:
+    """One cell. What comes out wrong is played *confirm* times, and has to be wrong each time."""
+    adapter = importlib.import_module(f"oncebench.adapters.{subject.adapter}")
+    missing = [need for need in scenario.needs if need in adapter.LACKS]
+    configuration = "best" if subject.best else "as shipped"
+    if missing:
+        return Cell(
+            subject=subject.adapter,
+            configuration=configuration,
+            scenario=scenario.name,
+            temperament=temperament,
+            verdict="N",
+            why=adapter.LACKS[missing[0]],
+        )
+    first = _play_once(subject, scenario, temperament, points_max=points_max)
+    if first.verdict not in WRONG:
+        return first
+    if first.verdict == "W" and temperament in adapter.LACKS:
+        return replace(first, verdict="N", why=adapter.LACKS[temperament])
+    plays = [first]
+    while len(plays) < confirm:
+        plays.append(_play_once(subject, scenario, temperament, points_max=points_max))
+    agree = [p for p in plays if p.verdict == first.verdict]
+    if len(agree) == len(plays):
+        return replace(first, seen=f"{len(agree)} of {len(plays)}")
+    mildest = max(plays, key=lambda p: "DFLWN".find(p.verdict) if p.verdict != "ok" else 9)
+    return replace(
+        mildest,
+        seen=f"not the same each time: {', '.join(p.verdict for p in plays)}",
+    )
+
+
+def _play_once(subject: Subject, scenario: Scenario, temperament: Any, *, points_max: int) -> Cell:
+    began = time.monotonic()
+    window_s = scenario.window_s if temperament == "keys" else None
+    with (
+        tempfile.TemporaryDirectory(prefix="oncebench-") as scratch,
+        world(
+            Path(scratch) / "ledger", window_s=window_s, can_be_asked=temperament == "asks"
+        ) as here,
+    ):
+        folder = Path(scratch) / "subject"
+        folder.mkdir()
+        stage = Stage(
+            subject,
+            here,
+            folder,
+            temperament=temperament,
+            window_s=window_s,
+            lease_s=scenario.lease_s,
+            pass_s=scenario.pass_s,
+            points_max=points_max,
+        )
+        try:
+            expected = scenario.play(stage)
+        finally:
+            history = stage.close()
+    judged = judge(history, expected)
+    return Cell(
+        subject=subject.adapter,
+        configuration="best" if subject.best else "as shipped",
+        scenario=scenario.name,
+        temperament=temperament,
+        verdict=judged.verdict,
+        why=judged.why,
+        persons=judged.persons,
+        faults=judged.faults,
+        effects=judged.effects,
+        wishes=judged.wishes,
+        seconds=round(time.monotonic() - began, 1),
+        history=[*history.events, *(f"counted: {c.path} {c.order}" for c in history.counted)],
+    )
+
+
+def score(
+    subjects: Iterable[Subject],
+    *,
+    only: Iterable[str] = (),
+    quick: bool = False,
+    points_max: int = 6,
+    confirm: int = 3,
+) -> Iterator[Cell]:
+    wanted = tuple(only)
+    for subject in subjects:
+        for scenario, temperament in plan(only=wanted, quick=quick):
+            try:
+                yield play(subject, scenario, temperament, points_max=points_max, confirm=confirm)
+            except SubjectBroken as error:
+                yield Cell(
+                    subject=subject.adapter,
+                    configuration="best" if subject.best else "as shipped",
+                    scenario=scenario.name,
+                    temperament=temperament,
+                    verdict="N",
+                    why=f"it does not run here: {error}",
+                )
+
+
+def as_json(cell: Cell) -> dict[str, Any]:
+    return {**asdict(cell), "again": cell.again}

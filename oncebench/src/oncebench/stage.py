@@ -1,0 +1,256 @@
+"""Where a scenario is played: a world, a folder, and processes of the subject that may die."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from oncebench.checker import Counted, Expected, History, Report
+from oncebench.kit import Wish
+from oncebench.syscalls import Point, hitting, points_of, watching
+from oncebench.world import Kind, World
+
+SOURCE = Path(__file__).parent.parent
+FINAL = frozenset({"done", "happened", "conflict", "expired"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """Which subject, in which environment, in which configuration."""
+
+    adapter: str
+    python: str = sys.executable
+    best: bool = False
+    servers: dict[str, str] = field(default_factory=dict)
+
+
+class Worker:
+    """A process of the subject."""
+
+    def __init__(self, stage: Stage, command: list[str]) -> None:
+        self._stage = stage
+        with (stage.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=stage.environment,
+                start_new_session=True,
+            )
+        self._wish: Wish | None = None
+        ready = self._line(120)
+        if ready is None or "ready" not in ready:
+            raise SubjectBroken(f"the subject did not start:\n{stage.log_tail()}")
+        self.pid = ready["ready"]
+
+    def call(self, wish: Wish) -> Report:
+        self.begin(wish)
+        return self.finish()
+
+    def begin(self, wish: Wish) -> None:
+        self._wish = wish
+        self._tell(asdict(wish))
+
+    def finish(self) -> Report:
+        """What the caller was told; nothing, if the process died or took too long."""
+        assert self._wish is not None
+        line = self._line(self._stage.patience_s)
+        report = Report(
+            wish=self._wish.name,
+            at=time.monotonic(),
+            **({"says": "nothing"} if line is None else line),
+        )
+        self._stage.note(f"{report.wish}: told {report.says!r} {report.error or report.result}")
+        self._stage.history.reports.append(report)
+        return report
+
+    def maintain(self) -> None:
+        self._tell({"maintain": True})
+        self._line(self._stage.patience_s)
+
+    def kill(self) -> None:
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def pause(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def _tell(self, line: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(line).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it died: finish() reports it
+
+    def _line(self, within_s: float) -> dict[str, Any] | None:
+        stdout = self._process.stdout
+        assert stdout is not None
+        if not select.select([stdout], [], [], within_s)[0]:
+            return None
+        line = stdout.readline()
+        parsed: dict[str, Any] | None = json.loads(line) if line else None
+        return parsed
+
+
+class SubjectBroken(Exception):
+    """The subject does not run at all here: no cell of it says anything."""
+
+
+class Stage:
+    """One play of one scenario by one subject."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        world: World,
+        folder: Path,
+        *,
+        temperament: Literal["keys", "asks", "deaf"],
+        window_s: float | None,
+        lease_s: float = 1.0,
+        pass_s: float | None = None,
+        points_max: int = 6,
+    ) -> None:
+        self.subject, self.world, self.folder = subject, world, folder
+        self.temperament, self.window_s, self.lease_s = temperament, window_s, lease_s
+        self._pass_s = lease_s * 1.3 if pass_s is None else pass_s
+        self.points_max = points_max
+        self.patience_s = 45.0
+        self.history = History()
+        self.knowable = temperament != "deaf"
+        self._workers: list[Worker] = []
+        self.environment = {**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONUNBUFFERED": "1"}
+
+    # ------------------------------------------------------------ what a scenario does
+
+    def start(self) -> Worker:
+        worker = Worker(self, self._command())
+        self._workers.append(worker)
+        return worker
+
+    def arm(self, kind: Kind, wish: Wish, worker: Worker | None = None, **details: Any) -> None:
+        self.note(f"fault for {wish.order}: {kind}")
+        pid = None if worker is None else worker.pid
+        self.world.arm(kind, matches=wish.order, pid=pid, **details)
+
+    def settle(self, wish: Wish, *, tries: int = 3, worker: Worker | None = None) -> Report:
+        """As an orchestrator does: call again, in a new process, until the caller is told
+        something that lasts. Between the calls, leases end, and what the subject's docs say to
+        run now and then is run.
+        """
+        fresh = self.start() if worker is None else worker
+        report = fresh.call(replace(wish, first=""))
+        for _ in range(tries - 1):
+            if report.says in FINAL:
+                break
+            self.let_leases_end()
+            fresh.maintain()
+            report = fresh.call(replace(wish, first=""))
+        return report
+
+    def let_leases_end(self) -> None:
+        time.sleep(self._pass_s)
+
+    def expect(self, wish: Wish, **details: Any) -> Expected:
+        path = {"refunds": "/pay", "payouts": "/payouts"}[wish.tool]
+        right: dict[str, Any] = {"knowable": self.knowable, **details}
+        return Expected(wish=wish.name, order=wish.order, path=path, **right)
+
+    def kill_points(self, wish: Wish) -> list[tuple[Point, bool]]:
+        """The system calls of one clean call, from when it begins to when it has answered; and
+        for each, whether a byte of the request has left by then.
+        """
+        trace = self.folder / "trace"
+        self._once(watching(self._command(wish), trace))
+        lines = trace.read_text(errors="replace").splitlines()
+        begun = _first(lines, "/mark>")
+        sent = _first(lines, '"POST /')
+        before = set(map(str, points_of(lines[:begun])))
+        safe = set(map(str, points_of(lines[:sent])))
+        kills = [p for p in points_of(lines) if p.what == "kill" and str(p) not in before]
+        count = min(len(kills), self.points_max)
+        chosen = [kills[index * len(kills) // count] for index in range(count)]
+        return [(point, str(point) not in safe) for point in chosen]
+
+    def killed_at(self, point: Point, wish: Wish) -> None:
+        """One process that serves one wish, and is killed on the way."""
+        self.note(f"killed at {point} ({point.seen})")
+        self._once(hitting(self._command(wish), point, self.folder / "trace"))
+
+    # ------------------------------------------------------------ what it rests on
+
+    def note(self, text: str) -> None:
+        self.history.events.append(text)
+
+    def log_tail(self) -> str:
+        return "\n".join((self.folder / "log").read_text(errors="replace").splitlines()[-12:])
+
+    def close(self) -> History:
+        """End every process, and read what the world counted."""
+        self.world.release()
+        for worker in self._workers:
+            worker.kill()
+        self.history.counted.extend(
+            Counted(
+                path=e.path,
+                order=str(e.body.get("order")),
+                amount=e.body.get("amount"),
+                receipt=e.receipt,
+            )
+            for e in self.world.effects()
+        )
+        return self.history
+
+    def _once(self, command: Sequence[str]) -> None:
+        with (self.folder / "log").open("ab") as log:
+            process = subprocess.Popen(  # noqa: S603
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self.environment,
+                start_new_session=True,
+            )
+            try:
+                process.wait(120)
+            except subprocess.TimeoutExpired:
+                self.note("it did not end in 120 s")
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+    def _command(self, once: Wish | None = None) -> list[str]:
+        setup = {
+            "folder": str(self.folder),
+            "url": self.world.url,
+            "temperament": self.temperament,
+            "window_s": self.window_s,
+            "best": self.subject.best,
+            "lease_s": self.lease_s,
+            "servers": self.subject.servers,
+        }
+        asked: dict[str, Any] = {"adapter": self.subject.adapter, "setup": setup}
+        if once is not None:
+            asked["once"] = asdict(once)
+        return [self.subject.python, "-m", "oncebench.worker", json.dumps(asked)]
+
+
+def _first(lines: Sequence[str], text: str) -> int:
+    """How many lines there are up to the first that has *text*, itself among them."""
+    return next((i + 1 for i, line in enumerate(lines) if text in line), 0)

@@ -1,0 +1,130 @@
+"""Kill or hurt any program at its n-th system call, with Debian's strace.
+
+A first run only watches: it lists each send, receive and write to disk that the program makes.
+Each of them is a point. A later run stops the program at one point: it dies there (the call is
+not made any more), or the call fails with an error as a broken network's would.
+
+Rule 1: strace counts calls in each thread by itself, so a point is "the n-th such call of a
+thread". The trace of the run says where it was hit in truth.
+Rule 2: strace's seccomp filter is fast, but signals that it injects get lost (strace 6.1). Runs
+that kill go without it.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+SENDS = ("sendto", "sendmsg", "write", "writev")
+RECEIVES = ("recvfrom", "recvmsg", "read", "readv")
+TO_DISK = ("fsync", "fdatasync", "pwrite64", "write", "writev")
+WATCHED = ",".join(sorted({*SENDS, *RECEIVES, *TO_DISK}))
+LINE = re.compile(r"^(?P<thread>\d+)\s+(?P<call>\w+)\(\d+<(?P<what>[A-Z0-9-]+:\[.*?\]|/[^>]*)>")
+NOT_STATE = re.compile(r"^/(dev|proc|sys|etc|usr)/|\.pyc|__pycache__|/stdout$|/stderr$")
+
+What = Literal["kill", "ECONNRESET", "EPIPE", "EIO", "delay"]
+
+
+class NoTracing(Exception):
+    """This machine does not allow to trace programs, or has no strace."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Point:
+    """Where a program is hit: `kill:recvfrom:4`."""
+
+    what: What
+    call: str
+    nth: int
+    seen: str = ""  # what the watched run saw there
+
+    def __str__(self) -> str:
+        return f"{self.what}:{self.call}:{self.nth}"
+
+    @classmethod
+    def parse(cls, text: str) -> Point:
+        what, call, nth = text.split(":")
+        if what not in {"kill", "ECONNRESET", "EPIPE", "EIO", "delay"}:
+            raise ValueError(f"{what!r} is not kill, ECONNRESET, EPIPE, EIO or delay")
+        return cls(what, call, int(nth))  # type: ignore[arg-type]
+
+    def injected(self) -> list[str]:
+        """The options of strace."""
+        match self.what:
+            case "kill":
+                return ["-e", f"inject={self.call}:signal=KILL:when={self.nth}"]
+            case "delay":
+                return [
+                    "--seccomp-bpf",
+                    "-e",
+                    f"inject={self.call}:delay_enter=3s:when={self.nth}",
+                ]
+            case error:
+                return ["--seccomp-bpf", "-e", f"inject={self.call}:error={error}:when={self.nth}"]
+
+
+def strace() -> str:
+    """Where strace is. It has been seen to work."""
+    found = shutil.which("strace")
+    if found is None:
+        raise NoTracing("strace is not installed. On Debian, as root: apt-get install strace")
+    tried = subprocess.run(  # noqa: S603
+        [found, "-f", "-e", "trace=none", "true"], capture_output=True, text=True, check=False
+    )
+    if tried.returncode != 0:
+        last = (tried.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise NoTracing(f"this machine forbids tracing ({last}). In a container, allow SYS_PTRACE.")
+    return found
+
+
+def watching(command: Sequence[str], trace: Path) -> list[str]:
+    options = ["-f", "--seccomp-bpf", "-qq", "-yy", "-s", "48", "-e", f"trace={WATCHED}"]
+    return [strace(), *options, "-o", str(trace), "--", *command]
+
+
+def hitting(command: Sequence[str], point: Point, trace: Path) -> list[str]:
+    options = ["-f", "-qq", "-yy", "-s", "48", "-e", f"trace={point.call}", *point.injected()]
+    return [strace(), *options, "-o", str(trace), "--", *command]
+
+
+def points_of(trace: Iterable[str]) -> list[Point]:
+    """Each point that a watched run shows, in the order of the run."""
+    counts: Counter[tuple[str, str]] = Counter()
+    points: dict[tuple[What, str, int], Point] = {}
+    for line in trace:
+        match = re.match(r"^(\d+)\s+(\w+)\(", line)
+        if match is None:
+            continue
+        thread, call = match.groups()
+        counts[thread, call] += 1
+        for what in _harms(line, call):
+            place = (what, call, counts[thread, call])
+            points.setdefault(place, Point(*place, seen=_shown(line)))
+    return list(points.values())
+
+
+def _harms(line: str, call: str) -> tuple[What, ...]:
+    match = LINE.match(line)
+    if match is None:
+        return ()
+    what = match["what"]
+    network = what.startswith(("TCP", "UNIX-STREAM"))
+    if network and call in SENDS:
+        return ("kill", "EPIPE") if what.startswith("TCP") else ("kill",)
+    if network and call in RECEIVES:
+        return ("kill", "ECONNRESET") if what.startswith("TCP") else ("kill",)
+    if call in TO_DISK and what.startswith("/") and not NOT_STATE.search(what):
+        return ("kill",)
+    return ()
+
+
+def _shown(line: str) -> str:
+    text = re.sub(r"^\d+\s+", "", line.strip())
+    text = re.sub(r"\(\d+<(?:TCP|UNIX-STREAM):\[.*?\]>", "(socket", text)
+    return re.sub(r"\(\d+</(?:[^>]*/)?([^/>]*)>", r"(\1", text)[:90]

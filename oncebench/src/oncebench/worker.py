@@ -1,0 +1,89 @@
+"""One process of a subject. It reads wishes, one line of JSON each, and writes what it was told.
+
+With a wish on its command line it serves that one and ends: so it is run to be killed.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from oncebench import kit
+
+TOOLS = "oncebench.tools"
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what the subject prints goes to its log
+    asked = json.loads(sys.argv[1])
+    adapter = importlib.import_module(f"oncebench.adapters.{asked['adapter']}")
+    setup = kit.Setup(**{**asked["setup"], "folder": Path(asked["setup"]["folder"])})
+    os.chdir(setup.folder)
+    kit.begin(setup)
+    protect = adapter.open(setup)
+
+    @functools.cache
+    def tools(name: str) -> Callable[..., Any]:
+        protected: Callable[..., Any] = protect(importlib.import_module(f"{TOOLS}.{name}").pay)
+        return protected
+
+    def serve(line: dict[str, Any]) -> dict[str, Any]:
+        if line.get("maintain"):
+            setup.maintain()
+            return {"says": "maintained"}
+        return _reported(adapter, setup, tools, kit.Wish(**line))
+
+    if "once" in asked:
+        with open("mark", "w") as mark:  # noqa: PTH123  # the trace shows where the call begins
+            mark.write("here")
+        print(json.dumps(serve(asked["once"])), file=answers, flush=True)
+        os._exit(0)
+    print(json.dumps({"ready": os.getpid()}), file=answers, flush=True)
+    for line in sys.stdin:
+        print(json.dumps(serve(json.loads(line)), default=repr), file=answers, flush=True)
+    os._exit(0)
+
+
+def _reported(
+    adapter: Any, setup: kit.Setup, tools: Callable[[str], Callable[..., Any]], wish: kit.Wish
+) -> dict[str, Any]:
+    kit.now_serving(wish)
+    began = time.monotonic()
+    try:
+        tool = tools(wish.tool)
+        with setup.around(wish):
+            result = kit.called(tool, wish)
+    except Exception as error:  # noqa: BLE001  # whatever it raises is what its caller was told
+        traceback.print_exc()
+        says = adapter.said(error)
+        return {"says": says, "error": f"{type(error).__name__}: {error}"[:300], **_took(began)}
+    if isinstance(result, kit.Told):
+        return {"says": result.says, **_took(began)}
+    return {"says": "done", "result": _shown(result), **_took(began)}
+
+
+def _shown(result: Any) -> Any:
+    try:
+        json.dumps(result)
+    except (TypeError, ValueError):
+        if isinstance(result, dict) and "receipt" in result:
+            return {"receipt": result["receipt"]}
+        return repr(result)
+    return result
+
+
+def _took(began: float) -> dict[str, float]:
+    return {"took_s": round(time.monotonic() - began, 3)}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,216 @@
+"""`oncebench run` on real programs, in Python and Node, that are really killed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from oncebench import syscalls
+from oncebench.run import NotComparable, Options, Runner, matches, same_each_time
+from oncebench.syscalls import Point, points_of
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def trials(folder, *command, **options):
+    runner = Runner(Options(command=command, folder=folder, **options), say=lambda _: None)
+    return list(runner.trials()), runner
+
+
+@pytest.fixture
+def program(tmp_path):
+    def write(code):
+        (tmp_path / "agent.py").write_text(code)
+        return tmp_path
+
+    return write
+
+
+SEND = """
+import json, os, urllib.request
+def send(order):
+    body = json.dumps({"order": order}).encode()
+    urllib.request.urlopen(urllib.request.Request(os.environ["ONCEBENCH_URL"] + "/pay", body), timeout=2).read()
+"""
+
+
+def test_a_naive_agent_pays_twice(tmp_path):
+    shutil.copy(EXAMPLES / "naive_agent.py", tmp_path)
+
+    found, _ = trials(tmp_path, sys.executable, "naive_agent.py", only="kill:recvfrom:1")
+
+    assert [t.verdict for t in found] == ["duplicate"]
+    assert found[0].ends == ("was killed", "ended with code 0")
+    assert '"o1"' in next(name for name, (counted, _) in found[0].effects.items() if counted == 2)
+
+
+def test_a_naive_agent_for_node_pays_twice(tmp_path):
+    code = (EXAMPLES / "naive_agent.js").read_text().replace('["o1", "o2", "o3"]', '["o1"]')
+    (tmp_path / "naive_agent.js").write_text(code)
+
+    found, runner = trials(tmp_path, "node", "naive_agent.js", points_max=4)
+
+    assert runner.notice is None
+    kills = {t.where: t.verdict for t in found if t.where.startswith("kill:")}
+    assert "duplicate" in kills.values(), kills
+    assert "duplicate" in {t.verdict for t in found if t.where == "wire:reset after:1"}
+
+
+def test_an_agent_that_notes_first_loses(program):
+    folder = program(
+        SEND + "import pathlib\nif not pathlib.Path('noted').exists():\n"
+        "    pathlib.Path('noted').write_text('x')\n    send('o1')\n"
+    )
+
+    found, _ = trials(folder, sys.executable, "agent.py", only="kill:sendto:1")
+
+    assert [t.verdict for t in found] == ["lost"]
+
+
+def test_an_agent_that_never_ends_well_is_stuck(program):
+    folder = program(
+        SEND + "import pathlib, sys\nif pathlib.Path('begun').exists():\n"
+        "    sys.exit('in doubt: a person has to look')\n"
+        "pathlib.Path('begun').write_text('x')\nsend('o1')\n"
+    )
+
+    found, _ = trials(folder, sys.executable, "agent.py", only="wire:reset after:1")
+
+    assert [t.verdict for t in found] == ["stuck"]
+    assert found[0].last_output == "in doubt: a person has to look"
+
+
+def test_what_differs_by_itself_is_not_compared(program):
+    folder = program(SEND + "import uuid\nsend(str(uuid.uuid4()))\n")
+
+    found, _ = trials(folder, sys.executable, "agent.py", only="wire:500 after:1")
+
+    assert found[0].verdict == "duplicate"
+    assert list(found[0].effects) == ['POST /pay {"order": "*"}']
+
+
+def test_an_agent_that_does_other_things_each_time_cannot_be_judged(program, tmp_path_factory):
+    runs = tmp_path_factory.mktemp("elsewhere") / "runs"
+    runs.touch()
+    count = (
+        f"open({str(runs)!r}, 'a').write('x')\nfor n in range(len(open({str(runs)!r}).read())):\n"
+    )
+    folder = program(f"{SEND}{count}    send('o')\n")
+
+    with pytest.raises(NotComparable, match="fixed seed"):
+        trials(folder, sys.executable, "agent.py", only="wire:late:1")
+
+
+def test_an_agent_that_asks_for_nothing_is_told_where_the_service_is(program):
+    folder = program("print('hello')")
+
+    with pytest.raises(NotComparable, match="ONCEBENCH_URL"):
+        trials(folder, sys.executable, "agent.py")
+
+
+def test_plain_http_is_led_to_the_service_by_proxy(program):
+    folder = program(
+        SEND.replace('os.environ["ONCEBENCH_URL"]', '"http://api.example"') + "send('o1')\n"
+    )
+
+    found, _ = trials(folder, sys.executable, "agent.py", proxy=True, only="wire:reset after:1")
+
+    assert found[0].verdict == "duplicate"
+
+
+def test_a_program_that_cannot_be_traced_gets_the_faults_of_the_wire_alone(program, monkeypatch):
+    monkeypatch.setattr(syscalls.shutil, "which", lambda name: None)
+    folder = program(SEND + "send('o1')\n")
+
+    found, runner = trials(folder, sys.executable, "agent.py")
+
+    assert all(t.where.startswith("wire:") for t in found)
+    assert runner.notice is not None
+    assert "apt-get install strace" in runner.notice
+
+
+def test_points_are_the_sends_receives_and_writes_of_the_run():
+    trace = [
+        '7  read(3</usr/lib/x.py>, "..."...) = 4',
+        '7  sendto(3<TCP:[127.0.0.1:1->127.0.0.1:2]>, "POST /pay"...) = 9',
+        '7  recvfrom(3<TCP:[127.0.0.1:1->127.0.0.1:2]>, "HTTP"...) = 9',
+        '7  write(1</tmp/x/stdout>, "hi", 2) = 2',
+        '7  write(4</work/run/done.txt>, "o1", 2) = 2',
+        "8  fsync(4</work/run/done.txt>) = 0",
+    ]
+
+    assert [str(p) for p in points_of(trace)] == [
+        "kill:sendto:1",
+        "EPIPE:sendto:1",
+        "kill:recvfrom:1",
+        "ECONNRESET:recvfrom:1",
+        "kill:write:2",
+        "kill:fsync:1",
+    ]
+
+
+def test_a_point_that_makes_no_sense_is_refused():
+    with pytest.raises(ValueError, match="is not kill"):
+        Point.parse("explode:read:1")
+
+
+def test_patterns():
+    pattern = same_each_time({"a": 1, "b": [1, 2]}, {"a": 1, "b": [1, 3]})
+
+    assert pattern == {"a": 1, "b": [1, "*"]}
+    assert matches(pattern, {"a": 1, "b": [1, 9]})
+    assert not matches(pattern, {"a": 2, "b": [1, 9]})
+    assert not matches(pattern, {"a": 1})
+
+
+def test_the_command_says_what_it_found_and_how_to_see_it_again(tmp_path):
+    shutil.copy(EXAMPLES / "naive_agent.py", tmp_path)
+    command = [sys.executable, "-m", "oncebench", "run", "--only", "wire:reset after:2"]
+
+    done = subprocess.run(
+        [*command, "--", sys.executable, "naive_agent.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 1, done.stderr
+    assert "landed" not in done.stderr
+    assert 'D  POST /refunds {"order": "o2", "amount": 100}: 2 times, 1 is right' in done.stdout
+    assert (
+        f"again: oncebench run --only 'wire:reset after:2' -- {sys.executable} naive_agent.py"
+        in done.stdout
+    )
+
+
+def test_the_command_without_a_program_says_what_is_missing(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "oncebench", "run"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 2
+    assert "oncebench run -- python my_agent.py" in done.stderr
+
+
+def test_json_has_a_line_for_each_trial(tmp_path):
+    shutil.copy(EXAMPLES / "naive_agent.py", tmp_path)
+    command = [sys.executable, "-m", "oncebench", "run", "--json", "--only", "wire:twice:1"]
+
+    done = subprocess.run(
+        [*command, "--", sys.executable, "naive_agent.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert [json.loads(line)["verdict"] for line in done.stdout.splitlines()] == ["duplicate"]
