@@ -95,15 +95,15 @@ class LiveFeed:
 
     async def _changes(self, visit: DashboardRequest, seen: str) -> AsyncIterator[str]:
         version = await self.version(visit.tenant)
-        began = told = beat = time.monotonic()
+        began = said = beat = time.monotonic()
         seen = seen or version
         yield f"retry: 1000\nid: {seen}\n\n"
         while (now := time.monotonic()) < began + LASTS_S and not self.ended:
             if now >= beat + BEAT_S and not await self._may_look(visit):
                 yield CHANGED.format(version)  # the page asks for itself, and says why not
                 return
-            if version != seen or now >= told + AT_LEAST_EVERY_S:
-                seen, told, beat = version, now, now
+            if version != seen or now >= said + AT_LEAST_EVERY_S:
+                seen, said, beat = version, now, now
                 yield CHANGED.format(version)
             elif now >= beat + BEAT_S:
                 beat = now
