@@ -10,9 +10,11 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 INSTALL_WITHIN_S = 900
 CLIENT = "httpx>=0.27"  # the plain client of the tools
@@ -77,6 +79,21 @@ def servers(names: Sequence[str]) -> Iterator[dict[str, str]]:
     """Private servers, each with its URL, for as long as the block runs."""
     with ExitStack() as stack:
         yield {name: stack.enter_context(STARTED[name]()) for name in names}
+
+
+def emptied(urls: dict[str, str]) -> dict[str, str]:
+    """The same servers, with nothing in them of the play before."""
+    fresh = dict(urls)
+    if "redis" in urls:
+        port = urlsplit(urls["redis"]).port
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as wire:
+            wire.sendall(b"FLUSHALL\r\n")
+            wire.recv(16)
+    if "postgres" in urls:
+        at, name = urlsplit(urls["postgres"]), f"play_{uuid.uuid4().hex[:12]}"
+        _run([_found("createdb"), "-h", "127.0.0.1", "-p", str(at.port), "-U", "oncebench", name])
+        fresh["postgres"] = at._replace(path=f"/{name}").geturl()
+    return fresh
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from oncebench.checker import Verdict, judge
+from oncebench.environments import emptied
 from oncebench.scenarios import Scenario, scenarios
 from oncebench.stage import Stage, Subject, SubjectBroken
 from oncebench.world import world
@@ -122,7 +123,7 @@ def _play_once(subject: Subject, scenario: Scenario, temperament: Any, *, points
         folder = Path(scratch) / "subject"
         folder.mkdir()
         stage = Stage(
-            subject,
+            replace(subject, servers=emptied(subject.servers)),
             here,
             folder,
             temperament=temperament,

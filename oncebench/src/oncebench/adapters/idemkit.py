@@ -1,0 +1,51 @@
+"""idemkit, on Redis. Best configured: final refusals are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from oncebench.kit import Says, Setup
+
+NAME = "idemkit"
+KIND = "library"
+REQUIRES = ("idemkit[redis]==1.0.2", "redis")
+SERVERS = ("redis",)
+README = "README, tools: idempotent_sync with key_fields; cache_exceptions for the best"
+LACKS = {"asks": "it has no way to ask a service (README)"}
+
+
+def open(setup: Setup) -> Callable[..., Any]:
+    import asyncio
+
+    import idemkit
+
+    runner = asyncio.Runner()
+    config = idemkit.MethodConfig(key_fields=["order"])
+    backend = idemkit.RedisBackend.from_url(setup.servers["redis"])
+    current: list[str] = [""]
+    setup.key = lambda: current[0]
+
+    def protect(tool: Callable[..., Any]) -> Callable[..., Any]:
+        async def pay(order: str, amount: int, note: str = "") -> Any:
+            return await asyncio.to_thread(tool, order, amount, note)
+
+        protected = idemkit.idempotent(backend=backend, config=config)(pay)
+
+        def call(order: str, amount: int, note: str = "") -> Any:
+            current[0] = f"{tool.__module__}:{order}"
+            return runner.run(protected(order=order, amount=amount, note=note))
+
+        return call
+
+    return protect
+
+
+def said(error: Exception) -> Says:
+    match type(error).__name__:
+        case "IdempotencyConflict" | "IdempotencyMismatchError" | "FingerprintMismatch":
+            return "conflict"
+        case "IdempotencyInProgress" | "InProgressError" | "ConcurrentExecutionError":
+            return "busy"
+        case _:
+            return "raised"
