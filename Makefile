@@ -4,9 +4,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 LOCK   := supply/requirements-dev.txt
 LOWEST := encryption,gateway,otel,postgres,prometheus,redis,server,testing
+PYTHONS ?= python3.11 python3.12 python3.13 python3.14 $(wildcard $(HOME)/.pyenv/versions/3.1[1-9].*/bin/python)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-mcp test-frameworks test-sdks test-lowest check docs bench soak model lock sbom clean
+.PHONY: help demo test test-mcp test-frameworks test-sdks test-lowest test-pythons check docs bench soak model lock sbom dist clean
 
 help:  ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -38,12 +39,24 @@ test-lowest: $(VENV)/.uv  ## The lowest versions that pyproject.toml allows, in 
 	$(BIN)/uv pip install --quiet --python $(VENV)/lowest --constraints $(VENV)/lowest/versions.txt --requirements supply/lowest.txt
 	$(VENV)/lowest/bin/python -m pytest -n 2 -q tests/core tests/policy tests/server tests/cli/test_lint.py tests/attacks/test_terminal.py
 
+test-pythons: $(VENV)/.uv  ## The core, the policies, memory and SQLite on each Python that is here, one after the other: PYTHONS="python3.13" for some
+	@ran=; for python in $(PYTHONS); do \
+	  version=$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || continue; \
+	  case " $$ran " in *" $$version "*) continue;; esac; ran="$$ran $$version"; venv=$(VENV)/python-$$version; \
+	  echo "== Python $$version: $$python"; \
+	  $(BIN)/uv venv --quiet --clear --python $$python $$venv && \
+	  $(BIN)/uv pip install --quiet --python $$venv --editable '.[$(LOWEST)]' --requirements supply/lowest.txt && \
+	  $$venv/bin/python -m pytest -n 2 -q tests/core tests/policy tests/stores/test_sqlite_*.py && \
+	  $$venv/bin/python -m pytest -n 2 -q tests/stores tests/conformance -k 'memory or sqlite' || exit 1; done; \
+	echo "== passed on Python$$ran"
+
 check: $(VENV)/.dev  ## Seconds: lint, formatting, types, architecture, public names
 	@echo "== lint and formatting"
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	@echo "== types"
 	$(BIN)/mypy
+	$(BIN)/basedpyright
 	@echo "== architecture and public names"
 	$(BIN)/pytest -q tests/test_architecture.py tests/test_public_api.py
 
@@ -87,6 +100,11 @@ lock: $(VENV)/.uv  ## Pin what the tests install to pyproject.toml, with hashes;
 
 sbom: | $(VENV)/bin/python  ## Write the list of what the wheel contains and asks for
 	$(BIN)/python supply/sbom.py > supply/effectonce.cdx.json.new && mv supply/effectonce.cdx.json.new supply/effectonce.cdx.json
+
+dist: $(VENV)/.dev  ## What is released, into dist/: built twice and compared, checked, with sums and a report of what is pinned. PROJECT_URL= for its links
+	$(BIN)/python -m venv $(VENV)/release
+	$(VENV)/release/bin/pip install -q -r supply/release.txt
+	PROJECT_URL=$(PROJECT_URL) $(BIN)/python supply/release.py --tools $(VENV)/release/bin/python --audit
 
 clean:  ## Remove what the other targets made
 	rm -rf $(VENV) .coverage* .mypy_cache .ruff_cache .hypothesis

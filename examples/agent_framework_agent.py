@@ -1,6 +1,7 @@
 """An agent of the Microsoft Agent Framework that is asked twice, because its first run was lost.
 The customer has one refund.
 
+    pip install 'effectonce[agent-framework]'
     python examples/agent_framework_agent.py
 
 The model is a script, so this needs no network. The bank is a process of its own, and honours no

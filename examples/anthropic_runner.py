@@ -1,6 +1,7 @@
 """Anthropic's tool runner, asked twice, because its first run was lost. The customer has one
 refund.
 
+    pip install 'effectonce[anthropic]'
     python examples/anthropic_runner.py
 
 The other side of the wire is a script, so this needs no network. The bank is a process of its

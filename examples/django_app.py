@@ -1,5 +1,6 @@
 """A Django project in one file, safe to retry: its ASGI application behind the middleware.
 
+    pip install effectonce django uvicorn
     python -m uvicorn --app-dir examples django_app:app
 
 Every payment that is really made is a line in payments.log.

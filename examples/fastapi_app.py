@@ -1,5 +1,6 @@
 """An API that is safe to retry: five lines in front of a FastAPI app.
 
+    pip install effectonce fastapi uvicorn
     python -m uvicorn --app-dir examples fastapi_app:app
 
 Every payment that is really made is a line in payments.log.

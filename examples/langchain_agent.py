@@ -1,6 +1,7 @@
 """An agent of LangChain whose run is lost after the bank said yes. Asked again, it decides
 again; the customer has one refund.
 
+    pip install 'effectonce[langchain]'
     python examples/langchain_agent.py
 
 The model is a script, so this needs no network. The bank is a process of its own, and honours no

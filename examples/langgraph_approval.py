@@ -1,6 +1,7 @@
 """A refund over EUR 1,000 waits for a person: an interrupt of LangGraph. Start it, and resume it
 under a name, however often: the bank has one refund. Between two runs nothing is kept but files.
 
+    pip install 'effectonce[langchain]' langgraph-checkpoint-sqlite
     python examples/langgraph_approval.py
     python examples/langgraph_approval.py ada
 

@@ -1,6 +1,7 @@
 """A pipeline asks a model, and is run again because its first run was lost. The question is paid
 for once.
 
+    pip install 'effectonce[anthropic]'
     python examples/llm_call.py
 
 The other side of the wire is a script, so this needs no network. It counts what it is asked, and

@@ -1,4 +1,9 @@
-"""A server for MCP that refunds each time that it is asked to. See docs/howto/mcp.md."""
+"""A server for MCP that refunds each time that it is asked to. See docs/howto/mcp.md.
+
+    pip install 'effectonce[mcp]'
+
+Each refund is a line of refunds.log.
+"""
 
 from pathlib import Path
 

@@ -1,6 +1,7 @@
 """An agent of the OpenAI Agents SDK that is asked twice, because its first run was lost. The
 customer has one refund.
 
+    pip install 'effectonce[openai-agents]'
     python examples/openai_agents.py
 
 The model is a script, so this needs no network. The bank is a process of its own, and honours no

@@ -2,6 +2,7 @@
 and resume it under a name, however often: the bank has one refund. Between two runs nothing is
 kept but files.
 
+    pip install 'effectonce[openai-agents]'
     python examples/openai_agents_approval.py
     python examples/openai_agents_approval.py ada
 

@@ -1,6 +1,7 @@
 """An agent of Pydantic AI that is asked twice, because its first run was lost. The customer has
 one refund.
 
+    pip install 'effectonce[pydantic-ai]'
     python examples/pydantic_ai_agent.py
 
 The model is a script, so this needs no network. The bank is a process of its own, and honours no

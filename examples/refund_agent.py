@@ -27,7 +27,7 @@ def refund(payment_id: str, amount_minor: int, reason: str) -> str:
     return receipt
 
 
-with Bank("bank.ledger", honours_keys=True) as bank, guard.step("chat-42", "refund"):
+with Bank("bank.ledger", honours_keys=True) as bank, guard.step("chat-43", "refund"):
     print("refunded:", refund("pay_7", 1_400_000, "late delivery"))
     print("refunded:", refund("pay_7", 1_400_000, "the parcel was late"))
     print("refunds in the bank's ledger:", len(bank.ledger()))

@@ -1,6 +1,7 @@
 """An agent of Strands that is asked twice, because its first session was lost. The customer has
 one refund.
 
+    pip install 'effectonce[strands]'
     python examples/strands_agent.py
 
 The model is a script, so this needs no network. The bank is a process of its own, and honours no

@@ -1,7 +1,9 @@
 """A refund went to the wrong customer. Its undo takes it back, once, however often it is asked.
 
-python examples/undo.py
-effectonce effect undo EFFECT --reason 'wrong customer' --app examples.undo:guard
+    python examples/undo.py
+    effectonce effect undo EFFECT --reason 'wrong customer' --app examples.undo:guard
+
+The bank is a process of its own, and counts.
 """
 
 from effectonce import Downstream, Guard, current_effect

@@ -4,6 +4,7 @@ bill of materials in the wheel.
 
 import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -229,3 +230,76 @@ def test_the_scripts_of_others_in_the_wheel_are_those_of_the_bill_with_hash_and_
             in re.search(r"^License-Expression: (.+)$", metadata, re.MULTILINE)[1]
         )
     assert any(name.endswith("/htmx-LICENSE.txt") for name in licences)
+
+
+# ---------------------------------------------------------------- the release
+
+
+def described(archive):
+    (text,) = [
+        archive.read(name).decode()
+        for name in archive.namelist()
+        if name.endswith(".dist-info/METADATA")
+    ]
+    return text.partition("\n\n")
+
+
+def links(text):
+    return re.findall(r"\]\(([^)]+)\)", text)
+
+
+def test_the_long_description_has_no_link_that_leads_nowhere(wheel):
+    _, _, text = described(wheel)
+
+    assert text.startswith("# effectonce\n")
+    assert [link for link in links(text) if not link.startswith("https://")] == []
+    assert "37 APIs whose keys" in text
+
+
+def test_an_address_of_the_project_is_a_setting_of_the_build(tmp_path):
+    address = "https://code.example/shop/effectonce"
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory"]
+    subprocess.run(
+        [*build, str(tmp_path)],
+        cwd=ROOT,
+        env=os.environ | {"PROJECT_URL": f"{address}/"},
+        check=True,
+        capture_output=True,
+    )
+    (path,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(path) as archive:
+        head, _, text = described(archive)
+
+    assert f"Project-URL: Source, {address}\n" in head
+    files = {link.removeprefix(f"{address}/blob/v0.1.0/") for link in links(text)}
+    assert {"docs/reference/providers.md", "examples/refund_agent.py"} < files
+    assert [f for f in files if not (ROOT / f.partition("#")[0]).exists()] == []
+
+
+def test_two_builds_are_the_same_byte_by_byte(tmp_path):
+    sys.path.insert(0, str(ROOT / "supply"))
+    try:
+        import release
+    finally:
+        sys.path.pop(0)
+
+    first = release.built(tmp_path / "one", when=1_000_000_000, mask=0o022)
+    second = release.built(tmp_path / "another one", when=1_700_000_000, mask=0o077)
+
+    assert release.sums(first) == release.sums(second)
+    assert len(release.sums(first).splitlines()) == 2
+    assert release.report().count("\n") == len(release.pinned()) + 1
+
+
+def test_the_wheel_brings_every_example(wheel):
+    folder = "effectonce/examples/"
+    shipped = {n.removeprefix(folder) for n in wheel.namelist() if n.startswith(folder)}
+
+    assert shipped == {path.name for path in (ROOT / "examples").iterdir() if path.is_file()}
+
+
+def test_python_versions_that_are_named_are_those_of_the_page():
+    named = re.findall(r"Python :: (3\.\d+)", "\n".join(PYPROJECT["project"]["classifiers"]))
+    page = (ROOT / "docs" / "reference" / "supply-chain.md").read_text()
+
+    assert named == re.findall(r"^\| (3\.\d+) ", page, re.MULTILINE)

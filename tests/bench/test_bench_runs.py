@@ -96,6 +96,15 @@ EXPECTED = {
                 "the list after it",
             ),
             *("an old effect by its reference", "a reference that is not there"),
+            *(
+                f"{where}: {what}"
+                for where in ("box", "search")
+                for what in (
+                    "a payment id",
+                    "the beginning of many",
+                    "a payment id that has no effect",
+                )
+            ),
         )
     },
     "peers.py": {

@@ -92,6 +92,7 @@ def test_every_exit_code_is_in_the_help():
             "completion",
             "config",
             "docs",
+            "examples",
             "metrics",
             "lint",
             "provider",

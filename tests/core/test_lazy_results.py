@@ -6,6 +6,7 @@ import asyncio
 import collections
 import collections.abc
 import concurrent.futures
+import contextlib
 import gc
 import io
 import sqlite3
@@ -175,16 +176,14 @@ def test_a_cursor_a_page_and_a_mock_are_results(guard):
         def __next__(self):
             raise StopIteration
 
-    for step, result in enumerate(
-        (sqlite3.connect(":memory:").execute("SELECT 1"), Page(), unittest.mock.MagicMock())
-    ):
-        with guard.step("chat", step):
-            assert (
-                tool(
-                    guard,
-                    lambda number, result=result: result,
-                    name=f"pay {step}",
-                    volatile=["result"],
-                )(step)
-                is result
+    with contextlib.closing(sqlite3.connect(":memory:")) as database:
+        results = (database.execute("SELECT 1"), Page(), unittest.mock.MagicMock())
+        for step, result in enumerate(results):
+            pay = tool(
+                guard,
+                lambda number, result=result: result,
+                name=f"pay {step}",
+                volatile=["result"],
             )
+            with guard.step("chat", step):
+                assert pay(step) is result

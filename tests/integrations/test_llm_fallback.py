@@ -5,7 +5,15 @@ import asyncio
 import pytest
 from pydantic import BaseModel
 
-from effectonce import CircuitOpen, ContractViolation, GaveUp, Guard, Rejected, Retry
+from effectonce import (
+    CircuitOpen,
+    ContractViolation,
+    GaveUp,
+    Guard,
+    Rejected,
+    Retry,
+    breaker,
+)
 from effectonce.llm import once_llm, was_cached, was_fallback
 
 QUESTION = {"messages": ["What is the capital of France?"]}
@@ -121,3 +129,13 @@ def test_a_mapping_changes_more_than_the_model(asking):
 def test_a_single_text_is_no_list_of_models(asking):
     with pytest.raises(ContractViolation, match=r"fallback='spare': give a list"):
         asking(Models(), fallback="spare")
+
+
+def test_a_model_that_is_down_opens_its_own_circuit_and_no_other(asking):
+    models = Models("first")
+    ask = asking(models, breaker=breaker("vendor", consecutive=2))
+
+    answers = [ask(model="first", messages=[str(n)]).text for n in range(4)]
+
+    assert answers == ["Paris, says spare"] * 4
+    assert models.asked == ["first", "spare", "first", "spare", "spare", "spare"]

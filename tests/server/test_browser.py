@@ -181,6 +181,7 @@ def paths(reader):
         "/prevented?since=30d",
         "/breakers",
         "/storm",
+        "/fallback",
         "/workflows",
     ]
     return [*lists, wish, *doubts[1:4], run, letter, f"{done}?reveal=on"]

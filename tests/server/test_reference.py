@@ -7,6 +7,7 @@ from msgspec.structs import fields
 
 from effectonce.dashboard import Access
 from effectonce.dashboard._actions import LOOKS
+from effectonce.dashboard._fallback import FALLBACK
 from effectonce.dashboard._pages import PAGES
 from effectonce.dashboard._playground import PLAYGROUND
 from effectonce.dashboard._security import HEADERS
@@ -24,7 +25,7 @@ def test_everything_that_an_access_says_is_in_the_reference():
 
 
 def test_every_page_is_in_the_reference():
-    for path, _, _ in (*PAGES, *LOOKS, *PLAYGROUND):
+    for path, _, _ in (*PAGES, *LOOKS, *PLAYGROUND, *FALLBACK):
         assert f"`{path.replace('{reference}', 'eff_…')}`" in PAGE
 
 

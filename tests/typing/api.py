@@ -1,4 +1,6 @@
-"""Type-checked, never run: what a user's type checker must see through the decorator."""
+"""Type-checked by mypy and pyright, never run: what a user's type checker must see through the
+decorator. A line with an error that has to be there names it for both.
+"""
 
 from typing import Any, assert_type
 
@@ -21,20 +23,21 @@ async def apay(invoice: str) -> int:
 
 with guard.step("chat", "pay"):
     assert_type(pay("inv_1", amount=6), dict[str, int])
-    pay(7)  # type: ignore[arg-type]
-    pay()  # type: ignore[call-arg]
+    pay(7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    pay()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
-@guard.tool(kind="writes")  # type: ignore[arg-type]
+@guard.tool(kind="writes")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 def misspelt(invoice: str) -> None: ...
 
 
-@guard.tool(kind="write", downstream="keys")  # type: ignore[arg-type]
+@guard.tool(kind="write", downstream="keys")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 def misspelt_too(invoice: str) -> None: ...
 
 
 assert_type(guard.call(pay, {"invoice": "inv_1"}), Outcome[dict[str, int]])
 assert_type(guard.call("pay", {"invoice": "inv_1"}), Any)
+guard.call(pay, "inv_1")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 async def called() -> None:
@@ -75,12 +78,12 @@ async def charge_both() -> None:
     assert_type(charge("inv_1", amount=2), str)
     assert_type(await acharge("inv_1"), int)
     assert_type(charged("inv_1"), bool)
-    charge(7)  # type: ignore[arg-type]
+    charge(7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 assert_type(guard.dead_letters.list(tool="pay", older_than_s=60), tuple[Letter, ...])
 assert_type(guard.dead_letters.redrive_all(error="TimeoutError"), tuple[Redriven, ...])
-guard.dead_letters.list(colour="red")  # type: ignore[call-arg]
+guard.dead_letters.list(colour="red")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
 def hears(event: Event) -> None:
@@ -90,4 +93,4 @@ def hears(event: Event) -> None:
 guard.observe(hears)
 guard.observe(Audit(guard))
 assert_type(Audit(guard).entries(), list[Entry])
-guard.observe(lambda event: event.no_such_field)  # type: ignore[attr-defined]
+guard.observe(lambda event: event.no_such_field)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]

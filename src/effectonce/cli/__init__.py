@@ -44,6 +44,7 @@ COMMANDS = {
     "gateway": "Put these guarantees in front of an API, for callers in any language.",
     "mcp": "Put these guarantees in front of an MCP server.",
     "docs": "Read the documentation here, offline.",
+    "examples": "See programs that show one thing each; save one and run it.",
     "config": "See which settings are in force, and where they come from.",
     "completion": "Print the completion script of a shell.",
 }

@@ -18,8 +18,8 @@ EXITS = {
     USAGE: "wrong usage, or a bad settings file",
     NEEDS_YOU: "`--check`, or `lint`, found something that needs a person",
     NOT_ALLOWED: "not allowed: the contract, or the store, does not permit it",
-    NOT_FOUND: "there is no such effect, tool, breaker, provider or page",
-    CHANGED: "the effect is in another state, or changed meanwhile",
+    NOT_FOUND: "there is no such effect, tool, breaker, provider, page or example",
+    CHANGED: "the effect is in another state, or changed meanwhile; or a file is there already",
     STORE_UNREACHABLE: "the store cannot be reached",
     INTERRUPTED: "interrupted",
 }

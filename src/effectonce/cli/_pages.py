@@ -51,16 +51,16 @@ class DocsMatch:
     line: str
 
 
-def docs_folder() -> Path:
-    """Where the pages are: in the installed package, or in the checkout that runs."""
+def shipped(folder: str) -> Path:
+    """Where `docs` or `examples` are: in the installed package, or in the checkout that runs."""
     package = Path(__file__).parent.parent
-    installed = package / "docs"
-    return installed if installed.is_dir() else package.parent.parent / "docs"
+    installed = package / folder
+    return installed if installed.is_dir() else package.parent.parent / folder
 
 
 def docs_pages() -> list[DocsPage]:
     """Every page that the index links to, in its order, after the index itself."""
-    folder = docs_folder()
+    folder = shipped("docs")
     index = (folder / f"{INDEX}.md").read_text(encoding="utf-8")
     wishes = {INDEX: "find the page for what you want"}
     for row in index.splitlines():

@@ -296,8 +296,10 @@ def _result(given: str | None, file: Path | None) -> Any:
     from effectonce._core.strict_json import read_exactly
 
     try:
-        text = click.open_file(str(file), encoding="utf-8").read() if given is None else given
-        value = read_exactly(text)
+        if given is None:
+            with click.open_file(str(file), encoding="utf-8") as opened:
+                given = opened.read()
+        value = read_exactly(given)
         encode(value)  # before a question is asked
     except (ValueError, ArithmeticError, RecursionError) as error:
         raise click.BadParameter(

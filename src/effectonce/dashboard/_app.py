@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from effectonce.dashboard import _actions, _links, _pages, _playground
+from effectonce.dashboard import _actions, _fallback, _links, _pages, _playground
 from effectonce.dashboard._access import AccessOf, access_of
 from effectonce.dashboard._live import LiveFeed
 from effectonce.dashboard._request import DashboardRequest, RefusedVisit
@@ -71,6 +71,7 @@ def app(guard: Guard, *, access: AccessOf) -> Starlette:
             *(route(path, name, _in_a_thread(page)) for path, name, page in pages),
             *(route(path, name, play) for path, name, play in _playground.PLAYGROUND),
             route("/live", "live", LiveFeed(guard, access).stream),
+            *(route(path, name, play) for path, name, play in _fallback.FALLBACK),
             *(by_link(*link) for link in _links.LINKS),
             *(route(path, name, act, acting=True) for path, name, act in _actions.ACTS),
             Mount("/static", _Static(packages=[("effectonce.dashboard", "static")]), name="static"),

@@ -1,4 +1,7 @@
-"""The playground: your policy in an outage, beside others, in virtual time, with real objects."""
+"""The playground: your policy in an outage, beside others, in virtual time, with real objects.
+
+`_fallback.py` has the chain of models.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -46,19 +49,21 @@ BOUNDS = {
 SWITCHES = ("budget", "breaker", "keys")
 AT_ONCE, WAITING, KEPT = 1, 4, 32  # a simulation takes a core for a second or two
 Asked: TypeAlias = tuple[Policy, float, int]
+AskedT = TypeVar("AskedT", bound=tuple[Any, ...])
+ResultT = TypeVar("ResultT")
 
 
-class Simulations:
+class Simulations(Generic[AskedT, ResultT]):
     """Runs simulations in own threads, a few at a time, one per viewer: the app's stay free."""
 
-    def __init__(self, run: Callable[[Policy, float, int], StormResult]) -> None:
+    def __init__(self, run: Callable[..., ResultT]) -> None:
         self._run = run
         self._pool = ThreadPoolExecutor(AT_ONCE, "effectonce-storm")
         self._lock = threading.Lock()
         self._viewers: set[str] = set()
-        self._kept: OrderedDict[Asked, StormResult] = OrderedDict()
+        self._kept: OrderedDict[AskedT, ResultT] = OrderedDict()
 
-    async def result(self, viewer: str, asked: Asked) -> StormResult:
+    async def result(self, viewer: str, asked: AskedT) -> ResultT:
         """What becomes of it; a Refusal if this viewer, or too many others, are waiting already."""
         known = self._admit(viewer, asked)
         if known is not None:
@@ -77,7 +82,7 @@ class Simulations:
                 self._kept.popitem(last=False)
         return result
 
-    def _admit(self, viewer: str, asked: Asked) -> StormResult | None:
+    def _admit(self, viewer: str, asked: AskedT) -> ResultT | None:
         with self._lock:
             if asked in self._kept:
                 return self._kept[asked]
@@ -104,7 +109,7 @@ def _lived_through(policy: Policy, rate: float, seed: int) -> StormResult:
     return simulate(seed=seed, rate=rate, policies=[policy, *others])
 
 
-SIMULATIONS = Simulations(_lived_through)
+SIMULATIONS: Simulations[Asked, StormResult] = Simulations(_lived_through)
 
 
 def _asked(visit: DashboardRequest) -> dict[str, str]:
@@ -115,7 +120,7 @@ def _asked(visit: DashboardRequest) -> dict[str, str]:
 
 def _read(asked: dict[str, str]) -> Asked:
     """The policy that was asked for. ValueError or ContractViolation: it cannot be one."""
-    read = {name: _number(name, asked[name]) for name in BOUNDS}
+    read = {name: number_in(name, asked[name], BOUNDS[name]) for name in BOUNDS}
     if asked["layers"] not in LAYERS:
         raise ValueError(f"{asked['layers']!r}: choose who retries")
     retry = Retry(
@@ -129,8 +134,9 @@ def _read(asked: dict[str, str]) -> Asked:
     return policy, read["rate"], int(read["seed"])
 
 
-def _number(name: str, text: str) -> float:
-    least, most = BOUNDS[name]
+def number_in(name: str, text: str, bounds: tuple[float, float]) -> float:
+    """A number of a form. ValueError: it is none, or too small or too large."""
+    least, most = bounds
     try:
         number = float(text)
         numbers(**{name: number})

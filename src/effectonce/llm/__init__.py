@@ -97,7 +97,8 @@ def once_llm(
     the answer, besides `CLIENT_SIDE`. *returns* is the model that answers are rebuilt as, where
     *create* does not declare it. *name* is part of every key; by default it says which method
     this is. *fallback* are models, or mappings of parameters, to ask with when the first one is
-    down: each answer has its own key, and `was_fallback` tells.
+    down: each answer has its own key, each model its own circuit like *breaker*, and
+    `was_fallback` tells.
     """
     if getattr(create, "__name__", "").endswith("stream"):
         raise ContractViolation(
@@ -127,9 +128,31 @@ def once_llm(
         {"model": each} if isinstance(each, str) else dict(each)
         for each in several("fallback", fallback)
     )
+    tools = (
+        tool,
+        *(
+            guard._host(  # noqa: SLF001  # the same
+                contract,
+                function,
+                identity=("content",),
+                breaker=_circuit_of(breaker, number, each),
+                budget=budget,
+                listed=False,
+            )
+            for number, each in enumerate(instead, 1)
+        ),
+    )
     volatile_too = CLIENT_SIDE | set(volatile)
     answers = declared_answer(create) if returns is None else returns
-    return LLMCall(tool, once, at, volatile_too, answers, shared=shared, instead=instead)
+    return LLMCall(tools, once, at, volatile_too, answers, shared=shared, instead=instead)
+
+
+def _circuit_of(breaker: Circuit | None, number: int, asked: Mapping[str, Any]) -> Circuit | None:
+    """One for each model: the first may be down while this one answers, and the other way round."""
+    if breaker is None:
+        return None
+    name = f"{breaker.name}/{asked.get('model', number)}"
+    return Circuit(name, breaker.policy, shared=breaker.shared)
 
 
 class LLMCall(Generic[R]):
@@ -137,7 +160,7 @@ class LLMCall(Generic[R]):
 
     def __init__(
         self,
-        tool: GuardedTool,
+        tools: tuple[GuardedTool, ...],
         create: Callable[..., R],
         at: str,
         volatile: frozenset[str],
@@ -146,11 +169,12 @@ class LLMCall(Generic[R]):
         shared: bool,
         instead: tuple[dict[str, Any], ...],
     ) -> None:
-        self._tool, self._create, self._at = tool, create, at
+        self._tools, self._create, self._at = tools, create, at
+        self._tool = tools[0]
         self._volatile, self._returns = volatile, returns
         self._shared, self._instead = shared, instead
         self._signature = inspect.signature(create)
-        self.__effectonce_async__ = tool.is_async  # as a step of a workflow
+        self.__effectonce_async__ = self._tool.is_async  # as a step of a workflow
 
     def __call__(self, *, sample: int = 0, **parameters: Any) -> R:
         """The answer. *sample* 1, 2, ... are other answers to the same question."""
@@ -169,7 +193,8 @@ class LLMCall(Generic[R]):
         for number, question in self._questions(parameters, known):
             asking, prepared = self._asked(sample, question)
             try:
-                return _instead(self._concluded(self._tool.call(prepared), asking), number)
+                outcome = self._tools[number].call(prepared)
+                return _instead(self._concluded(outcome, asking), number)
             except _NotKept as why:
                 return _instead(why.as_outcome(prepared.ref, asking), number)
             except Exception as error:  # of an SDK: the tables say what it means
@@ -186,7 +211,8 @@ class LLMCall(Generic[R]):
         for number, question in self._questions(parameters, known):
             asking, prepared = self._asked(sample, question)
             try:
-                return _instead(self._concluded(await self._tool.acall(prepared), asking), number)
+                outcome = await self._tools[number].acall(prepared)
+                return _instead(self._concluded(outcome, asking), number)
             except _NotKept as why:
                 return _instead(why.as_outcome(prepared.ref, asking), number)
             except Exception as error:  # of an SDK: the tables say what it means

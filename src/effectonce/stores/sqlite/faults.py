@@ -153,7 +153,7 @@ def connect_to_read(file: Path, busy_s: float) -> tuple[sqlite3.Connection, bool
     at_rest = not log.exists() or log.stat().st_size == 0
     db = sqlite3.connect(
         f"{file.as_uri()}?mode=ro{'&immutable=1' * at_rest}",
-        busy_s,
+        timeout=busy_s,
         uri=True,
         isolation_level=None,
         check_same_thread=False,
