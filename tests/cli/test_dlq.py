@@ -137,10 +137,13 @@ sends      none
 owner      OWNER
 arguments  parcel (hidden: --reveal shows them)
 
-DATE        claimed
-DATE  +0 s  attempt 1 failed with NotSent: the carrier cannot be reached (not sent)
-DATE  +0 s  attempt 2 failed with NotSent: the carrier cannot be reached (not sent);
-                           gave up: it was tried 2 times
+DATE            claimed
+DATE  +0.000 s  attempt 1 failed with NotSent: the carrier cannot be reached (not
+                                   sent)
+DATE  +0.000 s  attempt 2 failed with NotSent: the carrier cannot be reached (not
+                                   sent); gave up: it was tried 2 times
+Only an audit keeps the calls that got its result again: guard.observe(Audit(guard)). For whom a
+call was made is kept where it needed an approval.
 
 try it again  effectonce dlq redrive {ref} --app MODULE:GUARD --reason TEXT
 give it up    effectonce dlq discard {ref} --reason TEXT

@@ -2,14 +2,16 @@
 
 import re
 import shutil
+import signal
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect, sync_playwright
 
-from effectonce import Guard, InDoubt
+from effectonce import InDoubt
+from tests.processes import started
 from tests.server.serving import filled, serving
-from tests.server.shop import NASTY, Shop
+from tests.server.shop import NASTY
 
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
              "--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP ops.test 127.0.0.1"]  # fmt: skip
@@ -218,6 +220,8 @@ def paths(reader):
         "/in-doubt?tool=no+such+tool",
         group,
         "/allowances",
+        "/prevented",
+        "/prevented?since=30d",
         "/breakers",
         "/storm",
         "/fallback",
@@ -256,34 +260,84 @@ def test_faults_would_be_found(chromium):
     }
 
 
-def test_a_list_looks_again_by_itself_until_it_is_told_to_stop(chromium, desk):
+def called_elsewhere(desk, number):
+    """In another process: the reference of the new effect."""
+    code = (
+        "import sys; from effectonce import Guard; from tests.server.shop import Shop;"
+        " guard = Guard(sys.argv[1]); shop = Shop(guard);"
+        " print(shop.call(f'chat-{sys.argv[2]}', '_refund', payment_id=f'pay_{sys.argv[2]}',"
+        " amount_minor=1)); guard.close()"
+    )
+    with started(code, desk.url, number) as process:
+        return process.communicate(timeout=120)[0].strip()
+
+
+def test_an_effect_that_another_process_makes_appears_by_itself(chromium, desk):
     with serving(desk) as (_, link), chromium.new_context() as context:
         reader = Reader(context, link)
         page = reader.go("/effects?tool=_refund")
-        page.get_by_role("link", name="Look again every 5 s").click()
+        expect(page.get_by_role("link", name="Stop")).to_be_visible(timeout=PATIENT_MS)
         before = page.locator("tbody tr").count()
-        guard = Guard(desk.url)
-        new = Shop(guard).call("chat-new", "_refund", payment_id="pay_new", amount_minor=1)
-        guard.close()
+        new = called_elsewhere(desk, 17)
 
         expect(page.get_by_role("link", name=new)).to_be_visible(timeout=PATIENT_MS)
         assert page.locator("tbody tr").count() == before + 1
         page.get_by_role("link", name="Stop").click()
-        expect(page.get_by_role("link", name="Look again every 5 s")).to_be_visible(
-            timeout=PATIENT_MS
-        )
-        assert page.locator("[hx-trigger]").count() == 0
+        expect(page.get_by_role("link", name="Keep up to date")).to_be_visible(timeout=PATIENT_MS)
+        assert page.locator("[data-live]").count() == 0
+        assert reader.said == []
+
+
+def test_what_was_typed_and_where_a_reader_is_stays_when_a_page_is_kept_up_to_date(chromium, desk):
+    with serving(desk) as (_, link), chromium.new_context() as context:
+        reader = Reader(context, link)
+        reader.page.set_viewport_size({"width": 800, "height": 300})
+        page = reader.go("/effects")
+        field = page.locator("main form input[name=scope]")
+        field.fill("half of a na")
+        field.evaluate("field => field.setSelectionRange(4, 6)")
+        page.evaluate("window.scrollTo(0, 90)")
+        new = called_elsewhere(desk, 18)
+
+        expect(page.get_by_role("link", name=new)).to_be_visible(timeout=PATIENT_MS)
+        assert field.input_value() == "half of a na"
+        focused = "[document.activeElement.name, document.activeElement.selectionStart]"
+        assert page.evaluate(focused) == ["scope", 4]
+        assert page.evaluate("window.scrollY") == 90
+        assert "tool=" not in page.url
         assert reader.said == []
 
 
 def test_a_list_whose_session_ended_says_so_and_stops(chromium, desk):
     with serving(desk) as (_, link), chromium.new_context() as context:
-        page = Reader(context, link).go("/effects?live=on")
+        page = Reader(context, link).go("/effects")
+        expect(page.get_by_role("link", name="Stop")).to_be_visible(timeout=PATIENT_MS)
         context.clear_cookies()
+        called_elsewhere(desk, 19)
 
         expect(page.get_by_role("heading", name="Who are you?")).to_be_visible(timeout=PATIENT_MS)
-        assert page.locator("[hx-trigger]").count() == 0
+        assert page.locator("[data-live]").count() == 0
         assert page.locator("tbody tr").count() == 0
+
+
+def test_without_scripts_a_list_says_how_to_look_again_and_promises_nothing(chromium, desk):
+    with (
+        serving(desk) as (_, link),
+        chromium.new_context(java_script_enabled=False) as context,
+    ):
+        page = Reader(context, link).go("/effects")
+
+        assert page.get_by_role("link", name="Look again").is_visible()
+        assert not page.get_by_text("kept up to date").is_visible()
+
+
+def test_a_server_with_an_open_page_ends_when_it_is_told_to(chromium, desk):
+    with serving(desk) as (process, link), chromium.new_context() as context:
+        page = Reader(context, link).go("/effects")
+        expect(page.get_by_role("link", name="Stop")).to_be_visible(timeout=PATIENT_MS)
+        process.send_signal(signal.SIGINT)
+
+        assert process.wait(timeout=20) == 0
 
 
 def test_a_page_of_another_site_cannot_decide(chromium, desk):

@@ -9,6 +9,7 @@ from effectonce.approvals._standing import standing_of, waits
 from effectonce.dashboard._allowances import allowances
 from effectonce.dashboard._approvals import approvals, asked_for
 from effectonce.dashboard._lists import effects, in_doubt, letters, row_of, workflows
+from effectonce.dashboard._prevented import prevented
 from effectonce.dashboard._request import DashboardRequest, RefusedVisit
 from effectonce.dead_letters._letter import is_dead
 from effectonce.dead_letters._letters import GRACE_S, undiscardable
@@ -31,7 +32,7 @@ from effectonce.views.history import is_run, partial_of, run_of, run_verdict
 from effectonce.views.runs import steps_of, to_decide, whole, why_of
 from effectonce.views.status import look
 from effectonce.views.text import Screen, dumps
-from effectonce.views.timeline import MARK, facts_of, timeline
+from effectonce.views.timeline import MARK, facts_of, not_kept, timeline
 from effectonce.views.tools import prober_of, tools_of
 
 NEEDS, AUDIT = 20, 100  # rows of what needs a person, of an audit
@@ -100,7 +101,8 @@ def effect_page(
         mark=MARK.get(shown_state(record, now), "…"),
         verdict=verdict(record, now),
         facts=[fact for fact in facts_of(record, now, screen) if fact[0] not in revealed],
-        timeline=timeline(record, now, screen),
+        timeline=timeline(record, now, screen, entries),
+        not_kept=not_kept(record, audited=read and bool(entries)),
         entries=[(entry, describe_entry(entry)) for entry in entries[-AUDIT:]],
         audit="read" if read else "there" if audited else "",
         left_out=max(0, len(entries) - AUDIT),
@@ -225,6 +227,7 @@ PAGES = (
     ("/in-doubt", "in_doubt", in_doubt),
     ("/letters", "letters", letters),
     ("/allowances", "allowances", allowances),
+    ("/prevented", "prevented", prevented),
     ("/breakers", "breakers", breakers),
     ("/workflows", "workflows", workflows),
     ("/workflows/{reference}", "workflow", workflow),

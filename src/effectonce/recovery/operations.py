@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from effectonce._core.ops import Find, ListCells, Sweep, Swept, Tally
+from effectonce._core.ops import Find, ListCells, ReadCell, Sweep, Swept, Tally
 from effectonce._core.record import Record, State
 from effectonce._core.search_terms import begins, key_in, spelt
+from effectonce._drivers import drive
+from effectonce._runtime.performers import CLOCK
 from effectonce._tools.context import GuardContext
 from effectonce._tools.observers import Observer, tidied
 from effectonce._tools.tool import GuardedTool
-from effectonce.errors import ContractViolation
+from effectonce._validate import seconds
+from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.outcome import Outcome
 from effectonce.recovery.in_doubt import InDoubtFilter, Reconciled, Settlement
 from effectonce.recovery.pace import ReconcilePace
@@ -24,6 +28,7 @@ from effectonce.stores.keyring import Keyring
 if TYPE_CHECKING:
     from effectonce.allowances import Allowances
     from effectonce.approvals import Approvals
+    from effectonce.observe.report import PreventionReport
     from effectonce.recovery.reconciler import Reconciler
     from effectonce.recovery.spool import Spool
 
@@ -78,6 +83,30 @@ class GuardOperations:
     def counts(self) -> dict[State, int]:
         """How many effects there are in each state."""
         return self.store.apply(Tally())
+
+    def report(
+        self,
+        since: float | timedelta = timedelta(days=7),
+        *,
+        tool: str | None = None,
+        tenant: str | None = None,
+    ) -> PreventionReport:
+        """What was prevented in the days since then, as the store has counted it: at least so
+        much. One day is today, of UTC.
+        """
+        from effectonce.observe.report import report_of
+
+        counters = self._house.watch.counters
+        if counters is not None:
+            counters.close()  # what this process has counted belongs to it
+        try:
+            now = self.store.apply(ReadCell(CLOCK)).now
+            return drive(report_of(now, seconds(since, "since"), tool, tenant), self.store.apply)
+        except EffectOnceError:
+            raise
+        except Exception as error:
+            # whatever a store of a user's raises that has no cells
+            raise ContractViolation(f"this store keeps no counters: {error!r}") from error
 
     def confirm(self, key: str, *, result: Any, by: str, reason: str) -> None:
         """It happened: *result* is what every later call gets."""
