@@ -23,7 +23,11 @@ from typing import Any
 from _stores import HOT, AsyncGuarded, BareAiosqlite, BareDict, BareSqlite, Guarded
 
 from effectonce import Guard
+from effectonce._runtime import counters
 from effectonce.workflows import Run
+
+# Some seconds are long under callgrind: what is added to the store now and then is no call's.
+counters.EVERY_S = 3600.0
 
 CALLERS, WARM = 64, 64
 CACHE = {"first": 0, "replay": 0, "cached": 4096}

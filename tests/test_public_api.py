@@ -100,6 +100,7 @@ GUARD = [
     "reconcile",
     "reconciler",
     "refute",
+    "report",
     "retry",
     "search",
     "sequence",

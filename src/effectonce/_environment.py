@@ -21,6 +21,7 @@ SETTINGS = (
     "color",
     "limit",
     "reconcile",
+    "counters",
     "no_input",
 )
 KNOWN = frozenset(

@@ -162,6 +162,9 @@ class Departure(Protocol):
     @property
     def key(self) -> str: ...
 
+    @property
+    def at_once(self) -> bool: ...  # can it be written without waiting?
+
     def write_now(self) -> None: ...
 
     async def awrite_now(self) -> None: ...
@@ -225,6 +228,15 @@ def leaving(effect: Effect, sighting: Sighting) -> None:
     if held is not None and held.key == effect.ref.key:
         with _unsent(sighting):
             held.write_now()
+
+
+def leaving_unseen(effect: Effect) -> None:
+    """Something may be about to leave that was not announced, in a sync tool: from here on, the
+    record says so. An async tool that goes on without waiting is left to what it declares.
+    """
+    held = departure.get()
+    if held is not None and held.key == effect.ref.key and held.at_once:
+        held.write_now()
 
 
 async def aleaving(effect: Effect, sighting: Sighting) -> None:

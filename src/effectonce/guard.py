@@ -19,6 +19,7 @@ from effectonce._core.retry_state import Env
 from effectonce._environment import report
 from effectonce._log import LOG
 from effectonce._random import rng
+from effectonce._runtime.counters import Counters, days_of
 from effectonce._runtime.heartbeat import Heartbeat
 from effectonce._runtime.owner_token import new_token
 from effectonce._runtime.replay_cache import ReplayCache
@@ -32,6 +33,7 @@ from effectonce._runtime.step import (
     stable_part,
 )
 from effectonce._runtime.unprotected_sends import only_through
+from effectonce._tools.client_retries import amplified
 from effectonce._tools.context import PLAIN, GuardContext, Hosting, Tool, not_kept
 from effectonce._tools.direct_call import called
 from effectonce._tools.observers import Observer, Observers
@@ -90,7 +92,8 @@ class Guard(GuardOperations):
     outcomes that could not be stored in time; a store given by its URL has one among the user's
     state. *observers* are called with every event, see `effectonce.observe`. *reconcile*: the
     probes of tools are asked in the background about what is in doubt, at this `ReconcilePace`;
-    False: only when you ask for it.
+    False: only when you ask for it. *counters*: for how many days the store keeps what was
+    counted for `guard.report()`; 0: nothing is counted. 90, unless the environment says otherwise.
     """
 
     def __init__(
@@ -104,6 +107,7 @@ class Guard(GuardOperations):
         spool: str | os.PathLike[str] | None = None,
         observers: Iterable[Observer] = (),
         reconcile: bool | ReconcilePace = True,
+        counters: int | None = None,
     ) -> None:
         whole(cache=cache)
         report(os.environ)
@@ -114,7 +118,8 @@ class Guard(GuardOperations):
         )
         env = Env(now=time.monotonic, new_token=new_token, rng=rng)
         self._tools: dict[str, GuardedTool] = {}
-        watch = Observers()
+        days = days_of(counters, os.environ)
+        watch = Observers(Counters(self.store, days) if days else None)
         self._desk = Settlement(self.store, self._tools, watch)
         whose, pace = named(tenant, "tenant"), pace_of(reconcile, os.environ)
         self._background = BackgroundReconciler(self._desk, pace, whose)
@@ -311,7 +316,7 @@ class Guard(GuardOperations):
                 f" secret=...), or declare volatile={counted!r} as well."
             )
         register(self._tools, tool, self._keys)
-        self._amplified[tool.contract.name] = _amplified(tool.contract, clients)
+        self._amplified[tool.contract.name] = amplified(tool.contract, clients)
         return tool
 
     def _tool(self, tool: str | Tool[..., Any]) -> GuardedTool:
@@ -484,16 +489,3 @@ class Guard(GuardOperations):
         self._background.close()
         self._house.watch.close()
         self.store.close()
-
-
-def _amplified(contract: Contract, clients: Sequence[Any]) -> Finding | None:
-    """What its clients' own retries make of a tool's attempts."""
-    if not clients:
-        return None
-    from effectonce.retries.clients import amplification  # few tools name their clients
-
-    found = amplification(contract.retry.attempts, *clients)
-    if found is None:
-        return None
-    LOG.warning("%s: %s. %s", contract.name, found.found, found.advice)
-    return Finding(f"retries of {contract.name}", found.found, found.advice)

@@ -49,6 +49,12 @@ PAGES = (
         "/letters?tool=refund",
     ),
     *("/letters?tool=other", "/workflows", "/workflows?state=completed", "/workflows?state=failed"),
+    *(
+        "/effects?error=Other",
+        "/in-doubt?error=Other",
+        "/approvals?tool=other",
+        "/workflows?tool=other",
+    ),
 )
 
 

@@ -107,5 +107,6 @@ class Desk:
 
 def undated(text):
     """Moments and spans of time differ from run to run."""
-    text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "DATE", text)
+    text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{3})?", "DATE", text)
+    text = re.sub(r"\+\d\.\d{3} s", "+0.000 s", text)
     return re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "DATE", text)

@@ -200,12 +200,14 @@ contract   irreversible, downstream none, version 1: at most once + in doubt
 sends      1; may not be sent again
 arguments  payment_id, amount_minor, reason (hidden: --reveal shows them)
 
-DATE        claimed and sent
-DATE  +0 s  in doubt: it timed out (TimeoutError: the bank did not answer within 30
-                           s)
-DATE  +0 s  attempt 1 failed with TimeoutError: the bank did not answer within 30 s
-                           (no answer, ambiguous); gave up: it may have happened, and nobody can
-                           know
+DATE            claimed and sent
+DATE  +0.000 s  in doubt: it timed out (TimeoutError: the bank did not answer
+                                   within 30 s)
+DATE  +0.000 s  attempt 1 failed with TimeoutError: the bank did not answer
+                                   within 30 s (no answer, ambiguous); gave up: it may have
+                                   happened, and nobody can know
+Only an audit keeps the calls that got its result again: guard.observe(Audit(guard)). For whom a
+call was made is kept where it needed an approval.
 
 it happened  effectonce indoubt confirm {ref} --result JSON --reason TEXT
 it did not   effectonce indoubt refute {ref} --reason TEXT
@@ -230,8 +232,10 @@ arguments  payment_id, amount_minor, reason (hidden: --reveal shows them)
 outcome    a result of 48 bytes (hidden: --reveal shows it)
 
 DATE              claimed and sent
-DATE  +0 s        completed
+DATE  +0.000 s    completed
 DATE  in 29 days  its window ends: the outcome is forgotten, the key is refused
+Only an audit keeps the calls that got its result again: guard.observe(Audit(guard)). For whom a
+call was made is kept where it needed an approval.
 
 Nothing to do.
 """

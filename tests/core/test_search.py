@@ -42,6 +42,18 @@ def test_an_effect_is_found_by_its_arguments(guard):
     assert found(guard, "pay_9") == found(guard, "") == found(guard, " ") == []
 
 
+def test_an_exact_term_does_not_find_a_longer_one(guard, clock):
+    secret = Guard(MemoryStore(clock=clock), secret=b"x" * 32)
+    for each in (guard, secret):
+        ask = refunds(each)
+        for payment in ("pay_3", "pay_38", "pay_3 again"):
+            ask(payment, "Ada")
+
+        assert found(each, "PAY_3 ", exact=True) == ["pay_3"]
+        assert found(each, "pay_", exact=True) == []
+        assert len(found(each, "ada", exact=True)) == 3
+
+
 def test_a_tenant_finds_its_own(guard):
     ask = refunds(guard)
     ask("pay_1", tenant="a")

@@ -17,12 +17,16 @@ from effectonce.testing.bank import Bank
 
 WORKER = """
 import asyncio, json, os, signal, sys
+import httpx
 from effectonce import EffectOnceError, Guard, Retry, current_effect
+from effectonce.http.client import protect
 from effectonce.testing.bank import Teller
 
 url, port, colour, die_at, separate = sys.argv[1:]
 guard = Guard(url, cache=0)
 contract = dict(kind="write", lease_s=0.2, wait_s=5, separate_dispatch=separate == "separate", name="pay", retry=Retry(attempts=1))
+if colour in ("through", "past"):
+    contract["through"] = "protected"
 
 
 def reached(point):
@@ -50,6 +54,21 @@ async def apay(invoice: str) -> str:
         return send(invoice)
 
 
+def parts(payment):
+    reached("inside")  # the first byte of the request has left by now
+    yield payment
+
+
+def pay_by_client(invoice: str) -> str:
+    reached("before")
+    client = httpx.Client() if colour == "past" else protect(httpx.Client())
+    payment = json.dumps({"payment_id": invoice, "amount_minor": 5}).encode()
+    length = {"content-length": str(len(payment))}
+    answer = client.post(f"http://127.0.0.1:{port}/payments", content=parts(payment), headers=length)
+    reached("done")
+    return answer.json()["receipt"]
+
+
 async def acall():
     with guard.step("chat", "pay"):
         return await guard.tool(**contract)(apay)("inv_1")
@@ -59,7 +78,7 @@ def call():
     if colour == "async":
         return asyncio.run(acall())
     with guard.step("chat", "pay"):
-        return guard.tool(**contract)(pay)("inv_1")
+        return guard.tool(**contract)(pay if colour == "sync" else pay_by_client)("inv_1")
 
 
 try:
@@ -141,3 +160,25 @@ def test_without_a_separate_dispatch_it_is_a_doubt_at_every_point(url, bank, col
 
     assert worker.says() == ["InDoubt", {"in_doubt": 1}]
     assert len(bank.ledger()) == 0
+
+
+@pytest.mark.parametrize("client", ["through", "past"])
+def test_a_protected_client_says_by_itself_when_it_sends(url, bank, client):
+    """Also one that goes past it, whatever the tool declares: a new socket is seen in time."""
+    worker = Worker(url, bank, client)
+    for _ in range(2):
+        worker.dies("before")
+
+    worker.dies("inside")
+
+    assert worker.says() == ["InDoubt", {"in_doubt": 1}]
+    assert len(bank.ledger()) == 0
+
+
+def test_what_a_protected_client_sends_is_not_sent_again_after_a_crash(url, bank):
+    worker = Worker(url, bank, "through")
+    worker.dies("before")
+    worker.dies("done")
+
+    assert worker.says() == ["InDoubt", {"in_doubt": 1}]
+    assert len(bank.ledger()) == 1

@@ -19,7 +19,8 @@ from effectonce import (
 )
 from effectonce._core import ops
 from effectonce._core.endings import Fenced, OutOfPatience, Replay
-from effectonce.dead_letters._redriving import Pace, came_to
+from effectonce.dead_letters._redriving import came_to
+from effectonce.recovery.pace import Pace
 from tests.dead_letters.shop import BY, QUICK, Shop
 from tests.flaky import FlakyStore
 

@@ -237,7 +237,7 @@ def test_a_group_is_redriven_some_at_a_time_and_each_once(shop, operator):
 
     assert "27 of 27 letters would be redriven" in before.text
     assert "25 done." in first.text
-    assert "2 more can be redriven" in first.text
+    assert "2 more can be done" in first.text
     assert "2 done." in second.text
     assert "There was nothing to redrive." in third.text
     assert sorted(shop.ledger) == sorted(f"p{n}" for n in range(27))

@@ -2,14 +2,16 @@
 
 import re
 import shutil
+import signal
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect, sync_playwright
 
-from effectonce import Guard, InDoubt
+from effectonce import InDoubt
+from tests.processes import started
 from tests.server.serving import filled, serving
-from tests.server.shop import NASTY, Shop
+from tests.server.shop import NASTY
 
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
              "--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP ops.test 127.0.0.1"]  # fmt: skip
@@ -110,6 +112,44 @@ def test_a_doubt_is_settled_end_to_end(chromium, desk, scripts):
     assert (found["sends"], found["result"]) == (1, {"receipt": 17})
 
 
+MANY = 500
+
+
+def heap(shop):
+    for number in range(MANY):
+        shop.call(f"night-{number}", "_refund", payment_id=f"pay_lost_{number}", amount_minor=1)
+    assert len(shop.ledger) == MANY + 1  # each was paid, and its answer was lost
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
+def test_a_group_of_five_hundred_doubts_is_settled_by_one_decision(chromium, tmp_path, scripts):
+    desk = filled(tmp_path, heap)
+    with (
+        serving(desk, *ACTING) as (_, link),
+        chromium.new_context(java_script_enabled=scripts) as context,
+    ):
+        reader = Reader(context, link)
+        page = reader.go("/in-doubt?tool=_refund")
+        page.get_by_role("link", name="Settle these").first.click()
+        expect(page.get_by_text(f"{MANY + 1} effects in doubt")).to_be_visible(timeout=PATIENT_MS)
+        page.get_by_label("happened: later calls get the result below").check()
+        page.get_by_role("textbox", name="Result").fill('{"receipt": 17}')
+        page.get_by_role("textbox", name="Reason").fill("all on the statement of 3 May")
+        page.get_by_label("Pace").select_option("50")
+        page.get_by_role("button", name="Settle").click()
+        said = page.get_by_role("status")
+        while not scripts and page.get_by_role("button", name="Go on").count():
+            page.get_by_role("button", name="Go on").click()
+        expect(said).to_contain_text(f"{MANY + 1} happened. That was all", timeout=PATIENT_MS)
+        assert reader.said == []
+
+    effects = desk.json("effect", "list", "--tool", "_refund", "--limit", "1000")["effects"]
+    assert {(e["state"], e["settled_by"], e["reason"], e["sends"]) for e in effects} == {
+        ("completed", "ada", "all on the statement of 3 May", 1)
+    }
+    assert len(effects) == MANY + 1
+
+
 @pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
 def test_a_call_is_approved_end_to_end(chromium, desk, scripts):
     with (
@@ -162,6 +202,7 @@ def paths(reader):
     """Every page that there is, with something on it."""
     page = reader.go("/in-doubt")
     doubts = [link.get_attribute("href") for link in page.locator("table a.ref").all()]
+    group = page.locator("a[href*='/groups/']").first.get_attribute("href")
     run = reader.go("/workflows").locator("table a.ref").first.get_attribute("href")
     done = reader.go("/effects?state=completed").locator("table a.ref").first.get_attribute("href")
     letter = reader.go("/letters?tool=_ship").locator("table a.ref").first.get_attribute("href")
@@ -174,7 +215,13 @@ def paths(reader):
         "/letters",
         "/letters?tool=_ship",
         "/letters/redrive?tool=_ship",
+        "/letters?error=TimeoutError&older_than=0s",
+        "/effects?tool=_refund&state=in-doubt&newer_than=7d",
+        "/in-doubt?tool=no+such+tool",
+        group,
         "/allowances",
+        "/prevented",
+        "/prevented?since=30d",
         "/breakers",
         "/storm",
         "/fallback",
@@ -188,7 +235,7 @@ def test_every_page_can_be_read_by_everybody(chromium, desk, scheme):
     with serving(desk, *ACTING) as (_, link), chromium.new_context(color_scheme=scheme) as context:
         reader = Reader(context, link)
         for path in paths(reader):
-            for width in (1280, 800, 390):
+            for width in (1400, 800, 390):
                 reader.page.set_viewport_size({"width": width, "height": 800})
                 page = reader.go(path)
                 found = Axe().run(page).response["violations"]
@@ -213,34 +260,84 @@ def test_faults_would_be_found(chromium):
     }
 
 
-def test_a_list_looks_again_by_itself_until_it_is_told_to_stop(chromium, desk):
+def called_elsewhere(desk, number):
+    """In another process: the reference of the new effect."""
+    code = (
+        "import sys; from effectonce import Guard; from tests.server.shop import Shop;"
+        " guard = Guard(sys.argv[1]); shop = Shop(guard);"
+        " print(shop.call(f'chat-{sys.argv[2]}', '_refund', payment_id=f'pay_{sys.argv[2]}',"
+        " amount_minor=1)); guard.close()"
+    )
+    with started(code, desk.url, number) as process:
+        return process.communicate(timeout=120)[0].strip()
+
+
+def test_an_effect_that_another_process_makes_appears_by_itself(chromium, desk):
     with serving(desk) as (_, link), chromium.new_context() as context:
         reader = Reader(context, link)
         page = reader.go("/effects?tool=_refund")
-        page.get_by_role("link", name="Look again every 5 s").click()
+        expect(page.get_by_role("link", name="Stop")).to_be_visible(timeout=PATIENT_MS)
         before = page.locator("tbody tr").count()
-        guard = Guard(desk.url)
-        new = Shop(guard).call("chat-new", "_refund", payment_id="pay_new", amount_minor=1)
-        guard.close()
+        new = called_elsewhere(desk, 17)
 
         expect(page.get_by_role("link", name=new)).to_be_visible(timeout=PATIENT_MS)
         assert page.locator("tbody tr").count() == before + 1
         page.get_by_role("link", name="Stop").click()
-        expect(page.get_by_role("link", name="Look again every 5 s")).to_be_visible(
-            timeout=PATIENT_MS
-        )
-        assert page.locator("[hx-trigger]").count() == 0
+        expect(page.get_by_role("link", name="Keep up to date")).to_be_visible(timeout=PATIENT_MS)
+        assert page.locator("[data-live]").count() == 0
+        assert reader.said == []
+
+
+def test_what_was_typed_and_where_a_reader_is_stays_when_a_page_is_kept_up_to_date(chromium, desk):
+    with serving(desk) as (_, link), chromium.new_context() as context:
+        reader = Reader(context, link)
+        reader.page.set_viewport_size({"width": 800, "height": 300})
+        page = reader.go("/effects")
+        field = page.locator("main form input[name=scope]")
+        field.fill("half of a na")
+        field.evaluate("field => field.setSelectionRange(4, 6)")
+        page.evaluate("window.scrollTo(0, 90)")
+        new = called_elsewhere(desk, 18)
+
+        expect(page.get_by_role("link", name=new)).to_be_visible(timeout=PATIENT_MS)
+        assert field.input_value() == "half of a na"
+        focused = "[document.activeElement.name, document.activeElement.selectionStart]"
+        assert page.evaluate(focused) == ["scope", 4]
+        assert page.evaluate("window.scrollY") == 90
+        assert "tool=" not in page.url
         assert reader.said == []
 
 
 def test_a_list_whose_session_ended_says_so_and_stops(chromium, desk):
     with serving(desk) as (_, link), chromium.new_context() as context:
-        page = Reader(context, link).go("/effects?live=on")
+        page = Reader(context, link).go("/effects")
+        expect(page.get_by_role("link", name="Stop")).to_be_visible(timeout=PATIENT_MS)
         context.clear_cookies()
+        called_elsewhere(desk, 19)
 
         expect(page.get_by_role("heading", name="Who are you?")).to_be_visible(timeout=PATIENT_MS)
-        assert page.locator("[hx-trigger]").count() == 0
+        assert page.locator("[data-live]").count() == 0
         assert page.locator("tbody tr").count() == 0
+
+
+def test_without_scripts_a_list_says_how_to_look_again_and_promises_nothing(chromium, desk):
+    with (
+        serving(desk) as (_, link),
+        chromium.new_context(java_script_enabled=False) as context,
+    ):
+        page = Reader(context, link).go("/effects")
+
+        assert page.get_by_role("link", name="Look again").is_visible()
+        assert not page.get_by_text("kept up to date").is_visible()
+
+
+def test_a_server_with_an_open_page_ends_when_it_is_told_to(chromium, desk):
+    with serving(desk) as (process, link), chromium.new_context() as context:
+        page = Reader(context, link).go("/effects")
+        expect(page.get_by_role("link", name="Stop")).to_be_visible(timeout=PATIENT_MS)
+        process.send_signal(signal.SIGINT)
+
+        assert process.wait(timeout=20) == 0
 
 
 def test_a_page_of_another_site_cannot_decide(chromium, desk):

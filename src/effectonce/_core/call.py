@@ -142,7 +142,7 @@ class GuardedCall(RecordOwner):
                 case Held(dispatched=dispatched):
                     ending = yield from self._own(dispatched=dispatched)
                 case Doubtful() if self.plan.has_probe and self.admission.refusal() is None:
-                    ending = yield from self._reconcile(reply)
+                    ending = self._doubt_over((yield from self._reconcile(reply)), reply.since_s)
                 case _:
                     ending = reply
             if type(ending) is not Again:
@@ -451,7 +451,7 @@ class GuardedCall(RecordOwner):
         reply = yield from self._write_down(op)
         yield from self._leave(reply, self.patience.attempt, error, verdict, why)
         if self.plan.has_probe and isinstance(error, Exception) and isinstance(reply, Applied):
-            ending = yield from self._reconcile(Doubtful(0.0, reason))
+            ending = self._doubt_over((yield from self._reconcile(Doubtful(0.0, reason))), 0.0)
             # the probe found nothing, and the turn lets nothing run instead
             if isinstance(ending, OutOfPatience):
                 return NothingSent(error, self.patience.attempt, exhausted=True, why=ending.why)

@@ -26,6 +26,8 @@ class Fresh(Struct, frozen=True):
     recorded: bool = True
     settled_by: str = ""
     outcome: bytes = b""  # as it was stored, b"" if it was not
+    sends: int = 1  # how often it may have been sent, by all callers
+    doubt_s: float | None = None  # the probe ended a doubt that was open so long
 
 
 class Done(Struct, frozen=True):

@@ -229,11 +229,15 @@ class RecordOwner:
             reply = yield from self._written(op, reply)
         match reply:
             case Applied():
-                return Fresh(value, settled_by=by, outcome=outcome)
+                return Fresh(value, True, by, outcome, self.sends)
             case Unavailable():
-                return Fresh(value, recorded=False)
+                return Fresh(value, recorded=False, sends=self.sends)
             case Refused():
                 return (yield from self._too_late(outcome, value))
+
+    def _doubt_over(self, ending: Ending | Again, since_s: float) -> Ending | Again:
+        """It was in doubt, and a probe had to be asked: how long that was is kept in the ending."""
+        return structs.replace(ending, doubt_s=since_s) if isinstance(ending, Fresh) else ending
 
     def _probed(self, error: BaseException) -> Flow[tuple[Ending | None, Answer | None]]:
         """Ask the probe while the record is ours, after *error*. What it finds is written down;

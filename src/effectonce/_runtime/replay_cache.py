@@ -11,8 +11,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 
+from effectonce._core.endings import Ending, Fresh, Replay
 from effectonce._core.ops import Recorded
-from effectonce._core.record import State
+from effectonce._core.record import Request, State
 from effectonce._forks import anew_in_a_fork
 
 # a larger one is asked for again: the memory is bounded by its size as well as by its number
@@ -49,6 +50,15 @@ class ReplayCache:
             self._entries[key] = (fingerprint, recorded, now + recorded.remaining_s, now)
             if len(self._entries) > self.size:
                 self._entries.popitem(last=False)
+
+    def remember(self, request: Request, ending: Ending, window_s: float) -> None:
+        """How a call ended, if that is an outcome that stays."""
+        match ending:
+            case Replay(recorded) if recorded.remaining_s > 0:
+                self.put(request.key, request.fingerprint, recorded)
+            case Fresh(recorded=True, outcome=outcome) if outcome:
+                remembered = Recorded(State.COMPLETED, outcome, 0.0, window_s, ending.settled_by)
+                self.put(request.key, request.fingerprint, remembered)
 
 
 def _aged(recorded: Recorded, put_at: float, now: float) -> Recorded:

@@ -24,7 +24,7 @@ from functools import cache, wraps
 from typing import Any
 
 from effectonce._core.safe_access import attempt
-from effectonce.effect import Effect, noted, running
+from effectonce.effect import Effect, leaving_unseen, noted, past_us, running
 from effectonce.errors import ContractViolation
 
 NOTICED = {
@@ -104,6 +104,8 @@ def install() -> None:
 def _heard(event: str, _: Any = None) -> None:
     if event in NOTICED and (effect := running.get()) is not None and noted.get() is not effect:
         effect.elsewhere.append(NOTICED[event])
+        with past_us():  # the store may connect, too
+            leaving_unseen(effect)
 
 
 def _reporting(event: str, act: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,6 +13,12 @@ E = TypeVar("E", bound=EffectOnceError)
 # the package; pathlib takes long to import
 _HERE = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120
 
+ON_A_LOOP = (
+    "%s is a plain def and was called on a running event loop: every other task of the loop waits"
+    " until it returns. Make it async def, or call it with `await asyncio.to_thread(%s, ...)`,"
+    " which stays in its step."
+)
+
 
 def brief(error: E, where: str) -> E:
     """The error without our frames, useless to its caller. *where*: its store, as in a command."""

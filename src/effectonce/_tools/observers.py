@@ -9,10 +9,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from effectonce._core.counters import PERSON_HAPPENED, PERSON_NOT_HAPPENED, PERSON_RETRIED
 from effectonce._core.effect_ref import EffectRef
 from effectonce._core.ops import Confirm, Rearm, Refute, Swept
 from effectonce._core.record import Record
 from effectonce._log import LOG
+from effectonce._runtime.counters import Counters, ToolCounters
 from effectonce._runtime.signature import is_async
 from effectonce.errors import ContractViolation
 
@@ -30,7 +32,8 @@ class Observers:
     digests of arguments: `digests`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, counters: Counters | None = None) -> None:
+        self.counters = counters  # None: nothing is counted in the store
         self.observers: tuple[Observer, ...] = ()
         self.failures: Counter[str] = Counter()  # how often each kind of observer raised
         self.digests = False
@@ -93,6 +96,9 @@ class Observers:
             by_name[name] = known
         return known
 
+    def counters_of(self, tool: str) -> ToolCounters | None:
+        return None if self.counters is None else self.counters.of(tool)
+
     def emit(self, event: Event) -> None:
         """Call every observer of this event. What an observer does wrong is never the call's."""
         for observer in self.of(event.name):
@@ -104,6 +110,8 @@ class Observers:
             close = getattr(observer, "close", None)
             if close is not None:
                 self._ask(observer, close)
+        if self.counters is not None:
+            self.counters.close()
 
     def _ask(self, observer: Observer, act: Callable[..., object], *args: object) -> None:
         try:
@@ -128,17 +136,25 @@ def _moved(watch: Observers, dependency: str, _old: Any, new: Any, stats: Any) -
     tell(watch, name="breaker", dependency=dependency, outcome=str(new), reason=stats.why)
 
 
-_RESOLUTIONS = {Confirm: "happened", Refute: "not_happened", Rearm: "retried"}
+_RESOLUTIONS = {
+    Confirm: ("happened", PERSON_HAPPENED),
+    Refute: ("not_happened", PERSON_NOT_HAPPENED),
+    Rearm: ("retried", PERSON_RETRIED),
+}
 
 
 def settled(watch: Observers, op: Confirm | Refute | Rearm, before: Record) -> None:
     """A person has spoken."""
     age_s = max(0.0, time.time() - before.decided_at) if before.decided_at else None
+    outcome, field = _RESOLUTIONS[type(op)]
+    counters = watch.counters_of(before.request.terms.tool)
+    if counters is not None:
+        counters.settled(before.request.tenant, field, age_s)
     notify_of(
         watch,
         "settled",
         before,
-        outcome=_RESOLUTIONS[type(op)],
+        outcome=outcome,
         by=op.by,
         reason=op.reason,
         age_s=age_s,
@@ -158,6 +174,8 @@ def tidied(watch: Observers, swept: Swept) -> None:
         return
     tell(watch, name="swept", count=swept.total)
     if swept.doubted:
+        if watch.counters is not None:
+            watch.counters.doubted(swept.doubted)
         tell(watch, name="in_doubt", count=swept.doubted, reason="its owner vanished")
 
 

@@ -1,5 +1,5 @@
-"""Tools that declare `separate_dispatch` and enter `sending()`: their record says *dispatched*
-when something is about to leave.
+"""Tools that declare `separate_dispatch` and enter `sending()`, or send through protected clients
+only: their record says *dispatched* when something is about to leave.
 
 The flow asks for its dispatch before it runs the tool, as ever. For these tools the performer
 holds that write back. It is written when the tool enters `sending()`, or when a protected client
@@ -72,6 +72,8 @@ class HeldBack:
 
 
 class SyncHeldBack(HeldBack):
+    at_once = True
+
     def __init__(self, write: Dispatch, perform: Performer) -> None:
         super().__init__(write)
         self._perform = perform
@@ -85,6 +87,8 @@ class SyncHeldBack(HeldBack):
 
 
 class AsyncHeldBack(HeldBack):
+    at_once = False
+
     def __init__(self, write: Dispatch, perform: AsyncPerformer) -> None:
         super().__init__(write)
         self._perform = perform

@@ -17,6 +17,7 @@ from effectonce._core.call import GuardedCall
 from effectonce._core.canonical import canonical, fingerprint
 from effectonce._core.classification.classify import classifier
 from effectonce._core.codec import REDACTED
+from effectonce._core.counters import PROBE_HAPPENED
 from effectonce._core.effect_ref import EffectRef
 from effectonce._core.endings import Ending, Fresh, Replay
 from effectonce._core.guarantees import Capability, Kind, Terms
@@ -33,7 +34,7 @@ from effectonce._core.keys import (
     derive,
 )
 from effectonce._core.ops import Flow, Recorded
-from effectonce._core.record import Record, Request, State
+from effectonce._core.record import Record, Request
 from effectonce._core.retry_state import Plan
 from effectonce._drivers import drive
 from effectonce._log import LOG
@@ -44,7 +45,7 @@ from effectonce._runtime.step import StepContext, here, stable
 from effectonce._tools.approval_rule import ApprovalRule, is_approved
 from effectonce._tools.check_declaration import DeclarationCheck
 from effectonce._tools.context import PLAIN, F, GuardContext, Hosting, partial_success
-from effectonce._tools.error_text import outside_a_step
+from effectonce._tools.error_text import ON_A_LOOP, outside_a_step
 from effectonce._tools.identity import ASKED_MAX, Identity, same_call
 from effectonce._tools.precondition import precondition_of
 from effectonce._tools.searching import SearchRule
@@ -133,6 +134,9 @@ class GuardedTool:
         self._lasting = not self.signature.changing and self.approval is None
         self._plan_calls()
         self._prefix = canonical(contract.name)
+        # a read has no effect, and a workflow has those of its steps
+        counted = contract.kind is not Kind.READ and not hosting.steps
+        self.counters = house.watch.counters_of(contract.name) if counted else None
         self._look = house.store.look if isinstance(house.store, LocalStore) else None
         self.same_call: dict[tuple[StepContext, bytes], tuple[Request, EffectRef]] = {}
         house.watch.know(self)
@@ -157,13 +161,10 @@ class GuardedTool:
             encode=self.hosting.encoder(contract.name, self.signature.returns),
             encode_partial=partial_success,
         )
-        announced = (
-            contract.separate_dispatch
-            and self.check.announces
-            and self.terms.downstream is not Capability.TRANSACTION
-        )
+        apart = contract.separate_dispatch and self.terms.downstream is not Capability.TRANSACTION
+        announced = apart and self.check.announces
         self.performing = self.hosting.performing or (
-            AnnouncedPerformer if announced else Performer
+            AnnouncedPerformer if announced or (apart and contract.through) else Performer
         )
         self.aperforming = self.hosting.aperforming or (
             AsyncAnnouncedPerformer if announced else AsyncPerformer
@@ -217,14 +218,7 @@ class GuardedTool:
         """Warn once of a sync tool on a running loop; not in a notebook, whose loop is idle."""
         if not self._warned_of_loop and not hasattr(builtins, "__IPYTHON__"):
             self._warned_of_loop = True
-            name = self.contract.name
-            LOG.warning(
-                "%s is a plain def and was called on a running event loop: every other task of the"
-                " loop waits until it returns. Make it async def, or call it with `await"
-                " asyncio.to_thread(%s, ...)`, which stays in its step.",
-                name,
-                name,
-            )
+            LOG.warning(ON_A_LOOP, self.contract.name, self.contract.name)
 
     def require_same_mode(self, function: Callable[..., Any], what: str) -> None:
         if is_async(function) is not self.is_async:
@@ -393,31 +387,43 @@ class GuardedTool:
         return outcome
 
     def run(self, prepared: Prepared) -> Ending:
-        request, cache = prepared.request, self.house.cache
+        request, cache, counters = prepared.request, self.house.cache, self.counters
         known = (
             self.known(prepared)
             if cache.size or (prepared.again and self._look is not None)
             else None
         )
         if known is not None:
+            if counters is not None:
+                counters.replays.append((request.tenant, known.state))
+                if counters.all.idle:
+                    counters.all.wake()
             return Replay(known, coalesced=False)
         ending = drive(self.flow(prepared), self.performing(self.setup, prepared))
         if cache.size > 0:
-            self._remember_outcome(request, ending)
+            cache.remember(request, ending, self.terms.window_s)
+        if counters is not None:
+            counters.ended(request.tenant, ending)
         return ending
 
     async def arun(self, prepared: Prepared) -> Ending:
-        request, cache = prepared.request, self.house.cache
+        request, cache, counters = prepared.request, self.house.cache, self.counters
         known = (
             self.known(prepared)
             if cache.size or (prepared.again and self._look is not None)
             else None
         )
         if known is not None:
+            if counters is not None:
+                counters.replays.append((request.tenant, known.state))
+                if counters.all.idle:
+                    counters.all.wake()
             return Replay(known, coalesced=False)
         ending = await adrive_call(self.flow(prepared), self.aperforming(self.setup, prepared))
         if cache.size > 0:
-            self._remember_outcome(request, ending)
+            cache.remember(request, ending, self.terms.window_s)
+        if counters is not None:
+            counters.ended(request.tenant, ending)
         return ending
 
     def flow(self, prepared: Prepared, calling: type[GuardedCall] | None = None) -> Flow[Ending]:
@@ -461,22 +467,24 @@ class GuardedTool:
         """Ask the probe about a record in doubt."""
         prepared = self.recalled(record)
         flow = self.asking(record, prepared)
-        return self._settled(drive(flow, Performer(self.setup, prepared)), prepared)
+        return self._settled(drive(flow, Performer(self.setup, prepared)), prepared, record)
 
     async def areconcile(self, record: Record) -> Outcome[Any]:
         prepared = self.recalled(record)
         flow = self.asking(record, prepared)
-        return self._settled(
-            await adrive_call(flow, AsyncPerformer(self.setup, prepared)), prepared
-        )
+        ending = await adrive_call(flow, AsyncPerformer(self.setup, prepared))
+        return self._settled(ending, prepared, record)
 
     def asking(self, record: Record, prepared: Prepared) -> Flow[Ending]:
         """To ask the probe, and do nothing else."""
         flow = GuardedCall(prepared.request, self.plan, self.house.env).reconcile()
         return flow if self._events is None else self._events.of_probe(flow, record, prepared)
 
-    def _settled(self, ending: Ending, prepared: Prepared) -> Outcome[Any]:
-        self._remember_outcome(prepared.request, ending)
+    def _settled(self, ending: Ending, prepared: Prepared, before: Record) -> Outcome[Any]:
+        if self.counters is not None and isinstance(ending, Fresh):
+            age_s = time.time() - before.decided_at
+            self.counters.settled(before.request.tenant, PROBE_HAPPENED, age_s)
+        self.house.cache.remember(prepared.request, ending, self.terms.window_s)
         return self.house.looked_up(conclude(ending, prepared.ref, self.signature.returns))
 
     def recalled(self, record: Record) -> Prepared:
@@ -487,14 +495,3 @@ class GuardedTool:
             self.contract.name, request.key, request.tenant, request.scope, request.step
         )
         return Prepared(request, ref, args, kwargs)
-
-    def _remember_outcome(self, request: Request, ending: Ending) -> None:
-        cache = self.house.cache
-        match ending:
-            case Replay(recorded) if recorded.remaining_s > 0:
-                cache.put(request.key, request.fingerprint, recorded)
-            case Fresh(recorded=True, outcome=outcome) if outcome:
-                remembered = Recorded(
-                    State.COMPLETED, outcome, 0.0, self.terms.window_s, ending.settled_by
-                )
-                cache.put(request.key, request.fingerprint, remembered)

@@ -21,6 +21,7 @@ COMMANDS = {
     "demo": "See it hold: lost answers, killed agents, one refund.",
     "doctor": "Is this store fit to hold effects? If not, what to change.",
     "status": "One screen: what is in doubt, what needs you.",
+    "report": "What was prevented: duplicates, doubts, by day, tool and tenant.",
     "find": "Find effects by what people know: a payment id, a customer.",
     "effect": "Look at effects: lists, and the whole story of one.",
     "indoubt": "Settle effects whose outcome is unknown.",

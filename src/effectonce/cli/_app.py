@@ -97,6 +97,8 @@ def load_app(app: str) -> Guard:
 
     if not setting("reconcile"):
         os.environ["EFFECTONCE_RECONCILE"] = "false"  # the guard reads it when it is made
+    if settings()["counters"].origin != "default":
+        os.environ["EFFECTONCE_COUNTERS"] = str(setting("counters"))
     guard = imported("--app", app, "guard")
     if not isinstance(guard, Guard):
         raise click.UsageError(f"--app {app} is a {type(guard).__name__}, not a Guard.")

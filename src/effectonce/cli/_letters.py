@@ -3,61 +3,50 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from effectonce.cli._filters import StateChoice, as_option
-from effectonce.cli._options import with_options
+from effectonce.cli._commands import runnable
+from effectonce.cli._filters import filter_options
 from effectonce.cli._output import EFFECT, TOOL, WHERE, Column, field, number, since, words
-from effectonce.cli._settings import setting
-from effectonce.views.times import iso, span_s
+from effectonce.views.filter_fields import LETTERS, ListFilter
+from effectonce.views.times import iso
 
 if TYPE_CHECKING:
     from effectonce import Guard
     from effectonce.dead_letters import Group, Letter, Wanted
 
 F = TypeVar("F", bound=Callable[..., Any])
-STATES = ("never_started", "in_doubt", "failed")
 PAGE = 100
 
 
-def letter_filters(command: F) -> F:
+def letter_filters(command: F, *, without: tuple[str, ...] = ()) -> F:
     """Give a command the options that say which letters; it gets them as `wanted`."""
 
     @functools.wraps(command)
-    def with_filters(*, older_than: float | None, failed: bool, **given: Any) -> Any:
-        asked = {name: given.pop(name) for name in ("tool", "error", "bucket", "state")}
-        asked["older_than_s"] = older_than
-        chosen = {name: value for name, value in asked.items() if value is not None}
-        return command(wanted=_checked({**chosen, "failed": failed}), **given)
+    def with_filters(*, asked: ListFilter, failed: bool, **given: Any) -> Any:
+        return command(wanted=_checked(asked, failed=failed), **given)
 
-    errors = "Only this type of the last error, such as TimeoutError."
-    buckets = "Only what the last error was taken for, such as transient."
-    states = "Only effects that never started, or are in doubt, or failed."
-    ages = "Only what was given up that long ago: 30m, 2h, 7d."
     failures = "Definite failures as well: they have an outcome, and are not redriven."
-    return with_options(  # type: ignore[return-value]
-        click.option("--tool", metavar="NAME", help="Only letters of this tool."),
-        click.option("--error", metavar="TYPE", help=errors),
-        click.option("--bucket", metavar="NAME", help=buckets),
-        click.option("--state", type=StateChoice(STATES), help=states),
-        click.option("--older-than", type=as_option(span_s), metavar="SPAN", help=ages),
-        click.option("--failed", is_flag=True, help=failures),
-    )(with_filters)
+    failing = click.option("--failed", is_flag=True, help=failures)
+    given = failing(with_filters)
+    return filter_options(LETTERS, without=without)(given)  # type: ignore[return-value]
 
 
-def _checked(chosen: dict[str, Any]) -> Wanted:
+def _checked(asked: ListFilter, *, failed: bool) -> Wanted:
     from effectonce import ContractViolation
     from effectonce.dead_letters._letter import LetterQuery
 
-    wanted: Any = {**chosen, "tenant": setting("tenant") or None}
+    wanted = asked.wanted(time.time())
+    wanted["failed"] = failed
     try:
         LetterQuery(**wanted)
     except ContractViolation as error:
         raise click.UsageError(f"{error}.") from None
-    return wanted  # type: ignore[no-any-return]
+    return wanted
 
 
 def every(guard: Guard, wanted: Wanted, after: tuple[float, str] = (0.0, "")) -> Iterator[Letter]:
@@ -116,7 +105,7 @@ def _effect_is(item: dict[str, Any]) -> str:
 ERROR = Column(
     "ERROR", lambda item: item["error"] or "no error recorded", lambda item: item["error"]
 )
-LETTERS = [
+LETTER_ROWS = [
     EFFECT,
     TOOL,
     Column("EFFECT IS", _effect_is, plain=lambda item: item["effect_state"], whole=True),
@@ -129,9 +118,15 @@ LETTERS = [
 
 def group_data(group: Group, now: float) -> dict[str, Any]:
     """A group as `effectonce.group/1`."""
+    again = f"effectonce dlq redrive --group {group.group} --reason TEXT --app MODULE:GUARD"
+    never = f"effectonce dlq discard --group {group.group} --reason TEXT"
     return {
+        "group": group.group,
         "count": group.count,
         "tool": group.tool,
+        "tenant": group.tenant,
+        "cause": group.cause or None,
+        "settle": [runnable(again), runnable(never)],
         "error": group.error or None,
         "bucket": group.bucket or None,
         "oldest_at": iso(group.oldest),
@@ -147,5 +142,5 @@ GROUPS = [
     ERROR,
     words("TAKEN FOR", "bucket"),
     since("OLDEST", "_oldest_s", "oldest_at"),
-    field("ONE OF THEM", "sample", whole=True),
+    field("GROUP", "group", whole=True),
 ]

@@ -4,20 +4,17 @@ until you stop it.
 
 from __future__ import annotations
 
-import signal
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from math import inf
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from effectonce.cli._console import busy
 from effectonce.cli._find import find_all
+from effectonce.cli._interrupt import Interruption
 from effectonce.cli._letters import every
 from effectonce.cli._output import EFFECT, TOOL, WHY, Column
-from effectonce.dead_letters._redriving import Pace
+from effectonce.recovery.pace import Pace
 from effectonce.views.letters import WHAT
 from effectonce.views.tools import tools_of
 
@@ -28,7 +25,6 @@ if TYPE_CHECKING:
     from effectonce.dead_letters import Redriven, Wanted
 
 SHOWN = 10
-SLICE_S = 0.1  # how long a Ctrl-C may have to wait
 DUE, DONE = "would_run", ("done", "replayed")
 ROWS = [
     EFFECT,
@@ -60,8 +56,11 @@ class Redriving:
 
     def __init__(self, guard: Guard, *, early: bool) -> None:
         self._guard, self._early = guard, early
-        # by a signal handler, in which an event's lock may already be held by this very thread
-        self.stopped = False
+        self._interruption = Interruption()
+
+    @property
+    def stopped(self) -> bool:
+        return self._interruption.stopped
 
     def plan(
         self, references: tuple[str, ...], wanted: Wanted, limit: int | None
@@ -93,7 +92,7 @@ class Redriving:
 
         pace, total, number = Pace(rps), len(due(items)), 0
         done = []
-        with busy("Redriving") as how_far, self._until_interrupted(), asyncio.Runner() as runner:
+        with busy("Redriving") as how_far, self._interruption.watched(), asyncio.Runner() as runner:
             for item in items:
                 if item["what"] != DUE:
                     done.append(item)
@@ -104,13 +103,8 @@ class Redriving:
                     how_far(f"{number:,} of {total:,}")
                     done.append(_item(self._one(item, by, reason, runner)))
                     if done[-1]["ran"] and number < total:
-                        self._pause(pace.next_s())
+                        self._interruption.pause(pace.next_s())
         return done
-
-    def _pause(self, pause_s: float) -> None:
-        end = time.monotonic() + pause_s
-        while not self.stopped and (left_s := end - time.monotonic()) > 0:
-            time.sleep(min(left_s, SLICE_S))
 
     def _one(self, item: dict[str, Any], by: str, reason: str, runner: Runner) -> Redriven:
         """One loop for all async ones: a client does not outlive the loop it was opened in."""
@@ -118,20 +112,6 @@ class Redriving:
         if tools_of(self._guard)[item["tool"]].is_async:
             return runner.run(letters.aredrive(key, by=by, reason=reason, early=self._early))
         return letters.redrive(key, by=by, reason=reason, early=self._early)
-
-    @contextmanager
-    def _until_interrupted(self) -> Iterator[None]:
-        """The first Ctrl-C lets the letter at hand come to its end; the second is one."""
-
-        def stop(_: int, __: FrameType | None) -> None:
-            self.stopped = True
-            signal.signal(signal.SIGINT, before)
-
-        before = signal.signal(signal.SIGINT, stop)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
 
 
 def _item(redriven: Redriven) -> dict[str, Any]:

@@ -36,6 +36,7 @@ class Setting(NamedTuple):
     about: str
     option: str = ""  # "": it has none
     choices: tuple[str, ...] = ()
+    least: int = 1  # of a number
 
     @property
     def variable(self) -> str:
@@ -94,6 +95,13 @@ SETTINGS = (
         True,
         "Whether the guard of an app asks probes in the background while a command runs. "
         "Guards elsewhere read `EFFECTONCE_RECONCILE`, and `Guard(reconcile=)`.",
+    ),
+    Setting(
+        "counters",
+        90,
+        "For how many days the store keeps what `effectonce report` shows; 0: nothing is "
+        "counted. Guards elsewhere read `EFFECTONCE_COUNTERS`, and `Guard(counters=)`.",
+        least=0,
     ),
     Setting(
         "no_input",
@@ -292,8 +300,9 @@ def _checked(known: Setting, value: Any, where: str) -> Any:
             raise BadSettings(f"{where}: {known.name} is true or false, not {value!r}")
         return text in _TRUE
     if isinstance(known.default, int):
-        if isinstance(value, bool) or not str(value).isdigit() or int(value) < 1:
-            raise BadSettings(f"{where}: {known.name} is a number from 1, not {value!r}")
+        if isinstance(value, bool) or not str(value).isdigit() or int(value) < known.least:
+            least = known.least
+            raise BadSettings(f"{where}: {known.name} is a number from {least}, not {value!r}")
         return int(value)
     if not isinstance(value, str):
         raise BadSettings(f"{where}: {known.name} is a text, not {value!r}")

@@ -13,7 +13,7 @@ from effectonce.cli._output import MORE, REVEAL, print_next, print_pairs
 from effectonce.views.effects import reference, shown_state, verdict
 from effectonce.views.history import partial_of
 from effectonce.views.text import Screen
-from effectonce.views.timeline import MARK, facts_of, timeline
+from effectonce.views.timeline import MARK, facts_of, not_kept, timeline
 from effectonce.views.times import moment
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ def tell(
     here = Screen(reveal=reveal, more=MORE, reveal_with=REVEAL, keys=KEYS)
     print_pairs(facts_of(record, now, here))
     screen.print()
-    print_pairs(timeline(record, now, here))
+    print_pairs(timeline(record, now, here, audit))
+    print_pairs([(not_kept(record, audited=bool(audit)),)], last="dim")
     screen.print()
     if audit:
         _tell_audit(screen, audit)

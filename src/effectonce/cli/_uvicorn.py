@@ -49,9 +49,10 @@ def run_server(
     uds: str | None = None,
     certfile: str | None = None,
     keyfile: str | None = None,
+    ending: Callable[[], object] = bool,
 ) -> None:
     """Serve *app* on *listener*, on the socket file *uds*, or on *host* and *port*, until a
-    signal ends it.
+    signal ends it. *ending* is called then, before it waits for answers that are under way.
     """
     config = uvicorn.Config(
         _with_few_headers(app),
@@ -71,7 +72,8 @@ def run_server(
         timeout_keep_alive=KEEP_ALIVE_S,
         limit_concurrency=CONNECTIONS_MAX,
     )
-    server = uvicorn.Server(config)
+    server = _Server(config)
+    server.ending = ending
     try:
         with contextlib.suppress(KeyboardInterrupt):
             server.run(sockets=None if listener is None else [listener])
@@ -80,6 +82,14 @@ def run_server(
             Path(uds).unlink(missing_ok=True)
     if not server.started:
         sys.exit(STARTUP_FAILURE)
+
+
+class _Server(uvicorn.Server):
+    ending: Callable[[], object] = bool
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.ending()
+        await super().shutdown(sockets)
 
 
 class _PromptHeaders(H11Protocol):

@@ -6,11 +6,14 @@ import click
 
 from effectonce.cli._app import guard_here
 from effectonce.cli._console import say
-from effectonce.cli._filters import limit_option
+from effectonce.cli._filters import filter_options, limit_option
 from effectonce.cli._options import effect_options
 from effectonce.cli._output import Column, field, for_machines, number, print_rows
 from effectonce.cli._settings import setting
+from effectonce.views.filter_fields import ALLOWANCES, ListFilter
 from effectonce.views.times import span
+
+LOOKED_AT = 1000  # accounts, to find those of a tool
 
 
 @click.group()
@@ -26,9 +29,10 @@ def allowance() -> None:
 
 @allowance.command("list")
 @click.argument("name", required=False)
+@filter_options(ALLOWANCES)
 @limit_option
 @effect_options
-def list_allowances(*, name: str | None) -> None:
+def list_allowances(*, name: str | None, asked: ListFilter) -> None:
     r"""List the accounts of allowances that calls asked something of, or those of NAME.
 
     What is reserved belongs to calls that are under way. What is in doubt may have been spent,
@@ -39,18 +43,21 @@ def list_allowances(*, name: str | None) -> None:
     Examples:
       effectonce allowance list
       effectonce allowance list refunds --limit 500
+      effectonce allowance list --tool refund --app shop.agents:guard
       effectonce allowance list --json | jq '.allowances[].left'
     """
-    from effectonce.views.allowances import account_data
+    from effectonce.views.allowances import account_data, spends
     from effectonce.views.effects import now_of
 
     limit = setting("limit")
     with guard_here() as guard:
         now = now_of(guard)
-        tenant = setting("tenant") or None
-        found = guard.allowances.list(name, tenant=tenant, limit=limit + 1)
+        most = limit + 1 if asked.tool is None else LOOKED_AT
+        accounts = guard.allowances.list(name, tenant=asked.tenant, limit=most)
+        found = [each for each in accounts if spends(guard, asked.tool, each)]
     items = [account_data(account, now) for account in found[:limit]]
     whose = "No allowance" if name is None else f"No allowance {name!r}"
+    whose += "" if asked.tool is None else f" of the tool {asked.tool!r}"
     print_rows(items, _COLUMNS, schema="allowance", empty=f"{whose} was asked for in this store.")
     if len(found) > limit and not for_machines():
         say("There are more: give a higher --limit.")

@@ -15,7 +15,7 @@ from effectonce.cli._commands import runnable, see
 from effectonce.cli._console import console, echo, say
 from effectonce.cli._decide import Decision, decide
 from effectonce.cli._exits import CHANGED, NEEDS_YOU, Stop
-from effectonce.cli._filters import as_option, limit_option
+from effectonce.cli._filters import as_option, filter_options, limit_option
 from effectonce.cli._options import app_options, decision_options, effect_options
 from effectonce.cli._output import (
     EFFECT,
@@ -31,6 +31,7 @@ from effectonce.cli._output import (
     since,
 )
 from effectonce.cli._settings import setting
+from effectonce.views.filter_fields import APPROVALS, ListFilter
 from effectonce.views.times import moment, span, span_s
 
 if TYPE_CHECKING:
@@ -61,31 +62,38 @@ def approve() -> None:
 
 
 @approve.command("list")
-@click.option("--tool", metavar="NAME", help="Only calls of this tool.")
+@filter_options(APPROVALS)
 @limit_option
 @effect_options
-def list_wishes(*, tool: str | None) -> None:
+def list_wishes(*, asked: ListFilter) -> None:
     r"""List the calls that wait for a person, the oldest first.
 
     \b
     Examples:
       effectonce approve list
-      effectonce approve list --tool refund --tenant acme
+      effectonce approve list --tool refund --tenant acme --older-than 1h
       effectonce approve list --json | jq '.wishes[].arguments'
     """
+    from effectonce.approvals import wish_of
     from effectonce.views.effects import now_of
+    from effectonce.views.lists import wishes_page
     from effectonce.views.wishes import asks_for, wish_data
 
     limit = setting("limit")
     with guard_here() as guard:
         now = now_of(guard)
-        wanted = {"tool": tool, "tenant": setting("tenant") or None}
-        wishes = guard.approvals.waiting(**wanted, limit=limit + 1)
+        page = wishes_page(guard.store, asked, now, None, limit + 1)
+        found = list(page.records)
+        while page.further is not None and len(found) <= limit:
+            page = wishes_page(guard.store, asked, now, page.further, limit + 1 - len(found))
+            found += page.records
+    wishes = [wish_of(record) for record in found]
     items = [
         {**wish_data(wish), "_for_s": now - wish.asked_at, "_asks_for": asks_for(wish)}
         for wish in wishes[:limit]
     ]
-    empty = "Nothing waits for approval."
+    filtered = ", ".join(words for name, words in asked.words().items() if name != "tenant")
+    empty = f"No call that waits fits: {filtered}." if filtered else "Nothing waits for approval."
     print_rows(items, _WISHES, schema="wish", plural="wishes", empty=empty)
     if items and shape() == "table":
         say("The first one:")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,11 @@ import click
 
 from effectonce.cli._app import app_here, guard_here
 from effectonce.cli._ask import make_sure, reason_given, refuse_sealed, who
-from effectonce.cli._commands import see
-from effectonce.cli._console import busy, say
-from effectonce.cli._exits import CHANGED, FAILED, INTERRUPTED, NOT_ALLOWED, Stop
-from effectonce.cli._filters import cursor_option, limit_option
+from effectonce.cli._console import busy, echo, say
+from effectonce.cli._exits import FAILED, INTERRUPTED, NOT_ALLOWED
+from effectonce.cli._filters import cursor_option, limit_option, pace_option, read_options
 from effectonce.cli._letters import letter_filters
 from effectonce.cli._options import (
-    Number,
     app_options,
     decision_options,
     dry_run_option,
@@ -28,28 +27,26 @@ from effectonce.cli._options import (
     reason_option,
     store_options,
     takes,
-    value_option,
     yes_option,
 )
 from effectonce.cli._output import (
-    EFFECT,
-    TOOL,
     WHY,
-    Column,
     field,
     for_machines,
     print_one,
     print_rows,
+    shape,
 )
 from effectonce.cli._settings import setting
+from effectonce.views.filter_fields import LETTERS
 
 if TYPE_CHECKING:
-    from effectonce import Guard
-    from effectonce._core.record import Record
-    from effectonce.dead_letters import Letter, Wanted
+    from effectonce.dead_letters import Wanted
 
 EMPTY = "No dead letter fits. One appears when a call gives up, or when an effect is in doubt."
 _Written = click.Path(dir_okay=False, allow_dash=True, path_type=Path)
+_List = click.Path(dir_okay=False, path_type=Path)
+_LISTED = "Where to write what was discarded.  [default: a new file here, if there are several]"
 _Read = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
 
@@ -71,12 +68,18 @@ def dlq() -> None:
 
 
 @dlq.command("list")
-@letter_filters
-@click.option("--group", is_flag=True, help="By tool and error, as `effectonce dlq groups` does.")
+@partial(letter_filters, without=("group",))
+@click.option(
+    "--group",
+    is_flag=False,
+    flag_value="",
+    metavar="[GROUP]",
+    help="Only dead letters of this group; without a name, as `effectonce dlq groups` does.",
+)
 @cursor_option("letter")
 @limit_option
 @effect_options
-def list_letters(*, wanted: Wanted, group: bool, cursor: str | None) -> None:
+def list_letters(*, wanted: Wanted, group: str | None, cursor: str | None) -> None:
     r"""List dead letters, the oldest effect first.
 
     In a pipe each letter is a line: reference, tool, what became of the effect, place, attempts,
@@ -89,19 +92,25 @@ def list_letters(*, wanted: Wanted, group: bool, cursor: str | None) -> None:
       effectonce dlq list --state never-started --json | jq '.letters[].reference'
     """
     from effectonce.cli._find import find_one
-    from effectonce.cli._letters import LETTERS, as_data
+    from effectonce.cli._letters import LETTER_ROWS, as_data
     from effectonce.recovery.in_doubt import place
 
-    if group:
+    if group == "":
         _print_groups(wanted)
         return
+    if group is not None:
+        wanted["group"] = read_options(LETTERS, {"group": group}).group or ""
     limit = setting("limit")
     with guard_here() as guard, busy("Looking for letters"):
         after = (0.0, "") if cursor is None else place(find_one(guard, cursor))
         letters = guard.dead_letters.list(limit=limit, after=after, **wanted)
     last = letters[-1].reference if len(letters) == limit else None
     print_rows(
-        [as_data(letter) for letter in letters], LETTERS, schema="letter", empty=EMPTY, cursor=last
+        [as_data(letter) for letter in letters],
+        LETTER_ROWS,
+        schema="letter",
+        empty=EMPTY,
+        cursor=last,
     )
     if last is not None:
         say(f"There may be more: --cursor {last}")
@@ -111,7 +120,9 @@ def list_letters(*, wanted: Wanted, group: bool, cursor: str | None) -> None:
 @letter_filters
 @effect_options
 def groups(*, wanted: Wanted) -> None:
-    r"""Count dead letters by tool and error, the largest group first.
+    r"""Count dead letters by what they have in common, the largest group first.
+
+    Letters of one tool and one tenant, with the same error and the same cause, are a group.
 
     \b
     Examples:
@@ -127,7 +138,12 @@ def _print_groups(wanted: Wanted) -> None:
 
     with guard_here() as guard, busy("Counting letters"):
         now, found = now_of(guard), guard.dead_letters.groups(**wanted)
-    print_rows([group_data(group, now) for group in found], GROUPS, schema="group", empty=EMPTY)
+    items = [group_data(group, now) for group in found]
+    print_rows(items, GROUPS, schema="group", empty=EMPTY)
+    if items and shape() == "table":
+        say("The first group:")
+        for command in items[0]["settle"]:
+            echo(f"  {command}", err=True)  # in two lines it could not be copied
 
 
 @dlq.command()
@@ -142,6 +158,7 @@ def show(*, reference: str, reveal: bool) -> None:
       effectonce dlq show eff_3fa94c1f22d0
       effectonce dlq show 3fa9 --reveal --json | jq .attempts
     """
+    from effectonce.cli._discarding import the_letter
     from effectonce.cli._find import find_one
     from effectonce.cli._letters import as_data
     from effectonce.cli._story import tell
@@ -149,27 +166,10 @@ def show(*, reference: str, reveal: bool) -> None:
 
     with guard_here() as guard:
         record, now = find_one(guard, reference), now_of(guard)
-        letter = _letter(guard, record, now, failed=True)
+        letter = the_letter(guard, record, now, failed=True)
     print_one(
         as_data(letter, reveal=reveal), lambda: tell(record, now, reveal=reveal), schema="letter"
     )
-
-
-def _letter(guard: Guard, record: Record, now: float, *, failed: bool = False) -> Letter:
-    from effectonce._core.record import TERMINAL, State
-    from effectonce.dead_letters._letter import is_dead
-    from effectonce.dead_letters._letters import GRACE_S
-    from effectonce.views.effects import reference
-
-    letter = guard.dead_letters.show(record.request.key)
-    dead = is_dead(record, now, GRACE_S) and (
-        record.state not in TERMINAL or (failed and record.state is State.FAILED)
-    )
-    if letter is None or not dead:
-        ref, state = reference(record), str(record.state).replace("_", " ")
-        why = state if record.state in TERMINAL else f"{state}, and not given up on"
-        raise Stop(f"{ref} is no dead letter: it is {why}.", CHANGED, see(ref))
-    return letter
 
 
 # ---------------------------------------------------------------- redriving
@@ -182,7 +182,7 @@ def _letter(guard: Guard, record: Record, now: float, *, failed: bool = False) -
 @click.option(
     "--limit", type=click.IntRange(1), metavar="N", help="At most this many.  [default: none]"
 )
-@value_option("--rps", 10.0, Number(0.0, min_open=True), "At most this many a second.", "N")
+@pace_option(10.0, "--rps")
 @click.option("--early", is_flag=True, help="Even before the time that the downstream asked for.")
 @reason_option
 @yes_option
@@ -195,7 +195,7 @@ def redrive(
     everything: bool,
     wanted: Wanted,
     limit: int | None,
-    rps: float,
+    pace: float,
     early: bool,
     reason: str | None,
     yes: bool,
@@ -211,13 +211,15 @@ def redrive(
     \b
     Examples:
       effectonce dlq redrive eff_3fa94c1f22d0 --reason 'the bank is back' --app shop.agents:guard
+      effectonce dlq redrive --group g_91c2a04be7 --pace 5/s --reason 'the bank is back' --app shop.agents:guard
       effectonce dlq redrive --all --tool refund --dry-run --app shop.agents:guard
       effectonce dlq redrive --all --error NotSent --rps 2 --reason 'ticket 812' --by ada --yes --app shop.agents:guard
     """
     from effectonce.cli._redriving import DONE, ROWS, Redriving, due, preview, summary
 
+    everything = everything or "group" in wanted
     if everything is bool(references):
-        raise click.UsageError("Say which: EFFECT, or --all, which takes filters.")
+        raise click.UsageError("Say which: EFFECT, or --all, which takes filters, or --group.")
     with closing(app_here()) as guard:
         redriving = Redriving(guard, early=early)
         items = redriving.plan(references, wanted, limit)
@@ -225,7 +227,7 @@ def redrive(
             say(preview(items))
             by, why = who(), reason_given(reason)
             make_sure(f"Redrive {len(due(items)):,} under the same keys?", yes=yes)
-            items = redriving.go(items, by=by, reason=why, rps=rps)
+            items = redriving.go(items, by=by, reason=why, rps=pace)
     counts = dict(sorted(Counter(item["what"] for item in items).items()))
     print_rows(items, ROWS, schema="redriven", plural="redriven", empty=EMPTY, counts=counts)
     if items and not for_machines():
@@ -242,74 +244,60 @@ def redrive(
 
 
 @dlq.command()
-@click.argument("references", metavar="EFFECT...", nargs=-1, required=True)
+@click.argument("references", metavar="[EFFECT]...", nargs=-1)
+@letter_filters
+@pace_option(20.0)
+@click.option("--undo-list", "file", type=_List, help=_LISTED)
 @decision_options
-def discard(*, references: tuple[str, ...], reason: str | None, yes: bool, dry_run: bool) -> None:
+def discard(
+    *,
+    references: tuple[str, ...],
+    wanted: Wanted,
+    pace: float,
+    file: Path | None,
+    reason: str | None,
+    yes: bool,
+    dry_run: bool,
+) -> None:
     r"""Say that it will never be done: every later call gets that as a failure.
 
     What was never sent can be discarded without looking anywhere. What is in doubt is refuted by
     this, so look downstream first. What was sent under a key that is still honoured is refused:
-    redrive it, and it is done once.
+    redrive it, and it is done once. Instead of EFFECT you may give a group, or filters: you are
+    shown what fits and asked.
 
     \b
     Examples:
       effectonce dlq discard eff_3fa94c1f22d0 --reason 'the customer has withdrawn'
       effectonce dlq discard 3fa9 71bc --reason 'ticket 812' --by ada --yes
+      effectonce dlq discard --group g_91c2a04be7 --reason 'the campaign is over'
     """
-    from effectonce.cli._audit import say_if_left_out
-    from effectonce.cli._effects import headline
-    from effectonce.cli._find import find_all
-    from effectonce.dead_letters._letters import undiscardable
-    from effectonce.views.effects import now_of, reference
+    from effectonce.cli._discarding import DISCARDED, Discarding
 
+    filtered = {*wanted} - {"tenant"} != {"failed"} or wanted["failed"]
+    if filtered is bool(references):
+        raise click.UsageError("Say which: EFFECT, or --group, or filters such as --tool.")
     by = who()
     with guard_here() as guard:
-        records, now = find_all(guard, references), now_of(guard)
-        for record in records:
-            _letter(guard, record, now)
-            refuse_sealed(record)
-            sent = " It may have happened: discarding says that it did not."
-            say(f"{headline(record)}.{sent if record.sends else ''}")
-        why = reason_given(reason)
-        if not dry_run:
+        discarding = Discarding(guard, pace=pace, file=file)
+        records = discarding.plan(references, wanted)
+        why = reason_given(reason) if records else ""
+        if records and not dry_run:
             make_sure(f"Discard {_letters(len(records))}?", yes=yes)
-        items: list[dict[str, Any]] = []
-        for record in records:
-            refused = undiscardable(record, now) if dry_run else _discard(guard, record, by, why)
-            about = {"reference": reference(record), "tool": record.request.terms.tool}
-            done = not dry_run and not refused
-            items.append({**about, "discarded": done, "why": refused or None})
-        if any(item["discarded"] for item in items):
-            say_if_left_out(guard)
-    print_rows(items, _DISCARDED, schema="discarded", plural="discarded", empty=EMPTY)
+        items = discarding.foresee() if dry_run else discarding.go(by, why)
+    print_rows(items, DISCARDED, schema="discarded", plural="discarded", empty=EMPTY)
     if not for_machines():
         verb = "would be discarded. Nothing was changed" if dry_run else f"discarded, says {by}"
         say(f"{_letters(sum(item['why'] is None for item in items))} {verb}.")
+    if discarding.stopped:
+        say("Stopped. What was not tried is a letter as before.")
+        raise SystemExit(INTERRUPTED)
     if not dry_run and not all(item["discarded"] for item in items):
         raise SystemExit(NOT_ALLOWED)
 
 
 def _letters(count: int) -> str:
     return f"{count:,} letter{'s' * (count != 1)}"
-
-
-def _discard(guard: Guard, record: Record, by: str, reason: str) -> str:
-    """Why it was refused; "" if it was not."""
-    from effectonce import ContractViolation
-
-    try:
-        guard.dead_letters.discard(record.request.key, by=by, reason=reason)
-    except ContractViolation as error:
-        return str(error)
-    return ""
-
-
-_DISCARDED = [
-    EFFECT,
-    TOOL,
-    Column("DISCARDED", lambda item: "yes" if item["discarded"] else "no", whole=True),
-    WHY,
-]
 
 
 # ---------------------------------------------------------------- carrying

@@ -60,7 +60,7 @@ def list_effects(*, filters: Filters) -> None:
     with guard_here() as guard:
         now = now_of(guard)
         with busy("Looking for effects"):
-            page = guard.store.apply(filters.recent(guard, now))
+            page = filters.page(guard, now)
     cursor = None if page.further is None else reference(page.further)
     print_rows(
         [listed(record, now) for record in page.records],
@@ -165,9 +165,10 @@ def export(*, filters: Filters, reveal: bool) -> None:
         search = filters.search(guard, now, PAGE)
         while True:
             page: tuple[Record, ...] = guard.store.apply(search)
-            for record in page:
+            found = [record for record in page if filters.fits(record, now)]
+            for record in found:
                 print_line(as_data(record, now, reveal=reveal), "effect")
-            written += len(page)
+            written += len(found)
             how_far(f"{written:,}")
             if len(page) < PAGE:
                 break

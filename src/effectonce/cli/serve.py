@@ -72,6 +72,7 @@ def serve(
     host, port = address(listen)
     _check(host, hosts, access_by, limited=allow_actions or reveal)
     from effectonce.dashboard import Access
+    from effectonce.dashboard._live import end_streams
     from effectonce.dashboard._serve import served, served_here
     from effectonce.views.audit import is_there
 
@@ -101,7 +102,14 @@ def serve(
             say(f"The dashboard, {can}. Open it; each link works once:")
             cookie = f"effectonce_{port}"
             made = served_here(guard, access, names, cookie, lambda t: _show(f"{where}?token={t}"))
-        run_server(made, lifespan="off", listener=listener, certfile=certfile, keyfile=keyfile)
+        run_server(
+            made,
+            lifespan="off",
+            listener=listener,
+            certfile=certfile,
+            keyfile=keyfile,
+            ending=end_streams,
+        )
 
 
 def _show(link: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
 PAGE, WATCHED = 200, 500  # how many open effects are looked at in each round
 
 
+# a change is shown whatever became of it, and nothing that is new is old
 @click.command()
-@filters
+@partial(filters, without=("error", "older_than"))
 @value_option("--lines", 10, click.IntRange(0, 1000), "Begin with the last N.", "N")
 @value_option("--interval", 2.0, Number(0.01), "How often to look.", "SECONDS")
 @click.option("--once", is_flag=True, help="Show the last ones and end.")

@@ -14,7 +14,7 @@ from effectonce.cli._ask import make_sure, reason_given, refuse_sealed, who
 from effectonce.cli._commands import runnable
 from effectonce.cli._console import busy, say
 from effectonce.cli._exits import CHANGED, FAILED, Stop
-from effectonce.cli._filters import limit_option
+from effectonce.cli._filters import filter_options, limit_option
 from effectonce.cli._options import (
     app_options,
     decision_options,
@@ -25,6 +25,7 @@ from effectonce.cli._options import (
 )
 from effectonce.cli._output import WHY, field, for_machines, number, print_one, print_rows
 from effectonce.cli._settings import setting
+from effectonce.views.filter_fields import RUNS, ListFilter
 from effectonce.views.tools import tools_of
 
 if TYPE_CHECKING:
@@ -51,17 +52,11 @@ def workflow() -> None:
 
 
 @workflow.command("list")
-@click.option(
-    "--state",
-    type=click.Choice([*STATES, "all"]),
-    default="open",
-    show_default=True,
-    help="Which runs.",
-)
-@click.option("--workflow", "name", metavar="NAME", help="Only runs of this workflow.")
+@filter_options(RUNS)
+@click.option("--workflow", "name", metavar="NAME", help="The same as --tool.")
 @limit_option
 @effect_options
-def list_runs(*, state: str, name: str | None) -> None:
+def list_runs(*, asked: ListFilter, name: str | None) -> None:
     r"""List runs, the oldest first: those that are open, unless you say otherwise.
 
     In a pipe each run is a line: reference, workflow, state, how often it was begun, since when,
@@ -70,17 +65,24 @@ def list_runs(*, state: str, name: str | None) -> None:
     \b
     Examples:
       effectonce workflow list
+      effectonce workflow list --error TimeoutError --older-than 1h
       effectonce workflow list --state failed --workflow refund_order --json | jq '.runs[].error'
     """
     from effectonce.cli._runs import RUNS
     from effectonce.views.effects import now_of
+    from effectonce.views.filters import fits, run_facts
     from effectonce.views.runs import as_data
 
+    if name is not None and asked.tool not in (None, name):
+        raise click.UsageError("--workflow and --tool are the same filter: give one of them.")
+    asked = asked._replace(tool=name or asked.tool, state=asked.state or "open")
     with guard_here() as guard, busy("Looking for runs"):
         now = now_of(guard)
-        records = itertools.islice(_runs(guard, state, name), setting("limit"))
+        runs = _runs(guard, asked.state or "open", asked.tool)
+        found = (record for record in runs if fits(asked, run_facts(record), now))
+        records = itertools.islice(found, setting("limit"))
         items = [as_data(record, now) for record in records]
-    print_rows(items, RUNS, schema="run", empty=_empty(state, name))
+    print_rows(items, RUNS, schema="run", empty=_empty(asked.state or "open", asked.tool))
     if len(items) == setting("limit"):
         say("There may be more: give a higher --limit.")
 

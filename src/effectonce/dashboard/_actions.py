@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import anyio
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from effectonce._core.effect_ref import EffectRef
 from effectonce._core.record import Record, State
 from effectonce._core.strict_json import read_exactly
 from effectonce._core.tagged_json import NotReadable
 from effectonce._validate import who
 from effectonce.approvals._links import link_of
-from effectonce.dashboard._pages import PAGE, effect_page, group_of, version_of, wanted_of
+from effectonce.dashboard._groups import GROUP_ACTS, GROUP_LOOKS
+from effectonce.dashboard._lists import PAGE, group_of, wanted_of
+from effectonce.dashboard._pages import effect_page, version_of
 from effectonce.dashboard._request import DashboardRequest, RefusedVisit
+from effectonce.dashboard._resuming import resume_run
 from effectonce.dead_letters import Letter, Redriven
-from effectonce.dead_letters._redriving import Pace
+from effectonce.dead_letters._letters import undiscardable
 from effectonce.errors import ContractViolation
+from effectonce.recovery.pace import Pace
 from effectonce.views.effects import is_sealed, reference, verdict
 from effectonce.views.letters import WHAT
 from effectonce.views.times import span_s
@@ -27,6 +33,7 @@ from effectonce.views.tools import prober_of, tools_of
 UNCHANGED = "Nothing was changed."
 # letters of one redrive, how fast, and how many are foreseen
 AT_ONCE, PER_S, LOOKED_AT = 25, 10.0, 500
+PACES = (10, 5, 1)  # a second
 
 
 async def decide(visit: DashboardRequest) -> Response:
@@ -177,8 +184,9 @@ def _reason(form: dict[str, str]) -> str:
 
 def foresee(visit: DashboardRequest) -> Response:
     """What redriving the letters of a group would do. Nothing is sent."""
-    letters = visit.guard.dead_letters
-    foreseen = [letters.foresee(letter.key) for letter in _letters(visit)]
+    letters, found, now = visit.guard.dead_letters, _letters(visit), visit.now()
+    foreseen = [letters.foresee(letter.key) for letter in found]
+    discards = sum(not undiscardable(letter.record, now) for letter in found)
     due = sum(each.what == "would_run" for each in foreseen)
     visit.shows(each.effect.key for each in foreseen[:PAGE])
     return visit.page(
@@ -189,6 +197,9 @@ def foresee(visit: DashboardRequest) -> Response:
         full=len(foreseen) == LOOKED_AT,
         due=due,
         at_once=min(due, AT_ONCE),
+        discards=discards,
+        discards_at_once=min(discards, AT_ONCE),
+        paces=PACES,
         group=group_of(visit),
         words=WHAT,
         now=visit.now(),
@@ -202,7 +213,7 @@ def _letters(visit: DashboardRequest) -> tuple[Letter, ...]:
 async def redrive_group(visit: DashboardRequest) -> Response:
     """Redrive some letters of a group, oldest first, one by one. The rest are letters as before."""
     form = await visit.form()
-    reason, pace = _reason(form), Pace(PER_S)
+    reason, pace = _reason(form), _pace(form)
     done: list[Redriven] = []
     left = 0
     for letter in await run_in_threadpool(_letters, visit):
@@ -218,16 +229,61 @@ async def redrive_group(visit: DashboardRequest) -> Response:
     return await run_in_threadpool(_came_to, visit, done, left)
 
 
-def _came_to(visit: DashboardRequest, done: list[Redriven], left: int) -> Response:
+async def discard_group(visit: DashboardRequest) -> Response:
+    """Discard some letters of a group, oldest first. What may not be is left, and says why."""
+    form = await visit.form()
+    reason, pace = _reason(form), _pace(form)
+    found = await run_in_threadpool(_discardable, visit)
+    done: list[DiscardedLetter] = []
+    for letter in found[:AT_ONCE]:
+        if done:
+            await anyio.sleep(pace.next_s())
+        done.append(await run_in_threadpool(_discarded, visit, letter, reason))
+    return await run_in_threadpool(_came_to, visit, done, len(found) - len(done))
+
+
+class DiscardedLetter(NamedTuple):
+    """What came of one letter."""
+
+    effect: EffectRef
+    what: str
+    why: str
+
+
+def _discardable(visit: DashboardRequest) -> list[Letter]:
+    now = visit.now()
+    return [letter for letter in _letters(visit) if not undiscardable(letter.record, now)]
+
+
+def _discarded(visit: DashboardRequest, letter: Letter, reason: str) -> DiscardedLetter:
+    try:
+        visit.guard.dead_letters.discard(letter.key, by=visit.access.who, reason=reason)
+    except ContractViolation as error:  # another person was quicker
+        return DiscardedLetter(letter.effect, "skipped", str(error))
+    return DiscardedLetter(letter.effect, "discarded", "")
+
+
+def _pace(form: dict[str, str]) -> Pace:
+    """How fast, as a form says it; as fast as it may be if it says nothing."""
+    given = form.get("pace", "")
+    return Pace(min(PER_S, float(given)) if given in map(str, PACES) else PER_S)
+
+
+def _came_to(
+    visit: DashboardRequest, done: Sequence[Redriven | DiscardedLetter], left: int
+) -> Response:
     visit.shows(each.effect.key for each in done)
     counts = Counter(WHAT[each.what] for each in done)
     data = {"done": done, "counts": counts, "left": left, "words": WHAT, "now": visit.now()}
     return visit.page("redriven.html", section="letters", **data)
 
 
-LOOKS = (("/letters/redrive", "foresee", foresee),)
+LOOKS = (("/letters/redrive", "foresee", foresee), *GROUP_LOOKS)
 ACTS = (
+    *GROUP_ACTS,
     ("/letters/redrive", "redrive_group", redrive_group),
+    ("/letters/discard", "discard_group", discard_group),
+    ("/workflows/{reference}/resume", "resume_run", resume_run),
     ("/effects/{reference}/reconcile", "reconcile", reconcile),
     ("/effects/{reference}/redrive", "redrive", redrive),
     ("/effects/{reference}/{act}", "decide", decide),

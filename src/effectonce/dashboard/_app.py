@@ -16,6 +16,7 @@ from starlette.staticfiles import StaticFiles
 
 from effectonce.dashboard import _actions, _fallback, _links, _pages, _playground
 from effectonce.dashboard._access import AccessOf, access_of
+from effectonce.dashboard._live import LiveFeed
 from effectonce.dashboard._request import DashboardRequest, RefusedVisit
 from effectonce.dashboard._security import SecurityMiddleware
 from effectonce.errors import ContractViolation, StoreUnavailable
@@ -69,6 +70,7 @@ def app(guard: Guard, *, access: AccessOf) -> Starlette:
         routes=[
             *(route(path, name, _in_a_thread(page)) for path, name, page in pages),
             *(route(path, name, play) for path, name, play in _playground.PLAYGROUND),
+            route("/live", "live", LiveFeed(guard, access).stream),
             *(route(path, name, play) for path, name, play in _fallback.FALLBACK),
             *(by_link(*link) for link in _links.LINKS),
             *(route(path, name, act, acting=True) for path, name, act in _actions.ACTS),

@@ -6,35 +6,35 @@ from typing import Any
 
 from starlette.responses import Response
 
-from effectonce._core.ops import Browse
-from effectonce._core.record import Record, State
+from effectonce._core.record import Record
 from effectonce.approvals import Wish, wish_of
 from effectonce.approvals._links import link_of
-from effectonce.approvals._standing import waits
+from effectonce.dashboard._filters import filter_of, form_of
 from effectonce.dashboard._request import DashboardRequest
-from effectonce.recovery.in_doubt import place
 from effectonce.views.effects import place_of, reference
+from effectonce.views.filter_fields import APPROVALS
+from effectonce.views.lists import wishes_page
 from effectonce.views.wishes import arguments_shown, asks_for, compared
 
-ROWS, LOOKED_AT = 50, 1000  # of a list; records that are read for one, however many there are
+ROWS = 50  # of a list
 _UNSEEN = "only who may decide, or reveal, sees them"
 
 
 def approvals(visit: DashboardRequest) -> Response:
     """The calls that wait, the oldest first."""
-    after = place(visit.find(visit.asked("after"))) if visit.asked("after") else (0.0, "")
-    records = visit.guard.store.apply(Browse(State.CLAIMED, visit.tenant, after, LOOKED_AT))
-    now = visit.now()
-    waiting = [record for record in records if waits(record, now)]
-    shown = waiting[:ROWS]
-    last = shown[-1] if len(waiting) > ROWS else records[-1] if len(records) == LOOKED_AT else None
+    asked, now = filter_of(visit, APPROVALS), visit.now()
+    after = visit.find(visit.asked("after")) if visit.asked("after") else None
+    page = wishes_page(visit.guard.store, asked, now, after, ROWS)
+    shown, last = page.records, page.further
     visit.shows(record.request.key for record in shown)
     return visit.page(
         "approvals.html",
         section="approvals",
         rows=[_row(visit, record) for record in shown],
         more=None if last is None else visit.with_params(after=link_of(last.request.key)),
-        first=not visit.asked("after"),
+        first=after is None,
+        form=form_of(visit, APPROVALS, asked),
+        looked_at=page.looked_at,
         now=now,
     )
 

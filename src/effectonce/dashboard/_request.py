@@ -22,7 +22,7 @@ from effectonce.approvals._links import link_of
 from effectonce.dashboard._access import Access
 from effectonce.views.doubts import where_of
 from effectonce.views.effects import now_of, reference
-from effectonce.views.times import iso, moment, span
+from effectonce.views.times import instant, iso, moment, span
 
 if TYPE_CHECKING:
     from effectonce import Guard
@@ -100,7 +100,7 @@ class DashboardRequest:
 
     def page(self, template: str, status: int = 200, /, **data: Any) -> Response:
         own = {"visit": self, "access": self._access, "href": self.href, "now": None}
-        data = {**own, "live": self.asked("live") == "on", **data}
+        data = {**own, "live": self.asked("live") != "off", **data}
         return HTMLResponse(TEMPLATES.get_template(template).render(**data), status)
 
     def refused(self, refusal: RefusedVisit) -> Response:
@@ -171,6 +171,7 @@ def _templates() -> jinja2.Environment:
     made.filters |= {
         "span": span,
         "moment": moment,
+        "instant": instant,
         "iso": iso,
         "words": lambda text: str(text).replace("_", " "),
     }

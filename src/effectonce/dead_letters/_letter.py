@@ -24,6 +24,7 @@ from effectonce._runtime.performers import CLOCK
 from effectonce._tools.tool import GuardedTool
 from effectonce.approvals._standing import apart, rests
 from effectonce.errors import ContractViolation
+from effectonce.recovery.causes import SharedCause, last_attempt, trouble_of
 from effectonce.recovery.in_doubt import BATCH, place
 
 EffectState = Literal["never_started", "in_doubt", "done", "failed"]
@@ -82,8 +83,7 @@ class Letter(Struct, frozen=True, kw_only=True):
     @property
     def last(self) -> FailedAttempt | None:
         """The last attempt that is known. None: none was recorded."""
-        numbered = [attempt for attempt in self.attempts if attempt.number > 0]
-        return (numbered or self.attempts or (None,))[-1]
+        return last_attempt(self.attempts)
 
     @property
     def error(self) -> str:
@@ -94,15 +94,25 @@ class Letter(Struct, frozen=True, kw_only=True):
     def bucket(self) -> str:
         return "" if self.last is None else self.last.bucket
 
+    @property
+    def trouble(self) -> SharedCause:
+        """What it has in common with the other letters of its group."""
+        return trouble_of(self.record, self.attempts)
+
 
 class Wanted(TypedDict, total=False):
-    """Letters by tool, error type, bucket, state, age, tenant; *failed* adds definite failures."""
+    """Letters by tool, error type, bucket, state, age, scope, group, tenant; *failed* adds
+    definite failures.
+    """
 
     tool: str
     error: str
     bucket: str
     state: str
     older_than_s: float
+    newer_than_s: float
+    scope: str
+    group: str
     tenant: str | None
     failed: bool
 
@@ -115,6 +125,9 @@ class LetterQuery(Struct, frozen=True, kw_only=True):
     bucket: str | None = None
     state: str | None = None
     older_than_s: float = 0.0
+    newer_than_s: float = inf
+    scope: str | None = None
+    group: str | None = None
     tenant: str | None = None
     failed: bool = False
 
@@ -137,9 +150,11 @@ class LetterQuery(Struct, frozen=True, kw_only=True):
             (self.error, letter.error),
             (self.bucket, letter.bucket),
             (self.state, letter.effect_state),
+            (self.scope, letter.scope),
         )
         fits = all(want is None or want == its for want, its in asked)
-        return fits and letter.age_s >= self.older_than_s
+        aged = self.older_than_s <= letter.age_s <= self.newer_than_s
+        return fits and aged and self.group in (None, letter.trouble.group)
 
 
 class LetterPage(Struct, frozen=True):

@@ -7,7 +7,7 @@ import itertools
 import os
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from math import inf
 from typing import IO, Unpack
 
@@ -49,7 +49,6 @@ from effectonce.dead_letters._letter import (
     page,
 )
 from effectonce.dead_letters._redriving import (
-    Pace,
     Redriven,
     came_to,
     resent,
@@ -59,6 +58,8 @@ from effectonce.dead_letters._redriving import (
     would,
 )
 from effectonce.errors import ContractViolation
+from effectonce.recovery.causes import SharedCause
+from effectonce.recovery.pace import Pace
 from effectonce.stores.base import Store, TooLarge
 
 GRACE_S = 300.0  # an owner that reported nothing for so long after its lease does not come back
@@ -69,9 +70,12 @@ _START = (0.0, "")
 class Group(Struct, frozen=True, kw_only=True):
     """Letters that have the same trouble."""
 
+    group: str  # its name: `list(group=)`
     tool: str
     error: str  # "" if none was recorded
     bucket: str
+    cause: str  # what the last error said, without what differs between them
+    tenant: str
     count: int
     oldest: float  # when the first one was given up, by the store's clock
     newest: float
@@ -92,13 +96,35 @@ class Discarded(Exception):  # a statement by a person, stored under this name
     """A person decided that it will never be done."""
 
 
+def groups_of(letters: Iterable[Letter]) -> tuple[Group, ...]:
+    """Letters by what they have in common; largest group first."""
+    groups: dict[SharedCause, Group] = {}
+    for letter in letters:
+        trouble, at = letter.trouble, letter.given_up_at
+        known = groups.get(trouble)
+        groups[trouble] = Group(
+            group=trouble.group,
+            tool=letter.tool,
+            error=letter.error,
+            bucket=letter.bucket,
+            cause=trouble.cause,
+            tenant=letter.tenant,
+            count=1 if known is None else known.count + 1,
+            oldest=at if known is None else min(known.oldest, at),
+            newest=at if known is None else max(known.newest, at),
+            sample=letter if known is None else known.sample,
+        )
+    return tuple(sorted(groups.values(), key=lambda group: (-group.count, group.oldest)))
+
+
 class DeadLetters:
     """The dead letters of one guard: `guard.dead_letters`.
 
     An effect without an outcome is one when a call gave up on it, when it is in doubt, or when
     its owner has been gone for *grace_s*. Which ones: `tool=`, `error=` (a type's name),
-    `bucket=`, `state=` (`never_started`, `in_doubt`, `failed`), `older_than_s=`, `tenant=`, and
-    `failed=True` for definite failures as well.
+    `bucket=`, `state=` (`never_started`, `in_doubt`, `failed`), `older_than_s=`, `newer_than_s=`,
+    `scope=`, `group=` (the name of a group), `tenant=`, and `failed=True` for definite failures
+    as well.
     """
 
     def __init__(
@@ -153,21 +179,10 @@ class DeadLetters:
         return drive(flow, self._store.apply)
 
     def groups(self, *, limit: int | None = None, **wanted: Unpack[Wanted]) -> tuple[Group, ...]:
-        """Letters by tool, error, bucket; largest group first. At most *limit* are looked at."""
-        groups: dict[tuple[str, str, str], Group] = {}
-        for letter in itertools.islice(self._in_any_order(LetterQuery(**wanted)), limit):
-            trouble, at = (letter.tool, letter.error, letter.bucket), letter.given_up_at
-            known = groups.get(trouble)
-            groups[trouble] = Group(
-                tool=letter.tool,
-                error=letter.error,
-                bucket=letter.bucket,
-                count=1 if known is None else known.count + 1,
-                oldest=at if known is None else min(known.oldest, at),
-                newest=at if known is None else max(known.newest, at),
-                sample=letter if known is None else known.sample,
-            )
-        return tuple(sorted(groups.values(), key=lambda group: (-group.count, group.oldest)))
+        """Letters by what they have in common; largest group first. At most *limit* are looked
+        at.
+        """
+        return groups_of(itertools.islice(self._in_any_order(LetterQuery(**wanted)), limit))
 
     def distribution(self, **wanted: Unpack[Wanted]) -> Distribution:
         """How many letters there are, by tool, error, bucket and effect state."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, Literal, assert_never
 
 from msgspec import Struct, structs
@@ -52,20 +51,6 @@ class Redriven(Struct, frozen=True, kw_only=True):
     value: Any = None  # its result, if it ran here
     # it was called, or its probe was asked; False: there was nothing to do, or something in the way
     ran: bool = False
-
-
-class Pace:
-    """How long to wait for the next one."""
-
-    def __init__(self, per_s: float | None) -> None:
-        if per_s is not None and not per_s > 0:
-            raise ContractViolation(f"per_s={per_s}: more than 0, or None for no limit")
-        self._gap_s, self._next = 0.0 if per_s is None else 1 / per_s, time.monotonic()
-
-    def next_s(self) -> float:
-        now = time.monotonic()
-        self._next = max(now, self._next + self._gap_s)
-        return self._next - now
 
 
 def skipped(letter: Letter, why: str) -> Redriven:

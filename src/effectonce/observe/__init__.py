@@ -17,6 +17,7 @@ from effectonce.observe.events import EVENTS, OUTCOMES, Event
 from effectonce.observe.gauges import StoreGauges, Waiting
 from effectonce.observe.logs import Logs, StructLog
 from effectonce.observe.metrics import METRICS, Metric
+from effectonce.observe.report import PreventedCounts, PreventionReport
 
 __all__ = [
     "EVENTS",
@@ -28,6 +29,8 @@ __all__ = [
     "Flaw",
     "Logs",
     "Metric",
+    "PreventedCounts",
+    "PreventionReport",
     "StoreGauges",
     "Stream",
     "StructLog",

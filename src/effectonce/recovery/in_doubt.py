@@ -131,7 +131,8 @@ class Settlement:
 
     def _settle(self, op: Confirm | Refute | Rearm) -> None:
         """Every decision of a person about a doubt passes here."""
-        before = self.store.apply(Find(op.key)) if self._watch.observers else None
+        reported = self._watch.observers or self._watch.counters
+        before = self.store.apply(Find(op.key)) if reported else None
         reply: WriteReply = self.store.apply(op)
         if isinstance(reply, Applied):
             if before is not None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from effectonce._core.ops import Find, ListCells, Sweep, Swept, Tally
+from effectonce._core.ops import Find, ListCells, ReadCell, Sweep, Swept, Tally
 from effectonce._core.record import Record, State
 from effectonce._core.search_terms import begins, key_in, spelt
+from effectonce._drivers import drive
+from effectonce._runtime.performers import CLOCK
 from effectonce._tools.context import GuardContext
 from effectonce._tools.observers import Observer, tidied
 from effectonce._tools.tool import GuardedTool
-from effectonce.errors import ContractViolation
+from effectonce._validate import seconds
+from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.outcome import Outcome
 from effectonce.recovery.in_doubt import InDoubtFilter, Reconciled, Settlement
 from effectonce.recovery.pace import ReconcilePace
@@ -24,6 +28,7 @@ from effectonce.stores.keyring import Keyring
 if TYPE_CHECKING:
     from effectonce.allowances import Allowances
     from effectonce.approvals import Approvals
+    from effectonce.observe.report import PreventionReport
     from effectonce.recovery.reconciler import Reconciler
     from effectonce.recovery.spool import Spool
 
@@ -43,14 +48,18 @@ class GuardOperations:
         return self.store.apply(Find(key))
 
     def search(
-        self, text: str, *, tenant: str | None = None, limit: int = 20
+        self, text: str, *, tenant: str | None = None, limit: int = 20, exact: bool = False
     ) -> tuple[Record, ...]:
         """Effects that people know by this, such as a payment id, the newest first: those of
-        tools that declare `searchable=`. Without a secret, the beginning of it is enough.
+        tools that declare `searchable=`. Without a secret, the beginning of it is enough, unless
+        it has to be *exact*.
         """
         found: dict[str, Record] = {}
-        listed = ListCells(begins(text, self._house.secret), "", SEARCHED if spelt(text) else 0)
-        for name, _ in self.store.apply(listed):
+        whole = f"{begins(text, self._house.secret).rstrip()} "
+        start = whole if exact else begins(text, self._house.secret)
+        for name, _ in self.store.apply(ListCells(start, "", SEARCHED if spelt(text) else 0)):
+            if exact and name != f"{whole}{key_in(name)}":
+                continue  # a longer term that begins like this one
             record = None if key_in(name) in found else self.find(key_in(name))
             if record is not None and tenant in (None, record.request.tenant):
                 found[record.request.key] = record
@@ -74,6 +83,30 @@ class GuardOperations:
     def counts(self) -> dict[State, int]:
         """How many effects there are in each state."""
         return self.store.apply(Tally())
+
+    def report(
+        self,
+        since: float | timedelta = timedelta(days=7),
+        *,
+        tool: str | None = None,
+        tenant: str | None = None,
+    ) -> PreventionReport:
+        """What was prevented in the days since then, as the store has counted it: at least so
+        much. One day is today, of UTC.
+        """
+        from effectonce.observe.report import report_of
+
+        counters = self._house.watch.counters
+        if counters is not None:
+            counters.close()  # what this process has counted belongs to it
+        try:
+            now = self.store.apply(ReadCell(CLOCK)).now
+            return drive(report_of(now, seconds(since, "since"), tool, tenant), self.store.apply)
+        except EffectOnceError:
+            raise
+        except Exception as error:
+            # whatever a store of a user's raises that has no cells
+            raise ContractViolation(f"this store keeps no counters: {error!r}") from error
 
     def confirm(self, key: str, *, result: Any, by: str, reason: str) -> None:
         """It happened: *result* is what every later call gets."""

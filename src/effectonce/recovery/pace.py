@@ -1,7 +1,8 @@
-"""How often probes are asked in the background."""
+"""How often probes are asked in the background, and how fast many effects are worked off."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 from msgspec import Struct
@@ -58,3 +59,17 @@ def pace_of(reconcile: object, environ: Mapping[str, str]) -> ReconcilePace | No
     if reconcile is False or said in OFF:
         return None
     return reconcile if isinstance(reconcile, ReconcilePace) else ReconcilePace()
+
+
+class Pace:
+    """How long to wait for the next one."""
+
+    def __init__(self, per_s: float | None) -> None:
+        if per_s is not None and not per_s > 0:
+            raise ContractViolation(f"per_s={per_s}: more than 0, or None for no limit")
+        self._gap_s, self._next = 0.0 if per_s is None else 1 / per_s, time.monotonic()
+
+    def next_s(self) -> float:
+        now = time.monotonic()
+        self._next = max(now, self._next + self._gap_s)
+        return self._next - now

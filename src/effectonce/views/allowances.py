@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from effectonce.allowances import AllowanceState
 from effectonce.views.times import iso
+from effectonce.views.tools import tools_of
+
+if TYPE_CHECKING:
+    from effectonce import Guard
 
 BAR, SEEN = 160, 2  # how wide a bar is, and the least that can be seen of it
 
@@ -48,6 +52,16 @@ def account_data(account: AllowanceState, now: float) -> dict[str, Any]:
         ],
         "_refills_s": account.refills_at - now,
     }
+
+
+def spends(guard: Guard, tool: str | None, account: AllowanceState) -> bool:
+    """Is it spent from by this tool: does the tool declare it, or an effect of it hold some?"""
+    if tool is None or any(held.effect.tool == tool for held in account.held_by):
+        return True
+    known = tools_of(guard).get(tool)
+    return known is not None and any(
+        account.allowance == each.name for each in known.contract.allowances
+    )
 
 
 def bar_of(account: AllowanceState) -> UsedBar:

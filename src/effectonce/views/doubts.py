@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
+from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from effectonce.recovery.causes import SharedCause, trouble_of
 from effectonce.views.effects import may_resend, reference
 from effectonce.views.times import iso
 from effectonce.views.tools import prober_of
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from effectonce import Guard
     from effectonce._core.record import Record
 
-# the error of an attempt stands behind the reason, with a message that differs each time
-_ERROR = re.compile(r" \((\w[\w.]*)(?:: .*)?\)(?=;|\Z)", re.DOTALL)
 ASK, AGAIN, LOOK = "ask its probe", "let it be sent again", "look downstream, then settle it"
 _COMMANDS = {
     ASK: "effectonce indoubt reconcile --tool {tool} --app MODULE:GUARD",
@@ -27,19 +26,41 @@ _COMMANDS = {
 class DoubtGroup(NamedTuple):
     """Effects in doubt for one cause."""
 
-    tool: str
-    cause: str
+    trouble: SharedCause
     effects: int
     since: float  # when the oldest one began
+    newest: float
     example: str  # the reference of the oldest one
     action: str  # what to do next
 
     @property
+    def tool(self) -> str:
+        return self.trouble.tool
+
+    @property
+    def cause(self) -> str:
+        return self.trouble.cause
+
+    @property
+    def group(self) -> str:
+        return self.trouble.group
+
+    @property
     def command(self) -> str:
         """The next action, as a command."""
-        from shlex import quote  # noqa: PLC0415
-
         return _COMMANDS[self.action].format(tool=quote(self.tool), example=self.example)
+
+    @property
+    def settling(self) -> list[str]:
+        """The commands that settle all of them at once, one of which is right."""
+        if self.action == ASK:
+            return [self.command]
+        again = f"effectonce indoubt retry --group {self.group} --reason TEXT"
+        return [
+            *([again] if self.action == AGAIN else []),
+            f"effectonce indoubt confirm --group {self.group} --result JSON --reason TEXT",
+            f"effectonce indoubt refute --group {self.group} --reason TEXT",
+        ]
 
     def command_at(self, where: str) -> str:
         """The same with the option that names the store, unless an app has its own."""
@@ -47,32 +68,33 @@ class DoubtGroup(NamedTuple):
 
     def as_data(self) -> dict[str, Any]:
         return {
+            "group": self.group,
             "tool": self.tool,
+            "tenant": self.trouble.tenant,
+            "error": self.trouble.error or None,
             "cause": self.cause,
             "count": self.effects,
             "since": iso(self.since),
+            "newest_at": iso(self.newest),
             "example": self.example,
             "action": self.action,
             "command": self.command,
         }
 
 
-def cause_of(record: Record) -> str:
-    """Its reason, without what only this one error said."""
-    return _ERROR.sub(lambda error: f" ({error[1]})", record.reason)
-
-
 def grouped(guard: Guard, records: Iterable[Record], now: float) -> list[DoubtGroup]:
     """The largest group first; of equal ones, the oldest."""
-    groups: dict[tuple[str, str, str], DoubtGroup] = {}
+    groups: dict[SharedCause, DoubtGroup] = {}
     for record in records:
-        tool, cause, action = record.request.terms.tool, cause_of(record), _next(guard, record, now)
+        trouble, action = trouble_of(record), _next(guard, record, now)
         since, ref = record.decided_at, reference(record)
-        new = DoubtGroup(tool, cause, 0, since, ref, action)
-        known = groups.get((tool, cause, action), new)
+        known = groups.get(trouble, DoubtGroup(trouble, 0, since, since, ref, action))
         if since < known.since:
             known = known._replace(since=since, example=ref)
-        groups[tool, cause, action] = known._replace(effects=known.effects + 1)
+        # what may be sent again is the next action only if all of them may
+        action = LOOK if {action, known.action} == {AGAIN, LOOK} else known.action
+        newest = max(since, known.newest)
+        groups[trouble] = known._replace(effects=known.effects + 1, newest=newest, action=action)
     return sorted(groups.values(), key=lambda group: (-group.effects, group.since))
 
 

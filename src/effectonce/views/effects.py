@@ -74,6 +74,12 @@ def may_resend(record: Record, now: float) -> bool:
     return resendable(record, None, Scene(now))
 
 
+def may_confirm_rearmed(record: Record, now: float) -> bool:
+    """Did a person ask for another attempt, and no call has made it yet?"""
+    waits = record.state is State.CLAIMED and record.sends > 0 and not leased(record, now)
+    return waits and bool(apart(record).settled_by)
+
+
 def lost(record: Record, now: float) -> bool:
     """Was it abandoned, and must not be sent again? The next sweep puts it in doubt."""
     return abandoned(record, now) and not may_resend(record, now)

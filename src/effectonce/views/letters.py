@@ -8,5 +8,6 @@ WHAT = {
     "failed": "failed for good",
     "gave_up": "gave up again",
     "skipped": "skipped",
+    "discarded": "discarded",
     "not_tried": "not tried",
 }

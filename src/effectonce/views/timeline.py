@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
+from typing import TYPE_CHECKING
 
 from effectonce._core.failed_attempts import failure_of
 from effectonce._core.guarantees import GUARANTEES
@@ -28,9 +30,24 @@ from effectonce.views.history import (
     run_of,
 )
 from effectonce.views.text import Screen, dumps
-from effectonce.views.times import moment, span
+from effectonce.views.times import instant, later, span
+
+if TYPE_CHECKING:
+    from effectonce.observe import Entry
 
 OURSELVES = ("probe", "late evidence")  # they settle a doubt, and leave the reason of it as it was
+BESIDE_MAX = 20
+ONLY_IN_THE_AUDIT = {
+    "dedup_hit": "a repeated call got its outcome",
+    "coalesced": "a call that had waited for it got its outcome",
+    "in_flight": "a repeated call came while it ran, and did not wait",
+    "conflict": "a call with other arguments used its key, and was refused",
+    "expired": "a repeated call came after its window, and was refused",
+    "attempt": "",
+    "taken_over": "another caller went on with it, because its owner had vanished",
+    "probed": "",
+    "fenced_out": "an owner that had lost it reported success",
+}
 MARK: dict[str, str] = {
     WAITING: "?",
     "given_up": "!",
@@ -121,13 +138,59 @@ def _owner(record: Record, now: float) -> str:
     return f"{record.token[:8] or 'none'}, epoch {record.epoch}; {lease}"
 
 
-def timeline(record: Record, now: float, screen: Screen) -> list[tuple[str, str, str]]:
-    """What happened, in the order of time, and how long after the claim."""
+def timeline(
+    record: Record, now: float, screen: Screen, audit: Sequence[Entry] = ()
+) -> list[tuple[str, str, str]]:
+    """What happened, in the order of time to the millisecond, and how long after the claim. From
+    the *audit* comes what no record keeps.
+    """
     rows = []
-    for at, what in sorted(_moments(record, now, screen), key=lambda moment: moment[0]):
-        since = f"+{span(at - record.created_at)}" if at > record.created_at else ""
-        rows.append((moment(at), f"in {span(at - now)}" if at > now else since, what))
+    moments = [*_moments(record, now, screen), *_beside(audit)]
+    for at, what in sorted(moments, key=lambda moment: moment[0]):
+        since = later(at - record.created_at) if at > record.created_at else ""
+        rows.append((instant(at), f"in {span(at - now)}" if at > now else since, what))
     return rows
+
+
+def not_kept(record: Record, *, audited: bool) -> str:
+    """What a timeline cannot show, because it is written down nowhere."""
+    repeats = (
+        "Calls that got its result again, and attempts that went well, are shown as the audit has"
+        " them, by the clocks of the processes that made them."
+        if audited
+        else "Only an audit keeps the calls that got its result again: guard.observe(Audit(guard))."
+    )
+    asked = (
+        ""
+        if record.request.terms.approval or standing_of(record, inf) is not None
+        else " For whom a call was made is kept where it needed an approval."
+    )
+    return repeats + asked
+
+
+def _beside(audit: Sequence[Entry]) -> list[tuple[float, str]]:
+    """What the audit has and the record has not. Of many repeats, the last."""
+    found = [
+        (entry.at, _in_words(entry))
+        for entry in audit
+        # the record has those that failed
+        if entry.event in ONLY_IN_THE_AUDIT and (entry.event != "attempt" or not entry.error)
+    ]
+    left = len(found) - BESIDE_MAX
+    if left <= 0:
+        return found
+    return [(found[left][0], f"{left:,} earlier entries are in the audit"), *found[left:]]
+
+
+def _in_words(entry: Entry) -> str:
+    took = "" if entry.duration_s is None else f" after {entry.duration_s:.3f} s"
+    match entry.event:
+        case "attempt":
+            return f"attempt {entry.attempt} went well{took}"
+        case "probed":
+            return f"the downstream was asked: {entry.outcome.replace('_', ' ')}{took}"
+        case _:
+            return ONLY_IN_THE_AUDIT[entry.event]
 
 
 def _moments(record: Record, now: float, screen: Screen) -> list[tuple[float, str]]:

@@ -26,6 +26,16 @@ def moment(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
+def instant(at: float) -> str:
+    """The same to the millisecond, where the order of things matters."""
+    return f"{moment(at)}.{int(at * 1000) % 1000:03}" if _is_in_a_calendar(at) else moment(at)
+
+
+def later(seconds: float) -> str:
+    """How long after another moment: within a minute to the millisecond."""
+    return f"+{seconds:.3f} s" if seconds < 60 else f"+{span(seconds)}"
+
+
 def _is_in_a_calendar(at: float) -> bool:
     return _FIRST <= at <= _LAST
 

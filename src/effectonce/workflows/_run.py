@@ -282,6 +282,8 @@ class Run:
         self, step: Planned, prepared: Prepared, ending: Ending, found: Record | None
     ) -> Any:
         self._reached.add(step.position)
+        if step.tool.counters is not None:
+            step.tool.counters.ended(prepared.request.tenant, ending)
         if isinstance(ending, Fresh):
             if not ending.recorded and step.tool.terms.resend_s == inf:
                 raise unwritten(self._ref, step)

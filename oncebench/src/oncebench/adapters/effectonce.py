@@ -39,7 +39,7 @@ def open(setup: Setup) -> Callable[..., Any]:
             volatile=["note"],
             lease_s=setup.lease_s,
             **declared,
-        )(_announcing(tool) if setup.best else tool)
+        )(tool)
         if setup.temperament == "asks":
 
             @pay.probe
@@ -57,33 +57,17 @@ def open(setup: Setup) -> Callable[..., Any]:
 def _best(setup: Setup) -> dict[str, Any]:
     import httpx
 
-    from effectonce import current_effect
     from effectonce.http.client import protect
 
     client = protect(httpx.Client(verify=False))
 
     def post(url: str, body: dict[str, Any], headers: dict[str, str]) -> Any:
-        with current_effect().sending():
-            response = client.post(url, json=body, headers=headers, timeout=timeout_s())
+        response = client.post(url, json=body, headers=headers, timeout=timeout_s())
         response.raise_for_status()
         return response.json()
 
     setup.post = post
     return {"through": "protected", "separate_dispatch": True}
-
-
-def _announcing(tool: Callable[..., Any]) -> Callable[..., Any]:
-    """A tool's author writes `with current_effect().sending():` where it sends. This one sends
-    in `post`, so its own text has to say so.
-    """
-
-    def pay(order: str, amount: int, note: str = "") -> Any:
-        from effectonce import current_effect
-
-        assert current_effect().sending
-        return tool(order, amount, note)
-
-    return pay
 
 
 def said(error: Exception) -> Says:

@@ -1,4 +1,4 @@
-"""idemkit, on Redis. Best configured: final refusals are kept."""
+"""idemkit, on Redis. Best configured: it compares the amount."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ NAME = "idemkit"
 KIND = "library"
 REQUIRES = ("idemkit[redis]==1.0.2", "redis")
 SERVERS = ("redis",)
-README = "README, tools: idempotent_sync with key_fields; cache_exceptions for the best"
+README = "README, tools: idempotent_sync with key_fields; validation_fingerprint for the best"
 LACKS = {"asks": "it has no way to ask a service (README)"}
+
+
+def _amount(arguments: Any) -> bytes:
+    return str(arguments["amount"]).encode()
 
 
 def open(setup: Setup) -> Callable[..., Any]:
@@ -21,7 +25,11 @@ def open(setup: Setup) -> Callable[..., Any]:
     import idemkit
 
     runner = asyncio.Runner()
-    config = idemkit.MethodConfig(key_fields=["order"])
+    config = idemkit.MethodConfig(
+        key_fields=["order"],
+        lease_ttl_seconds=setup.lease_s,
+        validation_fingerprint=_amount if setup.best else None,
+    )
     backend = idemkit.RedisBackend.from_url(setup.servers["redis"])
     current: list[str] = [""]
     setup.key = lambda: current[0]
@@ -42,10 +50,14 @@ def open(setup: Setup) -> Callable[..., Any]:
 
 
 def said(error: Exception) -> Says:
-    match type(error).__name__:
-        case "IdempotencyConflict" | "IdempotencyMismatchError" | "FingerprintMismatch":
+    import idemkit
+
+    match error:
+        case idemkit.PayloadMismatch():
             return "conflict"
-        case "IdempotencyInProgress" | "InProgressError" | "ConcurrentExecutionError":
+        case idemkit.IdempotencyConflict():
             return "busy"
+        case idemkit.ReplayedError():
+            return "failed"
         case _:
             return "raised"
