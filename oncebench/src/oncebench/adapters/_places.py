@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import fcntl
 import itertools
+import os
 from pathlib import Path
-from typing import Any
 
 
 class Places:
@@ -17,7 +17,7 @@ class Places:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._locks: dict[int, Any] = {}
+        self._locks: dict[int, int] = {}
         self.own = next(f"place-{n}" for n in itertools.count() if self._taken(n))
 
     def orphans(self) -> list[str]:
@@ -26,11 +26,11 @@ class Places:
         return [f"place-{n}" for n in known if n not in self._locks and self._taken(n)]
 
     def _taken(self, number: int) -> bool:
-        file = (self._folder / f"place.{number}").open("w")
+        lock = os.open(self._folder / f"place.{number}", os.O_CREAT | os.O_RDWR)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel ends it with the process
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel ends it with the process
         except BlockingIOError:
-            file.close()
+            os.close(lock)
             return False
-        self._locks[number] = file
+        self._locks[number] = lock
         return True
