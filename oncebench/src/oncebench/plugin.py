@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,7 @@ def bank(tmp_path: Path) -> Iterator[Callable[..., World]]:
     """A service that counts, in a process of its own: `bank(window_s=3600)`. Without a window it
     ignores keys; with a short one it forgets them.
     """
-    started = []
+    started: list[AbstractContextManager[World]] = []
 
     def start(*, window_s: float | None = DAY_S, can_be_asked: bool = True) -> World:
         ledger = tmp_path / f"ledger-{len(started)}"
