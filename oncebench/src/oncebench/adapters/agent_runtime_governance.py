@@ -1,6 +1,7 @@
 """agent-runtime-governance. Its README begins with a runtime that keeps keys in memory, and says
 that they do not survive a restart. Best configured: the SQLite store, whose unknown outcomes a
-person settles. Its reconciliation ledger, which needs a sealed runtime with signed audit and two
+person settles, and a tool that raises its error for them where the service does not honour keys.
+Its reconciliation ledger, which needs a sealed runtime with signed audit and two
 trusted identities, is not set up here.
 """
 
@@ -10,7 +11,8 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
-from oncebench.kit import Says, Setup
+from oncebench.adapters._retries import nothing_happened, refused
+from oncebench.kit import Says, Setup, send
 
 NAME = "agent-runtime-governance"
 KIND = "library"
@@ -31,6 +33,8 @@ def open(setup: Setup) -> Callable[..., Any]:
     if setup.best:
         path = setup.folder / "keys.sqlite"
         store = SQLiteIdempotencyStore(path, lease_seconds=setup.lease_s)
+        if setup.temperament != "keys":
+            setup.post = _post
     runtime = Runtime(idempotency_store=store)
     key: list[str | None] = [None]
     setup.key = lambda: key[0]
@@ -47,6 +51,19 @@ def open(setup: Setup) -> Callable[..., Any]:
         return call
 
     return protect
+
+
+def _post(url: str, body: dict[str, Any], headers: dict[str, str]) -> Any:
+    """A tool that says so where it may have happened: else the runtime takes it for a failure."""
+    import httpx
+    from agent_runtime_governance import IdempotencyOutcomeUnknownError
+
+    try:
+        return send(url, body, headers)
+    except httpx.HTTPError as error:
+        if refused(error) or nothing_happened(error):
+            raise
+        raise IdempotencyOutcomeUnknownError(str(error)) from error
 
 
 def said(error: Exception) -> Says:
