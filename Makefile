@@ -7,7 +7,7 @@ LOWEST := encryption,gateway,otel,postgres,prometheus,redis,server,testing
 PYTHONS ?= python3.11 python3.12 python3.13 python3.14 $(wildcard $(HOME)/.pyenv/versions/3.1[1-9].*/bin/python)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-mcp test-frameworks test-sdks test-lowest test-pythons check docs bench soak model lock sbom dist clean
+.PHONY: help demo test prove test-mcp test-frameworks test-sdks test-lowest test-pythons check docs bench soak model lock sbom dist clean
 
 help:  ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -20,6 +20,8 @@ test: check $(VENV)/.servers  ## Everything: lint, types, the whole suite with c
 	$(BIN)/pytest -n 2 -q tests/core tests/policy tests/stores tests/conformance tests/properties tests/attacks tests/test_*.py --cov --cov-report=term:skip-covered
 	@echo "== crashes, crowds, the command line, the benchmarks"
 	$(BIN)/pytest -n 2 -q tests --ignore=tests/core --ignore=tests/policy --ignore=tests/stores --ignore=tests/conformance --ignore=tests/properties --ignore=tests/attacks --ignore=tests/frameworks --ignore=tests/sdks --ignore=tests/website --ignore-glob='tests/test_*.py'
+	@echo "== oncebench: the controls, effectonce and two peers"
+	$(BIN)/pytest -n 2 -q oncebench/tests
 
 test-mcp: $(VENV)/.dev  ## The official conformance suite and inspector of MCP (npm), directly and through the proxy: equal results
 	$(BIN)/python -m tests.mcp_proxy.conformance --tools $(VENV)/mcp-tools
@@ -65,6 +67,12 @@ docs: $(VENV)/.servers  ## The site of the documentation, into build/site/html, 
 	$(VENV)/docs/bin/pip install -q -e '.[gateway,postgres,redis,server,testing]' -r website/requirements.txt
 	$(VENV)/docs/bin/python -m website.build build/site
 	$(BIN)/pytest -q tests/website
+
+prove: $(VENV)/.servers  ## Score libraries, engines and frameworks by the same faults: SUBJECTS="ctrlrun dbos" for some; into build/prove
+	mkdir -p build/prove
+	PYTHONPATH=oncebench/src $(BIN)/python -m oncebench score $(foreach name,$(SUBJECTS),--subject $(name)) --into build/prove/cells.jsonl || test $$? = 1
+	PYTHONPATH=oncebench/src $(BIN)/python -m oncebench table build/prove/cells.jsonl --command "make prove" --as html > build/prove/table.html
+	PYTHONPATH=oncebench/src $(BIN)/python -m oncebench table build/prove/cells.jsonl --command "make prove" --as markdown > build/prove/table.md
 
 bench: $(VENV)/.servers $(VENV)/.peers  ## Figures beside the bare floor and the goals
 	$(BIN)/python bench/breaker.py
@@ -145,7 +153,7 @@ $(VENV)/.peers: pyproject.toml | $(VENV)/.dev
 # PostgreSQL itself comes with the test group; what no wheel brings comes from Debian. Tests start private ones, in temporary folders, on
 # free ports or sockets; the system's own are not used and not left running.
 $(VENV)/.servers: | $(VENV)/.dev
-	@for package in pgbouncer redis-server curl chromium valgrind; do \
+	@for package in pgbouncer redis-server curl chromium valgrind strace nodejs; do \
 	  PATH="$$PATH:/usr/sbin" command -v $$package >/dev/null && continue; \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    echo "== installing $$package"; apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy $$package; \

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from oncebench.checker import Counted, Expected, History, Report, judge
 
 PAID = Counted(path="/pay", order="o1", amount=100, receipt="receipt-1")

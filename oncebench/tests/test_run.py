@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from oncebench import syscalls
 from oncebench.run import NotComparable, Options, Runner, matches, same_each_time
 from oncebench.syscalls import Point, points_of

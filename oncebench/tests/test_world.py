@@ -9,6 +9,7 @@ import sys
 from contextlib import closing
 
 import pytest
+
 from oncebench.world import WorldDied, world
 
 

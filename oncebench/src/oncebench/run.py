@@ -123,16 +123,25 @@ def right_of(first: Sequence[Effect], second: Sequence[Effect], requests: int) -
 class Runner:
     """Runs one program again and again, each time in a fresh folder against a fresh world."""
 
-    def __init__(self, options: Options, *, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        options: Options,
+        *,
+        say: Callable[[str], None],
+        wire: bool = True,
+        kills: bool = True,
+    ) -> None:
         self._options = options
         self._say = say
+        self._wire, self._kills = wire, kills
         self.notice: str | None = None  # why there are wire faults alone
 
     def trials(self) -> Iterator[Trial]:
         options = self._options
         right, points = self._watch()
-        wheres = [str(p) for p in points]
-        wire = [f"wire:{kind}:{n + 1}" for n in range(right.requests) for kind in WIRE]
+        wheres = [str(p) for p in points] if self._kills else []
+        asked = right.requests if self._wire else 0
+        wire = [f"wire:{kind}:{n + 1}" for n in range(asked) for kind in WIRE]
         if options.only is not None:
             chosen = [options.only]
         else:

@@ -1,0 +1,151 @@
+"""The controls, effectonce, and two peers, on the scenarios that say most.
+
+Every subject runs in processes of its own; what it did is counted by another one.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from oncebench import controls
+from oncebench.controls import Void, check_controls
+from oncebench.environments import environment
+from oncebench.scenarios import scenarios
+from oncebench.score import plan, play, score
+from oncebench.stage import Subject
+from oncebench.table import as_html, as_json, as_markdown, rows
+
+QUICK = ("T04/keys", "T05/deaf", "T09/deaf", "T28/deaf", "T43/deaf", "T26/keys")
+SAFE = {"ok", "W", "N"}
+
+
+def test_the_controls_come_out_as_they_must():
+    cells = check_controls(sys.executable)
+
+    assert {cell.subject for cell in cells} == set(controls.EXPECTED)
+
+
+def test_a_control_that_comes_out_wrong_voids_the_run(monkeypatch):
+    monkeypatch.setattr(controls, "EXPECTED", {"control_oracle": {"T04/deaf": "D"}})
+
+    with pytest.raises(Void, match="control_oracle must be D in T04/deaf, and is ok"):
+        check_controls(sys.executable)
+
+
+@pytest.mark.parametrize("best", [False, True])
+def test_effectonce_makes_no_duplicate_loses_nothing_and_says_nothing_false(best):
+    subject = Subject(adapter="effectonce", python=sys.executable, best=best)
+
+    cells = {c.name: c for c in score([subject], only=QUICK, confirm=1)}
+
+    assert {c.verdict for c in cells.values()} <= SAFE, cells
+    if best:
+        assert {c.verdict for c in cells.values()} == {"ok"}, cells
+
+
+@pytest.mark.parametrize("adapter", ["agent_once", "latch"])
+def test_a_peer_is_played_in_an_environment_of_its_own(adapter, tmp_path):
+    with environment(adapter, kept_in=tmp_path) as python:
+        from oncebench.environments import servers, versions
+        from oncebench.scoring_cli import known
+
+        peer = known()[adapter]
+        with servers(getattr(peer, "SERVERS", ())) as urls:
+            subject = Subject(adapter=adapter, python=python, servers=urls)
+            cell = play(subject, scenarios()["T04"], "deaf", confirm=1)
+
+        assert versions(python, peer.REQUIRES).startswith(peer.NAME)
+    assert cell.verdict in {"D", "F"}
+    assert cell.history
+
+
+def test_an_unknown_scenario_is_an_error():
+    with pytest.raises(ValueError, match="there is no scenario"):
+        plan(only=["T99"])
+
+
+def test_every_scenario_says_what_it_is_why_it_matters_and_what_is_right():
+    for scenario in scenarios().values():
+        for part in ("What: ", "Why: ", "Right: "):
+            assert part in scenario.text, scenario.name
+
+
+CELLS = [
+    {
+        "subject": "naive",
+        "configuration": "as shipped",
+        "scenario": "T04",
+        "temperament": "deaf",
+        "verdict": "D",
+        "why": "2 effects, <1> is right",
+        "persons": 0,
+        "faults": 1,
+        "seen": "3 of 3",
+        "again": "oncebench score --subject naive --only T04/deaf",
+        "history": ["fault for o1: reset after"],
+        "name": "naive & retry",
+        "kind": "library",
+        "version": "1.0",
+    },
+    {
+        "subject": "once",
+        "configuration": "best",
+        "scenario": "T04",
+        "temperament": "deaf",
+        "verdict": "ok",
+        "why": "",
+        "persons": 1,
+        "faults": 2,
+        "seen": "1 of 1",
+        "again": "",
+        "history": [],
+        "name": "once",
+        "kind": "library",
+        "version": "2.0",
+    },
+]
+
+
+def test_the_table_as_markdown_json_and_one_page():
+    made = rows(CELLS)
+
+    assert [row.name for row in made] == ["once", "naive & retry"]
+    markdown = as_markdown(made, command="oncebench score", date="2026-11-18")
+    assert "| once | 2.0 | best | 1 | 0 | 0 | 0 | 0 | 0 | 500 |" in markdown
+    assert "| naive & retry, as shipped | D |" in markdown
+    told = json.loads(as_json(made, command="oncebench score", date="2026-11-18"))
+    assert told["subjects"][0]["persons_per_1000_faults"] == 500
+    page = as_html(made, command="oncebench score", date="2026-11-18")
+    assert "naive &amp; retry" in page
+    assert "&lt;1&gt;" in page
+    assert "<script" not in page
+    assert 'href="#naive-as-shipped-T04-deaf"' in page
+    assert 'id="naive-as-shipped-T04-deaf"' in page
+
+
+def test_the_commands_list_what_there_is():
+    def listed(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "oncebench", *arguments],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    assert "effectonce" in listed("subjects")
+    assert "T04    The answer is lost (deaf, asks, keys)" in listed("scenarios")
+    assert "What: " in listed("scenarios", "T04")
+
+
+def test_the_kit_imports_nothing_of_effectonce():
+    source = Path(__file__).parent.parent / "src" / "oncebench"
+    allowed = source / "adapters"
+
+    for file in source.rglob("*.py"):
+        if not file.is_relative_to(allowed):
+            assert "effectonce" not in file.read_text(), file
