@@ -1,0 +1,75 @@
+"""Every adapter has what the kit asks for, and the script of the agents' models does what it says."""
+
+import json
+import sys
+
+import pytest
+
+from oncebench.adapters import _agents, _effectonce
+from oncebench.environments import versions
+from oncebench.kit import Setup, Told
+from oncebench.scenarios import scenarios
+from oncebench.scoring_cli import known
+
+ARGUMENTS = {"order": "o1", "amount": 100, "note": ""}
+
+
+@pytest.fixture
+def run(tmp_path):
+    setup = Setup(folder=tmp_path, url="", temperament="deaf", window_s=None, best=True, lease_s=1)
+    return lambda **other: _agents.Run(setup, lambda: "", "chat-1", {**ARGUMENTS, **other})
+
+
+@pytest.mark.parametrize("name", known())
+def test_an_adapter_says_what_it_is(name):
+    adapter = known()[name]
+    needs = {need for scenario in scenarios().values() for need in scenario.needs}
+
+    assert adapter.NAME
+    assert adapter.README
+    assert adapter.KIND in {"library", "engine", "framework", "control"}
+    assert set(adapter.LACKS) <= needs | {"asks", "keys", "deaf"}
+    assert callable(adapter.open)
+    assert callable(adapter.said)
+
+
+def test_effectonce_is_installed_from_the_checkout_or_from_where_you_say(monkeypatch, tmp_path):
+    assert _effectonce.requirement().startswith("effectonce @ file:///")
+    monkeypatch.setenv("ONCEBENCH_EFFECTONCE", str(tmp_path))
+    assert _effectonce.requirement("strands") == f"effectonce[strands] @ {tmp_path.as_uri()}"
+    monkeypatch.setattr(_effectonce, "CHECKOUT", tmp_path)
+    monkeypatch.delenv("ONCEBENCH_EFFECTONCE")
+    assert _effectonce.requirement() == "effectonce"
+
+
+def test_the_version_of_what_comes_from_an_address_is_shown():
+    assert versions(sys.executable, ["pytest[dev] @ file:///there"]).startswith("pytest ")
+
+
+def test_a_model_calls_once_and_then_answers(run):
+    first = run()
+    call = first.asks([])
+    shown = [(call, _agents.text_of({"receipt": "r1"}))]
+
+    assert first.asks([]) is None
+    assert first.answer(shown) == {"receipt": "r1"}
+
+
+def test_a_model_that_was_shown_the_answer_does_not_call_again(run):
+    call = run().asks([])
+
+    assert run().asks([(call, _agents.text_of(0))]) is None
+    assert run(amount=100.0).asks([(call, _agents.text_of(None))]) is None
+    assert run().asks([(call, "Error: it failed")]) is not None
+    assert run(amount=250).asks([(call, _agents.text_of(0))]) is not None
+
+
+def test_what_the_model_is_shown_is_what_the_caller_is_told(run):
+    agent = run()
+    call = agent.asks([])
+    unknown = json.dumps({"code": "OUTCOME_UNKNOWN", "retriable": False})
+
+    assert agent.answer([(call, unknown)]) == Told("unknown")
+    assert agent.answer([(call, f"Error: {unknown} Fix it.")]) == Told("unknown")
+    with pytest.raises(_agents.ToolError, match="it broke"):
+        agent.answer([(call, "it broke")])
