@@ -30,11 +30,18 @@ def operator(request):
 
 def filled(folder, more=lambda shop: None):
     """A desk at a new store."""
+
+    def fill(shop):
+        shop.call("chat", "_refund", payment_id="pay_lost", amount_minor=1)
+        shop.call("trip", "_ship", parcel="p1")
+        more(shop)
+
+    return at_new_store(folder, fill)
+
+
+def at_new_store(folder, fill):
     guard = Guard(f"sqlite:///{folder / 'effects.db'}")
-    shop = Shop(guard)
-    shop.call("chat", "_refund", payment_id="pay_lost", amount_minor=1)
-    shop.call("trip", "_ship", parcel="p1")
-    more(shop)
+    fill(Shop(guard))
     guard.close()
     (folder / "house.py").write_text(APP)
     return Desk(folder, f"sqlite:///{folder / 'effects.db'}")

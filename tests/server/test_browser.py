@@ -9,8 +9,10 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect, sync_playwright
 
 from effectonce import InDoubt
+from effectonce._core.record import State
+from tests.attacks.crowds import crowd, fill_sqlite
 from tests.processes import started
-from tests.server.serving import filled, serving
+from tests.server.serving import at_new_store, filled, serving
 from tests.server.shop import NASTY
 
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -198,6 +200,20 @@ def test_a_doubt_is_settled_over_plain_http_under_a_name(chromium, desk):
     assert desk.json("effect", "show", reference)["settled_by"] == "eve"
 
 
+LISTS = (
+    "/",
+    "/effects",
+    "/effects?state=in-doubt",
+    "/approvals",
+    "/in-doubt",
+    "/letters",
+    "/allowances",
+    "/prevented",
+    "/breakers",
+    "/workflows",
+)
+
+
 def paths(reader):
     """Every page that there is, with something on it."""
     page = reader.go("/in-doubt")
@@ -234,17 +250,42 @@ def paths(reader):
 def test_every_page_can_be_read_by_everybody(chromium, desk, scheme):
     with serving(desk, *ACTING) as (_, link), chromium.new_context(color_scheme=scheme) as context:
         reader = Reader(context, link)
-        for path in paths(reader):
-            for width in (1400, 800, 390):
-                reader.page.set_viewport_size({"width": width, "height": 800})
-                page = reader.go(path)
-                found = Axe().run(page).response["violations"]
-                assert [(each["id"], each["nodes"][0]["target"]) for each in found] == [], (
-                    path,
-                    width,
-                )
-                assert page.evaluate("document.documentElement.scrollWidth") <= width, path
-        assert reader.said == []
+        read(reader, paths(reader), widths=(1400, 800, 390))
+
+
+def read(reader, paths, widths):
+    for path in paths:
+        for width in widths:
+            reader.page.set_viewport_size({"width": width, "height": 800})
+            page = reader.go(path)
+            found = Axe().run(page).response["violations"]
+            assert [(each["id"], each["nodes"][0]["target"]) for each in found] == [], (path, width)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+    assert reader.said == []
+
+
+def crowded(folder):
+    desk = filled(folder, more)
+    shares = {State.COMPLETED: 80_000, State.IN_DOUBT: 10_000, State.FAILED: 5_000}
+    others = {State.CLAIMED: 3_000, State.DISPATCHED: 2_000}
+    fill_sqlite(folder / "effects.db", crowd(shares | others))
+    return desk
+
+
+def untouched(folder):
+    desk = at_new_store(folder, lambda _: None)
+    desk.json("store", "migrate")
+    return desk
+
+
+@pytest.mark.parametrize("store", [untouched, crowded], ids=["empty", "100,000"])
+def test_every_list_can_be_read_however_much_is_in_it(chromium, tmp_path, store):
+    desk = store(tmp_path)
+    with serving(desk, *ACTING) as (_, link), chromium.new_context() as context:
+        reader = Reader(context, link)
+        for scheme in ("light", "dark"):
+            reader.page.emulate_media(color_scheme=scheme)
+            read(reader, LISTS, widths=(1400, 390))
 
 
 def test_faults_would_be_found(chromium):
