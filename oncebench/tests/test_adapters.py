@@ -1,81 +1,76 @@
-"""What every adapter has, and what the adapters of engines rest on."""
+"""Every adapter has what the kit asks for, and the script of the agents' models does what it says."""
 
-from __future__ import annotations
-
-import subprocess
+import json
 import sys
 
 import pytest
 
-from oncebench.adapters._places import Places
-from oncebench.adapters._retries import nothing_happened, worth_a_retry
-from oncebench.environments import _found, servers
-from oncebench.kit import Setup, ToolFault
+from oncebench.adapters import _agents, _effectonce
+from oncebench.environments import versions
+from oncebench.kit import Setup, Told
+from oncebench.scenarios import scenarios
 from oncebench.scoring_cli import known
 
-HOLD_A_PLACE = """
-import sys
-from pathlib import Path
-from oncebench.adapters._places import Places
-print(Places(Path(sys.argv[1])).own, flush=True)
-sys.stdin.read()
-"""
+ARGUMENTS = {"order": "o1", "amount": 100, "note": ""}
+
+
+@pytest.fixture
+def run(tmp_path):
+    setup = Setup(folder=tmp_path, url="", temperament="deaf", window_s=None, best=True, lease_s=1)
+    return lambda **other: _agents.Run(setup, lambda: "", "chat-1", {**ARGUMENTS, **other})
 
 
 @pytest.mark.parametrize("name", known())
 def test_an_adapter_says_what_it_is(name):
     adapter = known()[name]
+    needs = {need for scenario in scenarios().values() for need in scenario.needs}
 
     assert adapter.NAME
     assert adapter.README
+    assert adapter.KIND in {"library", "engine", "framework", "control"}
+    assert all(adapter.LACKS.values()), "where does it say so?"
+    assert set(adapter.LACKS) <= needs | {"asks", "keys", "deaf"}
     assert callable(adapter.open)
     assert callable(adapter.said)
-    assert all(adapter.LACKS.values()), "where does it say so?"
 
 
-@pytest.mark.parametrize("name", [n for n, a in known().items() if a.KIND in {"library", "engine"}])
-def test_a_subject_is_pinned(name):
-    first, *_ = known()[name].REQUIRES
-
-    assert "==" in first or first == "effectonce"
-
-
-def test_a_living_process_keeps_its_place_and_a_dead_one_does_not(tmp_path):
-    other = subprocess.Popen(
-        [sys.executable, "-c", HOLD_A_PLACE, str(tmp_path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with other:
-        assert other.stdout.readline() == "place-0\n"
-        mine = Places(tmp_path)
-        assert (mine.own, mine.orphans()) == ("place-1", [])
-        other.kill()
-
-    assert mine.orphans() == ["place-0"]
-    assert mine.orphans() == [], "it is served already"
-    assert Places(tmp_path).own == "place-2"
+def test_effectonce_is_installed_from_the_checkout_or_from_where_you_say(monkeypatch, tmp_path):
+    assert _effectonce.requirement().startswith("effectonce @ file:///")
+    monkeypatch.setenv("ONCEBENCH_EFFECTONCE", str(tmp_path))
+    assert _effectonce.requirement("strands") == f"effectonce[strands] @ {tmp_path.as_uri()}"
+    monkeypatch.setattr(_effectonce, "CHECKOUT", tmp_path)
+    monkeypatch.delenv("ONCEBENCH_EFFECTONCE")
+    assert _effectonce.requirement() == "effectonce"
 
 
-def test_a_server_may_be_beside_the_subjects_python(tmp_path):
-    program = tmp_path / "a-server-of-its-own"
-    program.touch(mode=0o755)
-
-    with servers((), beside=str(tmp_path / "python")):
-        assert _found("a-server-of-its-own") == str(program)
+def test_the_version_of_what_comes_from_an_address_is_shown():
+    assert versions(sys.executable, ["pytest[dev] @ file:///there"]).startswith("pytest ")
 
 
-def a_setup(folder, temperament):
-    return Setup(
-        folder=folder, url="", temperament=temperament, window_s=None, best=True, lease_s=1.0
-    )
+def test_a_model_calls_once_and_then_answers(run):
+    first = run()
+    call = first.asks([])
+    shown = [(call, _agents.text_of({"receipt": "r1"}))]
+
+    assert first.asks([]) is None
+    assert first.answer(shown) == {"receipt": "r1"}
 
 
-def test_where_nothing_is_known_only_what_did_not_happen_is_tried_again(tmp_path):
-    setup = a_setup(tmp_path, "deaf")
+def test_a_model_that_was_shown_the_answer_does_not_call_again(run):
+    call = run().asks([])
 
-    assert nothing_happened(ToolFault())
-    assert worth_a_retry(setup, ToolFault())
-    assert not worth_a_retry(setup, OSError())
-    assert worth_a_retry(a_setup(tmp_path, "keys"), OSError())
+    assert run().asks([(call, _agents.text_of(0))]) is None
+    assert run(amount=100.0).asks([(call, _agents.text_of(None))]) is None
+    assert run().asks([(call, "Error: it failed")]) is not None
+    assert run(amount=250).asks([(call, _agents.text_of(0))]) is not None
+
+
+def test_what_the_model_is_shown_is_what_the_caller_is_told(run):
+    agent = run()
+    call = agent.asks([])
+    unknown = json.dumps({"code": "OUTCOME_UNKNOWN", "retriable": False})
+
+    assert agent.answer([(call, unknown)]) == Told("unknown")
+    assert agent.answer([(call, f"Error: {unknown} Fix it.")]) == Told("unknown")
+    with pytest.raises(_agents.ToolError, match="it broke"):
+        agent.answer([(call, "it broke")])

@@ -44,6 +44,7 @@ class Counted:
     order: str
     amount: Any
     receipt: str
+    asked_at: float = 0.0  # when its request came, by the clock of the reports
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +127,7 @@ def _false(expected: Expected, counted: Sequence[Counted], reports: Iterable[Rep
             return f"told {report.says!r}, and it never happened"
         if report.says == "done" and "done" not in expected.ends:
             return "told 'done', of what another wish did"
-        if report.says == "failed" and len(counted) >= expected.effects > 0:
+        if report.says == "failed" and any(c.asked_at <= report.at for c in counted):
             return "told that it has not happened, and it has"
         if report.says != "done":
             continue

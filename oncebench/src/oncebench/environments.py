@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -56,7 +57,7 @@ def _run(command: Sequence[str]) -> None:
 
 def versions(python: str, requires: Sequence[str]) -> str:
     """What is installed of what the subject asked for: `ctrlrun 0.12.2`."""
-    names = [name.split("[")[0].split("=")[0].split(">")[0].split("<")[0] for name in requires]
+    names = [re.split(r"[^\w.-]", name, maxsplit=1)[0] for name in requires]
     code = (
         "import sys; from importlib.metadata import version\n"
         "for name in sys.argv[1:]: print(name, version(name))"

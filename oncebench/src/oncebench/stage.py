@@ -68,7 +68,7 @@ class Worker:
         line = self._line(self._stage.patience_s)
         report = Report(
             wish=self._wish.name,
-            at=time.monotonic(),
+            at=time.time(),
             **({"says": "nothing"} if line is None else line),
         )
         self._stage.note(f"{report.wish}: told {report.says!r} {report.error or report.result}")
@@ -211,6 +211,7 @@ class Stage:
                 order=str(e.body.get("order")),
                 amount=e.body.get("amount"),
                 receipt=e.receipt,
+                asked_at=e.asked_at,
             )
             for e in self.world.effects()
         )

@@ -20,7 +20,8 @@ class Effect:
     path: str
     body: Any
     key: str | None
-    at: float
+    asked_at: float  # when its request came
+    at: float  # when it happened
 
     @property
     def receipt(self) -> str:
@@ -46,7 +47,9 @@ class Ledger:
         self._effects: list[Effect] = []
         self.window_s = window_s
 
-    def land(self, *, method: str, path: str, body: Any, key: str | None) -> Effect:
+    def land(
+        self, *, method: str, path: str, body: Any, key: str | None, asked_at: float
+    ) -> Effect:
         with self._lock:
             known = self._under(key)
             if known is not None:
@@ -59,6 +62,7 @@ class Ledger:
                 path=path,
                 body=body,
                 key=key,
+                asked_at=asked_at,
                 at=time.time(),
             )
             self._file.write(json.dumps(asdict(effect)).encode() + b"\n")

@@ -16,6 +16,7 @@ import signal
 import socket
 import struct
 import threading
+import time
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -98,7 +99,14 @@ class Handler(BaseHTTPRequestHandler):
     def _effect(self, path: str, body: Any) -> None:
         number, fault = self.server.armed.next(body)
         key = self.headers.get("Idempotency-Key")
-        request = {"number": number, "path": path, "body": body, "key": key, "fate": "open"}
+        request = {
+            "number": number,
+            "path": path,
+            "body": body,
+            "key": key,
+            "asked_at": time.time(),
+            "fate": "open",
+        }
         self.server.requests.append(request)
         if fault is not None and fault.kind.startswith("hold"):
             self.server.armed.released.wait(60)
@@ -113,22 +121,23 @@ class Handler(BaseHTTPRequestHandler):
             self.server.late.append(landing)
             return self._hang_up()
         try:
-            effect = self._land(path, body, key)
+            effect = self._land(request)
         except KeyConflict:
             request["fate"] = "nothing"
             return self._answer(422, {"error": "this key was used for another request"})
         request["fate"] = effect.answer()
         if fault is None or fault.kind == "hold":
             return self._answer(200, effect.answer())
-        return self._happened_but(fault, effect, path, body, key)
+        return self._happened_but(fault, effect, request)
 
-    def _land(self, path: str, body: Any, key: str | None) -> Effect:
-        return self.server.ledger.land(method=self.command, path=path, body=body, key=key)
+    def _land(self, request: dict[str, Any]) -> Effect:
+        asked = {name: request[name] for name in ("path", "body", "key", "asked_at")}
+        return self.server.ledger.land(method=self.command, **asked)
 
     def _land_late(self, late_s: float, request: dict[str, Any]) -> None:
         self.server.armed.released.wait(late_s)
         with contextlib.suppress(KeyConflict):
-            effect = self._land(request["path"], request["body"], request["key"])
+            effect = self._land(request)
             request["fate"] = effect.answer()
 
     def _nothing_happens(self, fault: Fault) -> None:
@@ -138,9 +147,7 @@ class Handler(BaseHTTPRequestHandler):
             os.kill(fault.pid, signal.SIGKILL)
         return self._hang_up()
 
-    def _happened_but(
-        self, fault: Fault, effect: Effect, path: str, body: Any, key: str | None
-    ) -> None:
+    def _happened_but(self, fault: Fault, effect: Effect, request: dict[str, Any]) -> None:
         match fault.kind:
             case "no answer":
                 self.connection.recv(1)  # until the client leaves: its patience decides, not ours
@@ -151,7 +158,7 @@ class Handler(BaseHTTPRequestHandler):
             case "500 after":
                 return self._answer(500, {"error": "internal error"})
             case "twice":
-                self._land(path, body, key)
+                self._land(request)
                 return self._answer(200, effect.answer())
             case "kill after" if fault.pid is not None:
                 os.kill(fault.pid, signal.SIGKILL)

@@ -1,0 +1,188 @@
+"""What the adapters of agent frameworks have in common.
+
+A call of the tool is a run of an agent. The model is a script: it calls the tool once with the
+wish's arguments, under a new id, and then answers. Where its conversation shows that this very
+call was answered, it answers at once. A retry is the same prompt again in the same conversation;
+best configured, the framework keeps the conversation in its own way.
+
+The tool returns text, as JSON. What the caller is told is what the model was shown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from oncebench.adapters import _effectonce
+from oncebench.kit import Says, Setup, Told, Wish
+
+# What no framework alone does, and none says that it does.
+BARE = {
+    "functions": "a framework names its tools, and a model passes arguments by name",
+    "results": "a framework keeps messages; it has no results of calls to give again",
+    "business_key": "a framework has no key for what is wanted; a call is what the model asks for",
+    "conflict": "a framework does not compare calls",
+}
+WITH_EFFECTONCE = {"functions": BARE["functions"]}
+PROMPT = "Pay what is due."
+NAME = "pay"  # of the tool, as the model sees it
+Shown = Iterable[tuple[str, Any]]  # ids of calls, with what the model was shown
+
+
+class ToolError(Exception):
+    """The framework shows the model an error of the tool."""
+
+
+class Run:
+    """One run of an agent, with the script of its model."""
+
+    def __init__(
+        self, setup: Setup, tool: Callable[..., str], conversation: str, arguments: dict[str, Any]
+    ) -> None:
+        self.tool, self.conversation, self.arguments = tool, conversation, arguments
+        self.prompt = PROMPT
+        self.kept: Path | None = setup.folder if setup.best else None
+        meant = json.dumps({**arguments, "amount": float(arguments["amount"])}, sort_keys=True)
+        self._digest = hashlib.sha256(meant.encode()).hexdigest()[:8]
+        self._asked = False
+
+    @property
+    def arguments_json(self) -> str:
+        return json.dumps(self.arguments)
+
+    def asks(self, shown: Shown) -> str | None:
+        """The id of a new call, if the model calls the tool now."""
+        if self._asked or any(_answered(text) for text in self._mine(shown)):
+            return None
+        self._asked = True
+        return f"call_{self._digest}_{uuid.uuid4().hex[:8]}"
+
+    def answer(self, shown: Shown) -> Any:
+        """What the model was shown last of this call."""
+        text = [*self._mine(shown)][-1]
+        if _answered(text):
+            return json.loads(text)["answer"]
+        said = _our_error(text)
+        if said is None:
+            raise ToolError(str(text)[:300])
+        return said
+
+    def _mine(self, shown: Shown) -> Iterator[Any]:
+        return (text for call, text in shown if call.startswith(f"call_{self._digest}_"))
+
+
+def opened(setup: Setup, talk: Callable[[Run], Shown]) -> Callable[..., Any]:
+    """*talk* runs an agent, and returns what the model was shown."""
+    conversation = ""
+
+    @contextmanager
+    def around(wish: Wish) -> Iterator[None]:
+        nonlocal conversation
+        conversation = wish.run
+        yield
+
+    setup.around = around
+
+    def protect(tool: Callable[..., Any]) -> Callable[..., Any]:
+        def call(order: str, amount: int, note: str = "") -> Any:
+            arguments = {"order": order, "amount": amount, "note": note}
+            run = Run(setup, as_text(tool), conversation, arguments)
+            return run.answer(talk(run))
+
+        return call
+
+    return protect
+
+
+def as_text(tool: Callable[..., Any]) -> Callable[..., str]:
+    def pay(order: str, amount: int, note: str = "") -> str:
+        """Pay an amount for an order."""
+        return text_of(tool(order, amount, note))
+
+    return pay
+
+
+def text_of(answer: Any) -> str:
+    return json.dumps({"answer": answer}, default=repr)
+
+
+def bare_said(error: Exception) -> Says:
+    """A framework says nothing about what happened: it hands on the error of the tool."""
+    return "raised"
+
+
+def _read(text: Any) -> Any:
+    try:
+        return json.loads(text) if isinstance(text, str) else text
+    except ValueError:
+        return None
+
+
+def _answered(text: Any) -> bool:
+    read = _read(text)
+    return isinstance(read, dict) and set(read) == {"answer"}
+
+
+# ---------------------------------------------------------------- with effectonce
+
+
+def open_with_effectonce(
+    setup: Setup, talk: Callable[[Run, dict[str, Any]], Shown]
+) -> Callable[..., Any]:
+    """*talk* gets the guard and the contracts, in the words that every integration takes.
+
+    As shipped, the contract is declared by the tool's name. Best configured, the tool is guarded
+    with `@guard.tool`, and its client is protected. The scope is the business, and not the
+    conversation: a wish is the same in the next one. Conversations are not kept, because a model
+    that was shown a result and asks again means another effect (docs/howto/agents.md).
+    """
+    from effectonce import Guard, current_effect
+
+    guard = Guard(f"sqlite:///{setup.folder}/effects.db")
+    setup.key = lambda: current_effect().downstream_key
+    setup.maintain = guard.reconcile
+    contracts: dict[str, Any] = {}
+    if not setup.best:
+        contracts = {NAME: _effectonce.contract(setup)}
+        if setup.temperament == "asks":
+            contracts[NAME]["probe"] = _effectonce.probe(setup, text_of)
+        if setup.temperament == "keys" and setup.window_s is not None:
+            contracts[NAME]["window_s"] = setup.window_s
+    best: list[Any] = []
+
+    def talked(run: Run) -> Shown:
+        run.kept = None
+        if setup.best:
+            if not best:
+                best.append(_effectonce.guarded(setup, guard, run.tool, name=NAME, found=text_of))
+            run.tool = best[0]
+        return talk(run, {"guard": guard, "contracts": contracts})
+
+    return opened(setup, talked)
+
+
+TOLD: dict[str, Says] = {
+    "OUTCOME_UNKNOWN": "unknown",
+    "RETRY_IN_FLIGHT": "busy",
+    "GAVE_UP": "busy",
+    "LEASE_LOST": "busy",
+    "KEY_CONFLICT": "conflict",
+    "CONTRACT_VIOLATION": "conflict",
+    "KEY_EXPIRED": "expired",
+    "RESULT_UNAVAILABLE": "happened",
+    "REPLAYED_FAILURE": "failed",
+    "TOOL_FAILED": "failed",
+}
+
+
+def _our_error(text: Any) -> Told | None:
+    """The error of effectonce that the model was shown, perhaps with words around it."""
+    began = text.find('{"code": "') if isinstance(text, str) else -1
+    read = json.JSONDecoder().raw_decode(text, began)[0] if began >= 0 else _read(text)
+    code = read.get("code") if isinstance(read, dict) else None
+    return None if code is None else Told(TOLD.get(code, "raised"))

@@ -1,0 +1,82 @@
+"""What the subjects with effectonce have in common: where it comes from, and what is declared."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from oncebench.kit import Setup, timeout_s
+
+CHECKOUT = Path(__file__).parents[4]
+
+
+def requirement(*extras: str) -> str:
+    """Where effectonce is installed from: what ONCEBENCH_EFFECTONCE says (a folder or an
+    address), the checkout that this file is in, or the index.
+    """
+    name = f"effectonce[{','.join(extras)}]" if extras else "effectonce"
+    given = os.environ.get("ONCEBENCH_EFFECTONCE", "")
+    if not given and (CHECKOUT / "src" / "effectonce").is_dir():
+        given = str(CHECKOUT)
+    if not given:
+        return name
+    return f"{name} @ {given if '://' in given else Path(given).resolve().as_uri()}"
+
+
+def contract(setup: Setup) -> dict[str, Any]:
+    """What every tool declares."""
+    return {
+        "kind": "write" if setup.temperament == "asks" else "irreversible",
+        "downstream": {"deaf": "none", "asks": "probe", "keys": "key"}[setup.temperament],
+        "identity": ["order"],
+        "volatile": ["note"],
+        "lease_s": setup.lease_s,
+    }
+
+
+def guarded(
+    setup: Setup,
+    guard: Any,
+    tool: Callable[..., Any],
+    *,
+    name: str,
+    found: Callable[[Any], Any] = lambda answer: answer,
+) -> Any:
+    """The tool with `@guard.tool`. Best configured, its client is protected."""
+    declared = contract(setup)
+    if setup.best:
+        setup.post = _protected_post()
+        declared |= {"through": "protected", "separate_dispatch": True}
+    if setup.temperament == "keys" and setup.window_s is not None:
+        declared["window"] = setup.window_s
+    pay = guard.tool(name=name, **declared)(tool)
+    if setup.temperament == "asks":
+        pay.probe(probe(setup, found))
+    return pay
+
+
+def probe(setup: Setup, found: Callable[[Any], Any]) -> Callable[..., Any]:
+    def find(order: str, amount: int, note: str) -> Any:
+        from effectonce import Found, NotFound
+
+        answer = setup.find(order)
+        return NotFound() if answer is None else Found(found(answer))
+
+    return find
+
+
+def _protected_post() -> Callable[..., Any]:
+    import httpx
+
+    from effectonce.http.client import protect
+
+    client = protect(httpx.Client(verify=False))
+
+    def post(url: str, body: dict[str, Any], headers: dict[str, str]) -> Any:
+        response = client.post(url, json=body, headers=headers, timeout=timeout_s())
+        response.raise_for_status()
+        return response.json()
+
+    return post

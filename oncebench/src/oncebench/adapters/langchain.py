@@ -1,0 +1,75 @@
+"""LangChain's create_agent. Best configured, a checkpointer keeps the thread, each step is saved
+before the next begins, and a run that did not end is resumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+from oncebench.adapters import _agents
+from oncebench.kit import Setup
+
+NAME = "LangChain"
+KIND = "framework"
+REQUIRES = ("langchain==1.4.7", "langgraph-checkpoint-sqlite==3.1.2")
+README = "docs: Agents, Tools; LangGraph: Persistence, Durable execution for the best configuration"
+LACKS = _agents.BARE
+said = _agents.bare_said
+
+
+def open(setup: Setup) -> Callable[..., Any]:
+    import langchain.agents  # noqa: F401
+
+    return _agents.opened(setup, talk)
+
+
+def talk(run: _agents.Run, **options: Any) -> _agents.Shown:
+    from langchain.agents import create_agent
+    from langchain_core.tools import tool
+    from langgraph.checkpoint.sqlite import SqliteSaver
+
+    saver: Any = nullcontext()
+    if run.kept is not None:
+        saver = SqliteSaver.from_conn_string(str(run.kept / "threads.db"))
+    with saver as checkpointer:
+        agent: Any = create_agent(
+            _model(run), [tool(run.tool)], checkpointer=checkpointer, **options
+        )
+        thread = {"configurable": {"thread_id": run.conversation}}
+        asked: Any = {"messages": [{"role": "user", "content": run.prompt}]}
+        if checkpointer is None:
+            return _shown(agent.invoke(asked, thread)["messages"])
+        if agent.get_state(thread).next:
+            asked = None  # it did not end: it goes on where it was
+        return _shown(agent.invoke(asked, thread, durability="sync")["messages"])
+
+
+def _model(run: _agents.Run) -> Any:
+    from langchain_core.language_models import BaseChatModel
+    from langchain_core.messages import AIMessage
+    from langchain_core.outputs import ChatGeneration, ChatResult
+
+    class Script(BaseChatModel):
+        @property
+        def _llm_type(self) -> str:
+            return "script"
+
+        def bind_tools(self, tools: Any, **_: Any) -> Any:
+            return self
+
+        def _generate(self, messages: Any, *_: Any, **__: Any) -> ChatResult:
+            call, said = run.asks(_shown(messages)), AIMessage("done")
+            if call is not None:
+                calls = [{"id": call, "name": _agents.NAME, "args": run.arguments}]
+                said = AIMessage("", tool_calls=calls)
+            return ChatResult(generations=[ChatGeneration(message=said)])
+
+    return Script()
+
+
+def _shown(messages: Any) -> _agents.Shown:
+    from langchain_core.messages import ToolMessage
+
+    return [(m.tool_call_id, m.content) for m in messages if isinstance(m, ToolMessage)]

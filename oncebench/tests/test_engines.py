@@ -1,0 +1,70 @@
+"""What the adapters of engines rest on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from oncebench.adapters._places import Places
+from oncebench.adapters._retries import nothing_happened, worth_a_retry
+from oncebench.environments import _found, servers
+from oncebench.kit import Setup, ToolFault
+from oncebench.scoring_cli import known
+
+HOLD_A_PLACE = """
+import sys
+from pathlib import Path
+from oncebench.adapters._places import Places
+print(Places(Path(sys.argv[1])).own, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("name", [n for n, a in known().items() if a.KIND in {"library", "engine"}])
+def test_a_subject_is_pinned(name):
+    first, *_ = known()[name].REQUIRES
+
+    assert "==" in first or first.startswith("effectonce")
+
+
+def test_a_living_process_keeps_its_place_and_a_dead_one_does_not(tmp_path):
+    other = subprocess.Popen(
+        [sys.executable, "-c", HOLD_A_PLACE, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with other:
+        assert other.stdout.readline() == "place-0\n"
+        mine = Places(tmp_path)
+        assert (mine.own, mine.orphans()) == ("place-1", [])
+        other.kill()
+
+    assert mine.orphans() == ["place-0"]
+    assert mine.orphans() == [], "it is served already"
+    assert Places(tmp_path).own == "place-2"
+
+
+def test_a_server_may_be_beside_the_subjects_python(tmp_path):
+    program = tmp_path / "a-server-of-its-own"
+    program.touch(mode=0o755)
+
+    with servers((), beside=str(tmp_path / "python")):
+        assert _found("a-server-of-its-own") == str(program)
+
+
+def a_setup(folder, temperament):
+    return Setup(
+        folder=folder, url="", temperament=temperament, window_s=None, best=True, lease_s=1.0
+    )
+
+
+def test_where_nothing_is_known_only_what_did_not_happen_is_tried_again(tmp_path):
+    setup = a_setup(tmp_path, "deaf")
+
+    assert nothing_happened(ToolFault())
+    assert worth_a_retry(setup, ToolFault())
+    assert not worth_a_retry(setup, OSError())
+    assert worth_a_retry(a_setup(tmp_path, "keys"), OSError())
