@@ -1,4 +1,4 @@
-"""Run somebody's program as an orchestrator would: in a folder of its own, restarted when it
+"""Run a program as an orchestrator would: in a folder of its own, restarted when it
 dies, given up when it never ends well.
 """
 

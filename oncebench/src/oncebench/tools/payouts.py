@@ -6,5 +6,5 @@ from oncebench import kit
 
 
 def pay(order: str, amount: int, note: str = "") -> Any:
-    """Another tool of the same name, in another module: it pays somebody else."""
+    """Another tool of the same name, in another module: it pays another party."""
     return kit.body("/payouts", order=order, amount=amount, note=note)
