@@ -119,7 +119,18 @@ def beside_others(tmp_path_factory, wheel):
     subprocess.run(
         [*pip, "--no-deps", "--ignore-installed", str(wheel)], check=True, capture_output=True
     )
-    return Fresh(venv, wheel, Path(sys.executable).parent)
+    own = venv / "bin" / "pip"  # not the one of the programs beside it, which would change the lock
+    own.write_text(f'#!/bin/sh\nexec {sys.executable} -m pip --python {venv} "$@"\n')
+    own.chmod(0o755)
+    before = installed_here()
+    yield Fresh(venv, wheel, Path(sys.executable).parent)
+    assert installed_here() == before
+
+
+def installed_here():
+    """Where the environment of the tests has effectonce from."""
+    asked = [sys.executable, "-I", "-c", "import effectonce; print(effectonce.__file__)"]
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -181,6 +181,8 @@ class PerSecond(click.ParamType[float]):
             per_s = float(number) / {"": 1, "s": 1, "m": 60, "h": 3600}[unit]
         except (ValueError, KeyError):
             return self.fail(f"{value!r} is no rate such as 20/s or 600/m.", param, ctx)
+        if per_s != per_s:  # noqa: PLR0124
+            return self.fail(f"{value} is not a number.", param, ctx)
         if not 0 < per_s < inf:
             return self.fail(f"{value} is not in the range x>0.", param, ctx)
         return per_s

@@ -341,7 +341,8 @@ def _settle_rows(
     more: dict[str, Any] = {"column": match, "tenant": asked.tenant}
     if result is not None or result_file is not None:
         more["result"] = _result(result, result_file)
-    data = click.open_file(str(source), "rb").read()
+    with click.open_file(str(source), "rb") as opened:
+        data = opened.read()
     with guard_here() as guard:
         settling = Settling(guard, per_s=pace, file=file, **how)
         settling.settle_rows(str(source), data, "confirm", reason, **more)
