@@ -466,7 +466,7 @@ def ledger(store):
 
 
 def booking(store, **contract):
-    guard = Guard(store, cache=0)
+    guard = Guard(store, cache=0, counters=0)
 
     @guard.tool(
         kind="irreversible",
