@@ -3,8 +3,8 @@
 A call adds one to a number in memory, and nothing else: no lock, no clock, no round trip. One
 thread for all guards of a process wakes a few seconds after something was counted. It adds what
 came together, and ends when nothing was counted since. The calls of an event loop are added on
-that loop, by its own connections. What is not added when a process is killed is lost: a figure
-is what happened at least.
+that loop, by its own connections. What is not added when a process is killed, or a guard is let
+go without being closed, is lost: a figure is what happened at least.
 """
 
 from __future__ import annotations
@@ -289,7 +289,8 @@ class CounterThread:
 
     def after_fork(self) -> None:
         self._lock = threading.RLock()
-        self._waiting: set[Counters] = set()
+        # weakly: a guard that is let go lets go its connections, and not seconds later
+        self._waiting: weakref.WeakSet[Counters] = weakref.WeakSet()
         self._running = False
 
     def add(self, counters: Counters) -> None:
@@ -309,12 +310,12 @@ class CounterThread:
         while True:
             time.sleep(EVERY_S)
             with self._lock:
-                waiting, self._waiting = self._waiting, set()
+                waiting, self._waiting = list(self._waiting), weakref.WeakSet()
                 if not waiting:
                     self._running = False
                     return
-            for counters in waiting:
-                counters.due()
+            while waiting:
+                waiting.pop().due()
 
 
 _LIVING: weakref.WeakSet[Counters] = weakref.WeakSet()
