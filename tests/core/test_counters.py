@@ -22,8 +22,16 @@ from effectonce import (
     current_effect,
 )
 from effectonce._core import counters as fields
-from effectonce._core.counters import Addition, CountedDay, added, cell_of, plus, read_day
-from effectonce._core.ops import ReadCell, WriteCell
+from effectonce._core.counters import (
+    Addition,
+    CountedDay,
+    added,
+    cell_of,
+    counted_days,
+    plus,
+    read_day,
+)
+from effectonce._core.ops import Cell, ReadCell, WriteCell
 from effectonce._drivers import drive
 from effectonce._runtime import counters
 from effectonce._runtime.counters import Counters, days_of
@@ -506,3 +514,16 @@ def test_a_sealed_store_keeps_counters_as_well(tmp_path):
         pay()
 
     assert counted(guard) == {"landed": 1}
+
+
+def test_others_that_are_faster_each_time_leave_it_for_later():
+    more = Addition("2026-11-18", "writer", 1, {("pay", "main"): {0: 1}})
+
+    assert drive(added(more, 60.0, 3), lambda _: Cell(0.0, b"", 7)) is False
+
+
+def test_a_day_of_another_release_is_left_out():
+    def perform(_):
+        return (Cell(0.0, b"\xc1", 1),)
+
+    assert drive(counted_days(("2026-11-18",)), perform) == {}
