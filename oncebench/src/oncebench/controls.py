@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from oncebench.scenarios import scenarios
 from oncebench.score import Cell, play
 from oncebench.stage import Subject
@@ -38,8 +36,3 @@ def check_controls(python: str) -> list[Cell]:
                 )
             cells.append(cell)
     return cells
-
-
-def caught(cells: Sequence[Cell]) -> bool:
-    """Whether a broken subject was found broken."""
-    return any(cell.verdict in {"D", "F", "L"} for cell in cells)

@@ -23,9 +23,7 @@ import pytest
 
 from oncebench.downstream import check_downstream as checked_downstream
 from oncebench.run import Options, Runner, Trial
-from oncebench.world import World, world
-
-DAY_S = 86_400.0
+from oncebench.world import DAY_S, World, world
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -85,10 +83,13 @@ def _options(request: pytest.FixtureRequest, folder: Path) -> Options:
     empty = folder / "tool"
     empty.mkdir(exist_ok=True)
     paths = [str(Path(request.node.path).parent), str(request.config.rootpath)]
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        dict.fromkeys([*paths, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])
+    paths += filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    return Options(
+        command=(),
+        folder=empty,
+        seed=request.config.getoption("--once-seed"),
+        environment={"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))},
     )
-    return Options(command=(), folder=empty, seed=request.config.getoption("--once-seed"))
 
 
 @pytest.fixture
@@ -122,7 +123,7 @@ def hammer(
         here = bank(window_s=DAY_S if honours_keys else None)
         code = f"input(); import sys; sys.argv[1:] = {[tool, json.dumps(_calls([call]))]!r}; "
         command = [sys.executable, "-c", code + "from oncebench.call import main; main()"]
-        environment = {**os.environ, "ONCEBENCH_URL": here.url}
+        environment = {**os.environ, **options.environment, "ONCEBENCH_URL": here.url}
         processes = [
             subprocess.Popen(  # noqa: S603
                 command,

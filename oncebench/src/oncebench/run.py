@@ -11,17 +11,16 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from oncebench.programs import Ended, copy_of, run
 from oncebench.syscalls import NoTracing, Point, hitting, points_of, watching
-from oncebench.world import WIRE, Effect, Kind, World, world
+from oncebench.world import DAY_S, WIRE, Effect, Kind, World, world
 
 Verdict = Literal["ok", "duplicate", "lost", "stuck"]
-DAY_S = 86_400.0
 
 
 class NotComparable(Exception):
@@ -42,6 +41,7 @@ class Options:
     seed: int = 0
     only: str | None = None
     before: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)  # of the program, and of --before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +207,10 @@ class Runner:
         )
 
     def _run(self, command: Sequence[str], folder: Path, here: World) -> Ended:
-        environment = dict.fromkeys(self._options.url_names, here.url)
+        environment = {
+            **self._options.environment,
+            **dict.fromkeys(self._options.url_names, here.url),
+        }
         if self._options.proxy:
             environment |= {"HTTP_PROXY": here.url, "http_proxy": here.url}
         return run(command, folder=folder, environment=environment, within_s=self._options.within_s)
@@ -215,7 +218,10 @@ class Runner:
     def _world(self, folder: Path) -> Any:
         if self._options.before is not None:
             ended = run(
-                ("sh", "-c", self._options.before), folder=folder, environment={}, within_s=60
+                ("sh", "-c", self._options.before),
+                folder=folder,
+                environment=self._options.environment,
+                within_s=60,
             )
             if not ended.well:
                 raise NotComparable(f"--before {ended}:\n{_tail(ended)}")

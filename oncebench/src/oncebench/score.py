@@ -12,15 +12,15 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from oncebench.checker import Verdict, judge
+from oncebench.checker import WORST, Verdict, judge
 from oncebench.environments import emptied
+from oncebench.kit import Temperament
 from oncebench.scenarios import Scenario, scenarios
 from oncebench.stage import Stage, Subject, SubjectBroken
 from oncebench.world import world
 
-Configuration = Literal["as shipped", "best"]
 WRONG = frozenset({"D", "F", "L", "W"})
 
 
@@ -38,7 +38,6 @@ class Cell:
     wishes: int = 0
     seconds: float = 0.0
     seen: str = "1 of 1"  # how often it came out like this
-    version: str = ""
     history: list[str] = field(default_factory=list)
 
     @property
@@ -52,12 +51,10 @@ class Cell:
         return f"oncebench score --subject {self.subject}{best} --only {self.name}"
 
 
-def plan(
-    *, only: Iterable[str] = (), quick: bool = False
-) -> list[tuple[Scenario, Literal["keys", "asks", "deaf"]]]:
+def plan(*, only: Iterable[str] = (), quick: bool = False) -> list[tuple[Scenario, Temperament]]:
     """Which scenarios are played in which temperaments."""
     wanted = tuple(only)
-    chosen: list[tuple[Scenario, Any]] = []
+    chosen: list[tuple[Scenario, Temperament]] = []
     for scenario in scenarios().values():
         for temperament in scenario.temperaments:
             name = f"{scenario.name}/{temperament}"
@@ -75,7 +72,7 @@ def plan(
 def play(
     subject: Subject,
     scenario: Scenario,
-    temperament: Literal["keys", "asks", "deaf"],
+    temperament: Temperament,
     *,
     points_max: int = 6,
     confirm: int = 3,
@@ -83,16 +80,8 @@ def play(
     """One cell. What comes out wrong is played *confirm* times, and has to be wrong each time."""
     adapter = importlib.import_module(f"oncebench.adapters.{subject.adapter}")
     missing = [need for need in scenario.needs if need in adapter.LACKS]
-    configuration = "best" if subject.best else "as shipped"
     if missing:
-        return Cell(
-            subject=subject.adapter,
-            configuration=configuration,
-            scenario=scenario.name,
-            temperament=temperament,
-            verdict="N",
-            why=adapter.LACKS[missing[0]],
-        )
+        return _not_played(subject, scenario, temperament, adapter.LACKS[missing[0]])
     first = _play_once(subject, scenario, temperament, points_max=points_max)
     if first.verdict not in WRONG:
         return first
@@ -104,14 +93,16 @@ def play(
     agree = [p for p in plays if p.verdict == first.verdict]
     if len(agree) == len(plays):
         return replace(first, seen=f"{len(agree)} of {len(plays)}")
-    mildest = max(plays, key=lambda p: "DFLWN".find(p.verdict) if p.verdict != "ok" else 9)
+    mildest = max(plays, key=lambda p: WORST.index(p.verdict))
     return replace(
         mildest,
         seen=f"not the same each time: {', '.join(p.verdict for p in plays)}",
     )
 
 
-def _play_once(subject: Subject, scenario: Scenario, temperament: Any, *, points_max: int) -> Cell:
+def _play_once(
+    subject: Subject, scenario: Scenario, temperament: Temperament, *, points_max: int
+) -> Cell:
     began = time.monotonic()
     window_s = scenario.window_s if temperament == "keys" else None
     with (
@@ -136,21 +127,25 @@ def _play_once(subject: Subject, scenario: Scenario, temperament: Any, *, points
             expected = scenario.play(stage)
         finally:
             history = stage.close()
-    judged = judge(history, expected)
     return Cell(
-        subject=subject.adapter,
-        configuration="best" if subject.best else "as shipped",
-        scenario=scenario.name,
-        temperament=temperament,
-        verdict=judged.verdict,
-        why=judged.why,
-        persons=judged.persons,
-        faults=judged.faults,
-        effects=judged.effects,
-        wishes=judged.wishes,
+        **_which(subject, scenario, temperament),
+        **asdict(judge(history, expected)),
         seconds=round(time.monotonic() - began, 1),
         history=[*history.events, *(f"counted: {c.path} {c.order}" for c in history.counted)],
     )
+
+
+def _not_played(subject: Subject, scenario: Scenario, temperament: Temperament, why: str) -> Cell:
+    return Cell(**_which(subject, scenario, temperament), verdict="N", why=why)
+
+
+def _which(subject: Subject, scenario: Scenario, temperament: Temperament) -> dict[str, Any]:
+    return {
+        "subject": subject.adapter,
+        "configuration": subject.configuration,
+        "scenario": scenario.name,
+        "temperament": temperament,
+    }
 
 
 def score(
@@ -167,14 +162,8 @@ def score(
             try:
                 yield play(subject, scenario, temperament, points_max=points_max, confirm=confirm)
             except SubjectBroken as error:
-                yield Cell(
-                    subject=subject.adapter,
-                    configuration="best" if subject.best else "as shipped",
-                    scenario=scenario.name,
-                    temperament=temperament,
-                    verdict="N",
-                    why=f"it does not run here: {error}",
-                )
+                why = f"it does not run here: {error}"
+                yield _not_played(subject, scenario, temperament, why)
 
 
 def as_json(cell: Cell) -> dict[str, Any]:

@@ -13,10 +13,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from oncebench.checker import Counted, Expected, History, Report
-from oncebench.kit import Wish
+from oncebench.kit import Temperament, Wish
 from oncebench.syscalls import Point, hitting, points_of, watching
 from oncebench.world import Kind, World
 
@@ -32,6 +32,10 @@ class Subject:
     python: str = sys.executable
     best: bool = False
     servers: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def configuration(self) -> str:
+        return "best" if self.best else "as shipped"
 
 
 class Worker:
@@ -81,7 +85,8 @@ class Worker:
 
     def kill(self) -> None:
         os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        with contextlib.suppress(BrokenPipeError), self._process:
+            pass  # its pipes are closed, also one that has a line which it never read
 
     def pause(self) -> None:
         os.kill(self.pid, signal.SIGSTOP)
@@ -120,7 +125,7 @@ class Stage:
         world: World,
         folder: Path,
         *,
-        temperament: Literal["keys", "asks", "deaf"],
+        temperament: Temperament,
         window_s: float | None,
         lease_s: float = 1.0,
         pass_s: float | None = None,

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 SENDS = ("sendto", "sendmsg", "write", "writev")
 RECEIVES = ("recvfrom", "recvmsg", "read", "readv")
@@ -28,7 +28,7 @@ WATCHED = ",".join(sorted({*SENDS, *RECEIVES, *TO_DISK}))
 LINE = re.compile(r"^(?P<thread>\d+)\s+(?P<call>\w+)\(\d+<(?P<what>[A-Z0-9-]+:\[.*?\]|/[^>]*)>")
 NOT_STATE = re.compile(r"^/(dev|proc|sys|etc|usr)/|\.pyc|__pycache__|/stdout$|/stderr$")
 
-What = Literal["kill", "ECONNRESET", "EPIPE", "EIO", "delay"]
+What = Literal["kill", "ECONNRESET", "EPIPE", "delay"]
 
 
 class NoTracing(Exception):
@@ -50,8 +50,8 @@ class Point:
     @classmethod
     def parse(cls, text: str) -> Point:
         what, call, nth = text.split(":")
-        if what not in {"kill", "ECONNRESET", "EPIPE", "EIO", "delay"}:
-            raise ValueError(f"{what!r} is not kill, ECONNRESET, EPIPE, EIO or delay")
+        if what not in get_args(What):
+            raise ValueError(f"{what!r} is not {', '.join(get_args(What))}")
         return cls(what, call, int(nth))  # type: ignore[arg-type]
 
     def injected(self) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from oncebench.kit import Setup, timeout_s
+from oncebench.kit import VERIFY, Setup, timeout_s
 
 CHECKOUT = Path(__file__).parents[4]
 
@@ -72,7 +72,7 @@ def _protected_post() -> Callable[..., Any]:
 
     from effectonce.http.client import protect
 
-    client = protect(httpx.Client(verify=False))
+    client = protect(httpx.Client(verify=VERIFY))
 
     def post(url: str, body: dict[str, Any], headers: dict[str, str]) -> Any:
         response = client.post(url, json=body, headers=headers, timeout=timeout_s())

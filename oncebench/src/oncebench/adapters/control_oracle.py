@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from oncebench.kit import Says, Setup
+from oncebench.kit import VERIFY, Says, Setup
 
 NAME = "oracle"
 KIND = "control"
@@ -38,7 +38,7 @@ def open(setup: Setup) -> Callable[..., Any]:
         while True:
             requests = [
                 r
-                for r in httpx.get(f"{setup.url}/_requests", verify=False).json()
+                for r in httpx.get(f"{setup.url}/_requests", verify=VERIFY).json()
                 if (r["path"], r["body"]["order"]) == (path, order)
             ]
             if not requests or requests[-1]["fate"] != "open":

@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from oncebench.kit import Says, Setup
+from oncebench.kit import VERIFY, Says, Setup
 
 NAME = "ctrlrun"
 KIND = "library"
@@ -70,7 +70,7 @@ def _send_again(setup: Setup, control: Any, effect_key: str) -> str:
     order = effect_key.split(":")[1]
     body = {"order": order, "amount": 100, "note": ""}
     headers = {"Idempotency-Key": token}
-    httpx.post(f"{setup.url}/pay", json=body, headers=headers, verify=False).raise_for_status()
+    httpx.post(f"{setup.url}/pay", json=body, headers=headers, verify=VERIFY).raise_for_status()
     return "committed"
 
 

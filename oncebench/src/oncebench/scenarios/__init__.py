@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from oncebench.checker import Expected
+from oncebench.kit import Temperament
 from oncebench.stage import Stage
-
-DAY_S = 86_400.0
+from oncebench.world import DAY_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class Scenario:
     name: str  # T04
     title: str
     text: str
-    temperaments: tuple[str, ...]
+    temperaments: tuple[Temperament, ...]
     needs: tuple[str, ...]
     quick: bool
     lease_s: float
@@ -36,6 +36,8 @@ def scenarios() -> dict[str, Scenario]:
     """All of them, by name."""
     found = {}
     for module in pkgutil.iter_modules(__path__):
+        if module.name.startswith("_"):
+            continue
         file = importlib.import_module(f"{__name__}.{module.name}")
         text = file.__doc__ or ""
         name = text.split(":", 1)[0]

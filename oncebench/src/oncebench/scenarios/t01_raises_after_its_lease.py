@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from oncebench.checker import Expected
 from oncebench.kit import Wish
+from oncebench.scenarios._bodies import outlives_its_lease
 from oncebench.stage import Stage
 
 TITLE = "A call outlives its lease and raises"
@@ -19,16 +20,5 @@ QUICK = False
 
 def play(stage: Stage) -> list[Expected]:
     wish = Wish(name="pay", order="o1")
-    first = stage.start()
-    stage.arm("hold, then reset before", wish)
-    first.begin(wish)
-    stage.world.wait_for_request(1)
-    stage.let_leases_end()
-    second = stage.start()
-    second.begin(wish)
-    stage.let_leases_end()
-    stage.world.release()
-    first.finish()
-    second.finish()
-    stage.settle(wish)
+    outlives_its_lease(stage, "hold, then reset before", wish)
     return [stage.expect(wish, knowable=stage.temperament == "keys")]

@@ -9,7 +9,7 @@ and no person is needed.
 from __future__ import annotations
 
 from oncebench.checker import Expected
-from oncebench.kit import Wish
+from oncebench.scenarios._bodies import answer_lost
 from oncebench.stage import Stage
 
 TITLE = "The answer is lost"
@@ -19,9 +19,4 @@ QUICK = True
 
 
 def play(stage: Stage) -> list[Expected]:
-    wish = Wish(name="pay", order="o1")
-    worker = stage.start()
-    stage.arm("reset after", wish)
-    worker.call(wish)
-    stage.settle(wish)
-    return [stage.expect(wish)]
+    return answer_lost(stage, "reset after")

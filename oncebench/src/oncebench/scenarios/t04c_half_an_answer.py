@@ -8,7 +8,7 @@ Right: as T04.
 from __future__ import annotations
 
 from oncebench.checker import Expected
-from oncebench.kit import Wish
+from oncebench.scenarios._bodies import answer_lost
 from oncebench.stage import Stage
 
 TITLE = "Half of the answer comes"
@@ -18,9 +18,4 @@ QUICK = False
 
 
 def play(stage: Stage) -> list[Expected]:
-    wish = Wish(name="pay", order="o1")
-    worker = stage.start()
-    stage.arm("truncated", wish)
-    worker.call(wish)
-    stage.settle(wish)
-    return [stage.expect(wish)]
+    return answer_lost(stage, "truncated")

@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from oncebench.world.faults import WIRE, Fault, Kind
 from oncebench.world.ledger import Effect
 
-__all__ = ["WIRE", "Effect", "Fault", "Kind", "Temperament", "World", "WorldDied", "world"]
+__all__ = ["DAY_S", "WIRE", "Effect", "Fault", "Kind", "World", "WorldDied", "world"]
 
-Temperament = Literal["keys", "asks", "deaf", "transaction"]
+DAY_S = 86_400.0
 
 
 class WorldDied(Exception):

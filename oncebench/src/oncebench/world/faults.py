@@ -15,7 +15,6 @@ Kind = Literal[
     "reset after",  # it happened, and the connection ends
     "no answer",  # it happened, and the answer never comes
     "truncated",  # it happened, and half of the answer comes
-    "not json",  # it happened, and the answer is not what was promised
     "500 after",  # it happened, and the service says 500
     "late",  # the connection ends, and it happens later
     "twice",  # the network delivers the request a second time

@@ -153,8 +153,6 @@ class Handler(BaseHTTPRequestHandler):
                 self.connection.recv(1)  # until the client leaves: its patience decides, not ours
             case "truncated":
                 self._send(b'{"recei', length=64)
-            case "not json":
-                return self._send(b"<html>", length=6)
             case "500 after":
                 return self._answer(500, {"error": "internal error"})
             case "twice":
