@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -140,8 +141,8 @@ def test_points_are_the_sends_receives_and_writes_of_the_run():
         '7  sendto(3<TCP:[127.0.0.1:1->127.0.0.1:2]>, "POST /pay"...) = 9',
         '7  recvfrom(3<TCP:[127.0.0.1:1->127.0.0.1:2]>, "HTTP"...) = 9',
         '7  write(1</tmp/x/stdout>, "hi", 2) = 2',
-        '7  write(4</work/run/done.txt>, "o1", 2) = 2',
-        "8  fsync(4</work/run/done.txt>) = 0",
+        '7  write(4</srv/agent/done.txt>, "o1", 2) = 2',
+        "8  fsync(4</srv/agent/done.txt>) = 0",
     ]
 
     assert [str(p) for p in points_of(trace)] == [
@@ -187,6 +188,41 @@ def test_the_command_says_what_it_found_and_how_to_see_it_again(tmp_path):
         f"again: oncebench run --only 'wire:reset after:2' -- {sys.executable} naive_agent.py"
         in done.stdout
     )
+
+
+def test_the_line_that_repeats_a_trial_runs_as_it_is_printed(tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "oncebench").write_text(
+        f'#!/bin/sh\nexec {sys.executable} -m oncebench "$@"\n'
+    )
+    (tmp_path / "bin" / "oncebench").chmod(0o755)
+    folder = tmp_path / "the agent's"
+    folder.mkdir()
+    code = SEND + "import sys\nassert sys.argv[1] == 'a {b}'\nsend(open('seed file').read())\n"
+    (folder / "agent.py").write_text(code)
+    asked = ["run", "--points", "1", "--restarts", "2", "--within-s", "20", "--seed", "3"]
+    asked += ["--before", "printf 'o 1' > 'seed file'", "--ignores-keys", "--url-env", "URL"]
+    environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+
+    def shown(command, **more):
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            **more,
+        )
+        assert done.returncode == 1, done
+        return done.stdout.splitlines()
+
+    first = shown(["oncebench", *asked, "--", sys.executable, "agent.py", "a {b}"])
+    start = next(n for n, line in enumerate(first) if "wire:reset after:1" in line)
+    line = first[start + 1].removeprefix("   again: ")
+
+    assert shown(["sh", "-c", line])[1:-1] == first[start - 1 : start + 2]
+    assert "--restarts 2 --within-s 20 --seed 3" in line
 
 
 def test_the_command_without_a_program_says_what_is_missing(tmp_path):

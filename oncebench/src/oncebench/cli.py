@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from oncebench import __version__
@@ -31,7 +34,7 @@ def _main(arguments: list[str]) -> int:
     asked = parser.parse_args(arguments)
     match asked.do:
         case "run":
-            return _run(asked, parser)
+            return _run(asked, parser, arguments)
         case "score":
             return score(asked)
         case "table":
@@ -112,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(asked: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+def _run(asked: argparse.Namespace, parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     command = asked.command[1:] if asked.command[:1] == ["--"] else asked.command
     if not command:
         parser.error("run needs a program: oncebench run -- python my_agent.py")
@@ -131,13 +134,14 @@ def _run(asked: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         before=asked.before,
     )
     try:
-        return _trials(options, again=_again(asked), as_json=asked.json)
+        again = partial(_again, arguments, command)
+        return _trials(options, again=again, as_json=asked.json)
     except (NotComparable, NoTracing, TooLarge, ValueError) as error:
         print(f"oncebench: {error}", file=sys.stderr)
         return 2
 
 
-def _trials(options: Options, *, again: str, as_json: bool) -> int:
+def _trials(options: Options, *, again: Callable[[str], str], as_json: bool) -> int:
     runner = Runner(options, say=lambda line: None if as_json else print(line, flush=True))
     found: list[Trial] = []
     count = 0
@@ -160,7 +164,7 @@ def _trials(options: Options, *, again: str, as_json: bool) -> int:
     return 1 if found else 0
 
 
-def _show(trial: Trial, *, again: str) -> None:
+def _show(trial: Trial, *, again: Callable[[str], str]) -> None:
     for name, (counted, right) in trial.effects.items():
         if counted != right:
             print(f"{MARKS[trial.verdict]}  {name}: {counted} times, {right} is right")
@@ -170,21 +174,13 @@ def _show(trial: Trial, *, again: str) -> None:
             print("   its last words: " + trial.last_output.splitlines()[-1][:100])
     at = f" at {trial.seen}" if trial.seen else ""
     print(f"   {trial.where}{at}; the program {', then '.join(trial.ends)}")
-    print(f"   again: {again.format(where=trial.where)}", flush=True)
+    print(f"   again: {again(trial.where)}", flush=True)
 
 
-def _again(asked: argparse.Namespace) -> str:
-    """The line that repeats one trial."""
-    parts = ["oncebench run --only '{where}'"]
-    parts += [f"--url-env {name}" for name in asked.url_env]
-    parts += [
-        flag
-        for flag, on in (
-            ("--proxy", asked.proxy),
-            ("--ignores-keys", asked.ignores_keys),
-            ("--cannot-be-asked", asked.cannot_be_asked),
-        )
-        if on
-    ]
-    command = asked.command if asked.command[:1] == ["--"] else ["--", *asked.command]
-    return " ".join([*parts, *(part.replace("{", "{{").replace("}", "}}") for part in command)])
+def _again(arguments: list[str], command: list[str], where: str) -> str:
+    """The line that repeats one trial: what you typed, and the point."""
+    typed = arguments[: -len(command)]
+    if typed[-1] == "--":
+        typed.pop()
+    only = [] if "--only" in typed else ["--only", where]
+    return shlex.join(["oncebench", *typed, *only, "--", *command])
