@@ -70,7 +70,7 @@ docs: $(VENV)/.servers  ## The site of the documentation, into build/site/html, 
 
 prove: $(VENV)/.servers  ## Score libraries, engines and frameworks by the same faults: SUBJECTS="ctrlrun dbos" for some; into build/prove
 	mkdir -p build/prove
-	PYTHONPATH=oncebench/src $(BIN)/python -m oncebench score $(foreach name,$(SUBJECTS),--subject $(name)) --into build/prove/cells.jsonl || test $$? = 1
+	PYTHONPATH=oncebench/src $(BIN)/python -m oncebench score --jobs 2 $(foreach name,$(SUBJECTS),--subject $(name)) --into build/prove/cells.jsonl || test $$? = 1
 	PYTHONPATH=oncebench/src $(BIN)/python -m oncebench table build/prove/cells.jsonl --command "make prove" --as html > build/prove/table.html
 	PYTHONPATH=oncebench/src $(BIN)/python -m oncebench table build/prove/cells.jsonl --command "make prove" --as markdown > build/prove/table.md
 

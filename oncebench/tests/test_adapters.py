@@ -1,5 +1,7 @@
 """Every adapter has what the kit asks for, and the script of the agents' models does what it says."""
 
+import base64
+import hashlib
 import json
 import sys
 
@@ -45,6 +47,27 @@ def test_effectonce_is_installed_from_the_checkout_or_from_where_you_say(monkeyp
 
 def test_the_version_of_what_comes_from_an_address_is_shown():
     assert versions(sys.executable, ["pytest[dev] @ file:///there"]).startswith("pytest ")
+
+
+def test_a_version_from_a_folder_changes_with_its_code(tmp_path):
+    def version_of(code):
+        (tmp_path / "once.py").write_text(code)
+        found = tmp_path / "once-1.0.dist-info"
+        found.mkdir(exist_ok=True)
+        (found / "METADATA").write_text("Metadata-Version: 2.1\nName: once\nVersion: 1.0\n")
+        (found / "direct_url.json").write_text("{}")
+        digest = base64.urlsafe_b64encode(hashlib.sha256(code.encode()).digest()).decode()
+        (found / "RECORD").write_text(f"once.py,sha256={digest},{len(code)}\n")
+        python = tmp_path / "python"
+        python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
+        python.chmod(0o755)
+        return versions(str(python), ["once @ file:///there"])
+
+    first, second = version_of("x = 1"), version_of("x = 2")
+
+    assert first.startswith("once 1.0+")
+    assert first != second
+    assert version_of("x = 1") == first
 
 
 def test_a_model_calls_once_and_then_answers(run):

@@ -9,7 +9,7 @@ import pytest
 
 from oncebench.adapters._places import Places
 from oncebench.adapters._retries import nothing_happened, worth_a_retry
-from oncebench.environments import _found, servers
+from oncebench.environments import NoServer, _found
 from oncebench.kit import Setup, ToolFault
 from oncebench.scoring_cli import known
 
@@ -51,8 +51,9 @@ def test_a_server_may_be_beside_the_subjects_python(tmp_path):
     program = tmp_path / "a-server-of-its-own"
     program.touch(mode=0o755)
 
-    with servers((), beside=str(tmp_path / "python")):
-        assert _found("a-server-of-its-own") == str(program)
+    assert _found("a-server-of-its-own", beside=str(tmp_path / "python")) == str(program)
+    with pytest.raises(NoServer, match="a-server-of-its-own"):
+        _found("a-server-of-its-own")
 
 
 def a_setup(folder, temperament):

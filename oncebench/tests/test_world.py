@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import os
+import select
 import subprocess
 import sys
 from contextlib import closing
@@ -143,6 +146,18 @@ def test_it_is_an_mcp_server_too(deaf):
     assert ask("tools/call", call)["result"]["structuredContent"]["receipt"] == "receipt-1"
     assert ask("no/such", {})["error"]["code"] == -32601
     assert len(deaf.effects()) == 1
+
+
+def test_a_world_ends_with_the_kit_that_started_it(tmp_path):
+    code = "import os, sys, pathlib; from oncebench.world import world; w = world(pathlib.Path(sys.argv[1])).__enter__(); print(w.process.pid, flush=True); os.kill(os.getpid(), 9)"
+    kit = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "ledger")], capture_output=True, check=False
+    )
+
+    with contextlib.suppress(ProcessLookupError):
+        ended = os.pidfd_open(int(kit.stdout))
+        assert select.select([ended], [], [], 20)[0], "it still runs"
+        os.close(ended)
 
 
 def test_a_world_that_dies_voids_the_run(deaf):

@@ -19,6 +19,16 @@ from urllib.parse import urlsplit
 
 INSTALL_WITHIN_S = 900
 CLIENT = "httpx>=0.27"  # the plain client of the tools
+SHOW_VERSIONS = """
+import hashlib, sys
+from importlib.metadata import distribution
+for name in sys.argv[1:]:
+    found = distribution(name)
+    code = [f"{f} {f.hash.value}" for f in found.files or () if f.suffix == ".py" and f.hash]
+    digest = hashlib.sha256("\\n".join(sorted(code)).encode()).hexdigest()[:8]
+    local = found.read_text("direct_url.json") is not None
+    print(name, found.version + (f"+{digest if code else 'editable'}" if local else ""))
+"""
 
 
 class CannotInstall(Exception):
@@ -56,14 +66,12 @@ def _run(command: Sequence[str]) -> None:
 
 
 def versions(python: str, requires: Sequence[str]) -> str:
-    """What is installed of what the subject asked for: `ctrlrun 0.12.2`."""
+    """What is installed of what the subject asked for: `ctrlrun 0.12.2`. What came from a folder
+    is shown with a digest of its code, `effectonce 0.1.0+1f2e3d4c`: its number stays the same.
+    """
     names = [re.split(r"[^\w.-]", name, maxsplit=1)[0] for name in requires]
-    code = (
-        "import sys; from importlib.metadata import version\n"
-        "for name in sys.argv[1:]: print(name, version(name))"
-    )
     done = subprocess.run(  # noqa: S603
-        [python, "-c", code, *names], capture_output=True, text=True, check=False
+        [python, "-c", SHOW_VERSIONS, *names], capture_output=True, text=True, check=False
     )
     return ", ".join(done.stdout.strip().splitlines())
 
@@ -81,12 +89,10 @@ def servers(names: Sequence[str], *, beside: str | None = None) -> Iterator[dict
     beside the subject's Python.
     """
     with ExitStack() as stack:
-        if beside is not None:
-            stack.enter_context(_on_the_path(Path(beside).parent))
-        yield {name: stack.enter_context(STARTED[name]()) for name in names}
+        yield {name: stack.enter_context(STARTED[name](beside)) for name in names}
 
 
-def emptied(urls: dict[str, str]) -> dict[str, str]:
+def emptied(urls: dict[str, str], *, beside: str | None = None) -> dict[str, str]:
     """The same servers, with nothing in them of the play before."""
     fresh = dict(urls)
     if "redis" in urls:
@@ -96,15 +102,16 @@ def emptied(urls: dict[str, str]) -> dict[str, str]:
             wire.recv(16)
     if "postgres" in urls:
         at, name = urlsplit(urls["postgres"]), f"play_{uuid.uuid4().hex[:12]}"
-        _run([_found("createdb"), "-h", "127.0.0.1", "-p", str(at.port), "-U", "oncebench", name])
+        createdb = _found("createdb", beside=beside)
+        _run([createdb, "-h", "127.0.0.1", "-p", str(at.port), "-U", "oncebench", name])
         fresh["postgres"] = at._replace(path=f"/{name}").geturl()
     return fresh
 
 
 @contextmanager
-def _redis() -> Iterator[str]:
+def _redis(beside: str | None) -> Iterator[str]:
     port = _free_port()
-    program = _found("redis-server", "valkey-server")
+    program = _found("redis-server", "valkey-server", beside=beside)
     with tempfile.TemporaryDirectory(prefix="oncebench-redis-") as folder:
         options = ["--port", str(port), "--dir", folder, "--appendonly", "yes"]
         command = [program, *options, "--appendfsync", "always", "--save", ""]
@@ -113,12 +120,12 @@ def _redis() -> Iterator[str]:
 
 
 @contextmanager
-def _postgres() -> Iterator[str]:
+def _postgres(beside: str | None) -> Iterator[str]:
     port = _free_port()
     with tempfile.TemporaryDirectory(prefix="oncebench-postgres-") as folder:
         data = f"{folder}/data"
         as_user = _unprivileged(Path(folder))
-        initdb, postgres = _found("initdb"), _found("postgres")
+        initdb, postgres = _found("initdb", beside=beside), _found("postgres", beside=beside)
         _run([*as_user, initdb, "-D", data, "-U", "oncebench", "-A", "trust", "--no-sync"])
         options = ["-D", data, "-p", str(port), "-k", folder, "-h", "127.0.0.1"]
         with _running([*as_user, postgres, *options], port):
@@ -126,9 +133,10 @@ def _postgres() -> Iterator[str]:
 
 
 @contextmanager
-def _temporal() -> Iterator[str]:
+def _temporal(beside: str | None) -> Iterator[str]:
     port = _free_port()
-    command = [_found("temporal"), "server", "start-dev", "--headless", "--port", str(port)]
+    program = _found("temporal", beside=beside)
+    command = [program, "server", "start-dev", "--headless", "--port", str(port)]
     with _running([*command, "--log-level", "error"], port):
         yield f"127.0.0.1:{port}"
 
@@ -165,22 +173,16 @@ def _running(command: Sequence[str], port: int) -> Iterator[None]:
         process.wait()
 
 
-@contextmanager
-def _on_the_path(folder: Path) -> Iterator[None]:
-    before = os.environ.get("PATH", os.defpath)
-    os.environ["PATH"] = f"{before}{os.pathsep}{folder}"
-    try:
-        yield
-    finally:
-        os.environ["PATH"] = before
-
-
-def _found(*names: str) -> str:
-    """Where a program is: on the PATH, where Debian puts it, or in a package beside us."""
+def _found(*names: str, beside: str | None = None) -> str:
+    """Where a program is: on the PATH, beside the subject's Python or ours, where Debian puts it,
+    or in a package beside us.
+    """
+    pythons = [Path(python).parent for python in (beside, sys.executable) if python is not None]
     for name in names:
-        here = shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
-        if here is not None:
-            return here
+        for path in (None, *map(str, pythons)):
+            here = shutil.which(name, path=path)
+            if here is not None:
+                return here
         for place in sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), reverse=True):
             return str(place)
         for folder in map(Path, sys.path):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -114,7 +114,7 @@ def _play_once(
         folder = Path(scratch) / "subject"
         folder.mkdir()
         stage = Stage(
-            replace(subject, servers=emptied(subject.servers)),
+            replace(subject, servers=emptied(subject.servers, beside=subject.python)),
             here,
             folder,
             temperament=temperament,
@@ -155,10 +155,14 @@ def score(
     quick: bool = False,
     points_max: int = 6,
     confirm: int = 3,
+    played: Container[tuple[str, str]] = (),
 ) -> Iterator[Cell]:
+    """Each cell when it is played. *played* has those that are not: configuration and name."""
     wanted = tuple(only)
     for subject in subjects:
         for scenario, temperament in plan(only=wanted, quick=quick):
+            if (subject.configuration, f"{scenario.name}/{temperament}") in played:
+                continue
             try:
                 yield play(subject, scenario, temperament, points_max=points_max, confirm=confirm)
             except SubjectBroken as error:

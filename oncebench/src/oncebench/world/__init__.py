@@ -88,7 +88,7 @@ def world(
         command.append("--can-be-asked")
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent.parent)}
     process = subprocess.Popen(  # noqa: S603
-        command, stdout=subprocess.PIPE, text=True, env=environment
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     )
     try:
         assert process.stdout is not None

@@ -15,6 +15,7 @@ import os
 import signal
 import socket
 import struct
+import sys
 import threading
 import time
 from dataclasses import asdict
@@ -220,12 +221,19 @@ def _parsed(raw: bytes) -> Any:
         return raw.decode("utf-8", "replace")
 
 
+def _end_with_the_kit() -> None:
+    """The kit holds the other end of stdin as long as it lives: it may be killed, too."""
+    sys.stdin.read()
+    os._exit(0)
+
+
 def main() -> None:
     options = argparse.ArgumentParser(prog="python -m oncebench.world.server")
     options.add_argument("ledger", type=Path)
     options.add_argument("--window-s", type=float)
     options.add_argument("--can-be-asked", action="store_true")
     asked = options.parse_args()
+    threading.Thread(target=_end_with_the_kit, daemon=True).start()
     service = Service(
         Ledger(asked.ledger, window_s=asked.window_s), can_be_asked=asked.can_be_asked
     )
