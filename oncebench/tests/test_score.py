@@ -6,16 +6,17 @@ Every subject runs in processes of its own; what it did is counted by another on
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from oncebench import controls
+from oncebench import clocks, controls
 from oncebench.controls import Void, check_controls
 from oncebench.environments import environment
-from oncebench.scenarios import scenarios
+from oncebench.scenarios import ELSEWHERE, scenarios
 from oncebench.score import plan, play, score
 from oncebench.stage import Subject
 from oncebench.table import as_html, as_json, as_markdown, rows
@@ -73,6 +74,36 @@ def test_every_scenario_says_what_it_is_why_it_matters_and_what_is_right():
     for scenario in scenarios().values():
         for part in ("What: ", "Why: ", "Right: "):
             assert part in scenario.text, scenario.name
+
+
+def test_every_number_of_the_list_is_a_scenario_or_says_why_it_is_none():
+    numbers = {f"T{n:02}" for n in range(1, 45)}
+
+    assert {name[:3] for name in scenarios()} | set(ELSEWHERE) == numbers
+    assert not set(scenarios()) & set(ELSEWHERE)
+    for why in ELSEWHERE.values():
+        assert set(re.findall(r"T\d\d", why)) <= set(scenarios()), why
+
+
+@pytest.mark.parametrize("name", ["T27/deaf", "T27b/keys", "T36/deaf", "T32/deaf"])
+def test_the_oracle_is_right_and_a_naive_retry_is_not(name):
+    number, temperament = name.split("/")
+
+    verdicts = [
+        play(Subject(adapter=adapter), scenarios()[number], temperament, confirm=1).verdict
+        for adapter in ("control_oracle", "control_naive")
+    ]
+
+    assert verdicts == ["ok", "D"]
+
+
+def test_a_scenario_that_this_machine_cannot_play_is_no_pass_and_says_why(monkeypatch):
+    monkeypatch.setattr(clocks, "PLACES", ())
+
+    [cell] = score([Subject(adapter="control_oracle")], only=["T27"])
+
+    assert cell.verdict == "N"
+    assert "apt-get install faketime" in cell.why
 
 
 CELLS = [

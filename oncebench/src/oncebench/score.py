@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from oncebench.checker import WORST, Verdict, judge
+from oncebench.clocks import NoOtherClock
 from oncebench.environments import emptied
 from oncebench.kit import Temperament
 from oncebench.scenarios import Scenario, scenarios
 from oncebench.stage import Stage, Subject, SubjectBroken
+from oncebench.syscalls import NoTracing
 from oncebench.world import world
 
 WRONG = frozenset({"D", "F", "L", "W"})
@@ -165,7 +167,7 @@ def score(
                 continue
             try:
                 yield play(subject, scenario, temperament, points_max=points_max, confirm=confirm)
-            except SubjectBroken as error:
+            except (SubjectBroken, NoTracing, NoOtherClock) as error:
                 why = f"it does not run here: {error}"
                 yield _not_played(subject, scenario, temperament, why)
 

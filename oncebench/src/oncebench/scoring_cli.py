@@ -21,7 +21,7 @@ from oncebench import adapters
 from oncebench import table as tables
 from oncebench.controls import Void, check_controls
 from oncebench.environments import CannotInstall, NoServer, environment, servers, versions
-from oncebench.scenarios import scenarios
+from oncebench.scenarios import ELSEWHERE, scenarios
 from oncebench.score import WRONG, as_json, plan
 from oncebench.score import score as scored
 from oncebench.stage import Subject
@@ -225,4 +225,8 @@ def show_scenarios(asked: argparse.Namespace) -> int:
             print(f"{name:<6} {scenario.title} ({', '.join(scenario.temperaments)})")
         elif asked.name == name:
             print(scenario.text)
+    if asked.name is None:
+        print("\nNumbers without a scenario of their own:")
+        for name, why in ELSEWHERE.items():
+            print(f"{name:<6} {why}")
     return 0

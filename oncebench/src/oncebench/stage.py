@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from oncebench.checker import Counted, Expected, History, Report
+from oncebench.clocks import shifted
 from oncebench.kit import Temperament, Wish
 from oncebench.syscalls import Point, hitting, points_of, watching
 from oncebench.world import Kind, World
@@ -41,7 +42,7 @@ class Subject:
 class Worker:
     """A process of the subject."""
 
-    def __init__(self, stage: Stage, command: list[str]) -> None:
+    def __init__(self, stage: Stage, command: list[str], environment: dict[str, str]) -> None:
         self._stage = stage
         with (stage.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603
@@ -49,7 +50,7 @@ class Worker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env=stage.environment,
+                env=environment,
                 start_new_session=True,
             )
         self._wish: Wish | None = None
@@ -143,8 +144,10 @@ class Stage:
 
     # ------------------------------------------------------------ what a scenario does
 
-    def start(self) -> Worker:
-        worker = Worker(self, self._command())
+    def start(self, *, clock_s: float = 0) -> Worker:
+        """A process of the subject, whose clock may be ahead of the others'."""
+        clock = shifted(clock_s) if clock_s else {}
+        worker = Worker(self, self._command(), {**self.environment, **clock})
         self._workers.append(worker)
         return worker
 

@@ -17,6 +17,26 @@ from oncebench.kit import Temperament
 from oncebench.stage import Stage
 from oncebench.world import DAY_S
 
+# Numbers of the list that the scenarios come from and that have no file of their own.
+ELSEWHERE = {
+    "T03": "a record that vanishes while its call runs: no common way to delete a subject's record",
+    "T10": "a streamed HTTP answer: the subjects protect functions, not web servers",
+    "T13": "a repeat after completion is not taken for other arguments: T12",
+    "T15": "an exception that passes through leaves no key stuck: T05",
+    "T16": "two users, one key, other arguments: T06; another conversation: T37",
+    "T17": "killed between two writes: T26",
+    "T19": "a lock that is gone before the result is there: T18",
+    "T20": "who releases a lock has to own it: T01",
+    "T23": "arguments in the key hide other arguments: T06",
+    "T30": "a failover of the store: needs a replicated store, not played",
+    "T31": "an engine finds its own pending record after a restart: T26 and T43 with the engines",
+    "T33": "an approval is used once: no common interface for approvals",
+    "T34": "arguments that change after the approval: no common interface for approvals",
+    "T35": "a resume that is answered twice: no common interface for approvals",
+    "T39": "a failover to a replica that lags: needs a replicated store, not played",
+    "T40": "a key that is older than the service's window: T29",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from oncebench.checker import Expected
 from oncebench.kit import Wish
-from oncebench.stage import Stage
+from oncebench.stage import Stage, Worker
 from oncebench.world import Kind
 
 
@@ -32,3 +32,33 @@ def outlives_its_lease(stage: Stage, fault: Kind, wish: Wish) -> None:
     first.finish()
     second.finish()
     stage.settle(wish)
+
+
+def second_caller(stage: Stage, *, clock_s: float = 0) -> list[Expected]:
+    """A second process calls while the first call is held, and its lease is long."""
+    first_wish = Wish(name="first", order="o1", timeout_s=20)
+    second_wish = Wish(name="second", order="o1", timeout_s=20)
+    first, second = stage.start(), stage.start(clock_s=clock_s)
+    stage.arm("hold", first_wish)
+    first.begin(first_wish)
+    stage.world.wait_for_request(1)
+    second.begin(second_wish)
+    stage.let_leases_end()
+    stage.world.release()
+    first.finish()
+    second.finish()
+    stage.settle(second_wish, worker=second)
+    return [stage.expect(first_wish, knowable=True), stage.expect(second_wish, knowable=True)]
+
+
+def other_amount(stage: Stage, worker: Worker, *, by: Worker) -> list[Expected]:
+    """An order was paid; another amount is asked for, then the first again."""
+    paid = Wish(name="paid", order="o1", amount=100)
+    other = Wish(name="other", order="o1", amount=250)
+    worker.call(paid)
+    stage.settle(other, worker=by)
+    stage.settle(paid, worker=worker)
+    return [
+        stage.expect(paid, faults=0),
+        stage.expect(other, ends=frozenset({"conflict", "happened"}), knowable=True),
+    ]

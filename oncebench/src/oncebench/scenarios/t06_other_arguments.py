@@ -8,7 +8,7 @@ Right: no second effect, and the second caller is told of the conflict.
 from __future__ import annotations
 
 from oncebench.checker import Expected
-from oncebench.kit import Wish
+from oncebench.scenarios._bodies import other_amount
 from oncebench.stage import Stage
 
 TITLE = "The same key, another amount"
@@ -18,13 +18,4 @@ QUICK = False
 
 
 def play(stage: Stage) -> list[Expected]:
-    paid = Wish(name="paid", order="o1", amount=100)
-    other = Wish(name="other", order="o1", amount=250)
-    worker = stage.start()
-    worker.call(paid)
-    stage.settle(other)
-    stage.settle(paid, worker=worker)
-    return [
-        stage.expect(paid, faults=0),
-        stage.expect(other, ends=frozenset({"conflict", "happened"}), knowable=True),
-    ]
+    return other_amount(stage, stage.start(), by=stage.start())
