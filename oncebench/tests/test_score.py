@@ -6,9 +6,11 @@ Every subject runs in processes of its own; what it did is counted by another on
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -95,6 +97,21 @@ def test_the_oracle_is_right_and_a_naive_retry_is_not(name):
     ]
 
     assert verdicts == ["ok", "D"]
+
+
+def test_a_process_with_another_clock_sleeps_as_others_do():
+    code = "from oncebench.clocks import mend_sleep; mend_sleep(); import time; a = time.monotonic(); time.sleep(0.1); print(time.time(), time.monotonic() - a)"
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **clocks.shifted(-3600)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    now, slept_s = map(float, run.stdout.split())
+    assert 3500 < time.time() - now < 3700
+    assert 0.1 <= slept_s < 10
 
 
 def test_a_scenario_that_this_machine_cannot_play_is_no_pass_and_says_why(monkeypatch):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from pathlib import Path
 
 PLACES = (Path("/usr/lib"), Path("/usr/lib64"), Path("/usr/local/lib"))
@@ -26,3 +29,15 @@ def shifted(seconds: float) -> dict[str, str]:
         "FAKETIME": f"{seconds:+.0f}",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
     }
+
+
+def mend_sleep() -> None:
+    """With libfaketime 0.9.10, time.sleep() of Python 3.11 and newer raises EINVAL where the
+    monotonic clock is left alone (its issue 426). Waiting for an event is not touched by it.
+    """
+    if "FAKETIME" in os.environ:
+        time.sleep = _wait  # type: ignore[assignment]
+
+
+def _wait(seconds: float) -> None:
+    threading.Event().wait(seconds)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from oncebench import kit
+from oncebench.clocks import mend_sleep
 
 TOOLS = "oncebench.tools"
 
@@ -24,6 +25,7 @@ TOOLS = "oncebench.tools"
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what the subject prints goes to its log
+    mend_sleep()  # before the subject is imported
     asked = json.loads(sys.argv[1])
     adapter = importlib.import_module(f"oncebench.adapters.{asked['adapter']}")
     setup = kit.Setup(**{**asked["setup"], "folder": Path(asked["setup"]["folder"])})
