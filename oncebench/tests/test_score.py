@@ -99,6 +99,23 @@ def test_the_oracle_is_right_and_a_naive_retry_is_not(name):
     assert verdicts == ["ok", "D"]
 
 
+ROWS = ("T05", "T18", "T25", "T26", "T43")
+
+
+@pytest.mark.parametrize("adapter", ["control_oracle", "effectonce", "control_naive"])
+def test_where_the_effect_is_a_row_a_shared_transaction_is_right(adapter):
+    subject = Subject(adapter=adapter, best=adapter == "effectonce")
+
+    cells = score([subject], only=[f"{name}/transaction" for name in ROWS], confirm=1)
+
+    verdicts = {cell.scenario: cell.verdict for cell in cells}
+    assert set(verdicts) == set(ROWS)
+    if adapter == "control_naive":
+        assert verdicts == {"T05": "ok", "T18": "D", "T25": "D", "T26": "D", "T43": "D"}
+    else:
+        assert set(verdicts.values()) == {"ok"}, verdicts
+
+
 def test_a_process_with_another_clock_sleeps_as_others_do():
     code = "from oncebench.clocks import mend_sleep; mend_sleep(); import time; a = time.monotonic(); time.sleep(0.1); print(time.time(), time.monotonic() - a)"
     run = subprocess.run(

@@ -56,13 +56,19 @@ def environment(adapter: str, *, kept_in: Path | None = None) -> Iterator[str]:
         yield str(python)
 
 
-def _run(command: Sequence[str]) -> None:
+def run_program(name: str, *arguments: str, beside: str | None) -> str:
+    """What a program of a server's prints."""
+    return _run([_found(name, beside=beside), *arguments])
+
+
+def _run(command: Sequence[str]) -> str:
     done = subprocess.run(  # noqa: S603
         command, capture_output=True, text=True, timeout=INSTALL_WITHIN_S, check=False
     )
     if done.returncode != 0:
         last = "\n".join(done.stderr.strip().splitlines()[-3:])
         raise CannotInstall(f"{' '.join(command[-3:])}: {last}")
+    return done.stdout
 
 
 def versions(python: str, requires: Sequence[str]) -> str:
@@ -102,8 +108,8 @@ def emptied(urls: dict[str, str], *, beside: str | None = None) -> dict[str, str
             wire.recv(16)
     if "postgres" in urls:
         at, name = urlsplit(urls["postgres"]), f"play_{uuid.uuid4().hex[:12]}"
-        createdb = _found("createdb", beside=beside)
-        _run([createdb, "-h", "127.0.0.1", "-p", str(at.port), "-U", "oncebench", name])
+        at_port = ("-h", "127.0.0.1", "-p", str(at.port), "-U", "oncebench")
+        run_program("createdb", *at_port, name, beside=beside)
         fresh["postgres"] = at._replace(path=f"/{name}").geturl()
     return fresh
 

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from oncebench import rows
+
 Says = Literal[
     "done",  # it happened, and here is the result
     "happened",  # it happened; the result is not kept
@@ -30,7 +32,9 @@ Says = Literal[
     "expired",  # too old to say
     "raised",  # the tool's own error, and no word of the subject
 ]
-Temperament = Literal["keys", "asks", "deaf"]
+Temperament = Literal["keys", "asks", "deaf", "transaction"]
+
+NO_TRANSACTION = "its docs name no transaction that a tool could share"
 
 # httpx makes a TLS context for each client, also for a plain-HTTP URL: 78 ms of certificates that
 # the loopback service has no use for. With verify=False it is 1 ms.
@@ -59,12 +63,19 @@ class Setup:
     best: bool  # everything that the subject offers, or what its README begins with
     lease_s: float  # where the subject has a lease or a stale time, it is this
     servers: dict[str, str] = field(default_factory=dict)  # URLs of the stores that it asked for
+    database: str = ""  # where the effect is a row: the URL of its database
 
     # What an adapter may set: how the tool learns its key, how it sends, what runs round a call.
     key: Callable[[], str | None] = lambda: None
     post: Callable[[str, dict[str, Any], dict[str, str]], Any] | None = None
+    connection: Callable[[], Any] | None = None  # with the transaction that the tool may share
     around: Callable[[Wish], AbstractContextManager[Any]] = lambda _: nullcontext()
     maintain: Callable[[], object] = lambda: None  # what its docs tell you to run now and then
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the tool may be called again when it is not known what became of it."""
+        return self.temperament in {"asks", "keys"} or self.connection is not None
 
     def find(self, order: str) -> dict[str, Any] | None:
         """Ask the service whether it happened."""
@@ -87,7 +98,7 @@ class Wish:
     run: str = "chat-1"
     tool: Literal["refunds", "payouts"] = "refunds"
     shape: Literal["keywords", "positional", "defaults"] = "keywords"
-    first: Literal["", "raise", "die"] = ""  # what the tool does instead of sending, once
+    first: Literal["", "raise", "die", "die after"] = ""  # what the tool does, once
     returns: Any = None  # what it returns instead of the answer, as JSON
     unstorable: bool = False  # or: something that no store can keep
     timeout_s: float = 1.5  # how long the tool waits for the answer
@@ -108,20 +119,26 @@ def now_serving(wish: Wish | None) -> None:
 
 
 def body(path: str, *, order: str, amount: Any, note: str) -> Any:
-    """What each tool does: send one request, and return what the service answers."""
+    """What each tool does: send one request, and return what the service answers. Where the
+    effect is a row, insert it.
+    """
     assert _setup is not None
     wish = _current if _current is not None and _current.order == order else None
-    if wish is not None and wish.first and _first_time(wish):
-        if wish.first == "die":
-            os.kill(os.getpid(), signal.SIGKILL)
+    first = wish.first if wish is not None and wish.first and _first_time(wish) else ""
+    if first == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if first == "raise":
         raise ToolFault("a bug of the tool, before it sent anything")
-    headers = {}
-    key = _setup.key() if _setup.temperament == "keys" else None
-    if key is not None:
-        headers["Idempotency-Key"] = key
-    answer = (_setup.post or send)(
-        f"{_setup.url}{path}", {"order": order, "amount": amount, "note": note}, headers
-    )
+    asked = {"order": order, "amount": amount, "note": note}
+    if _setup.temperament == "transaction":
+        shared = None if _setup.connection is None else _setup.connection()
+        answer = rows.insert(_setup.database, shared, path, asked)
+    else:
+        key = _setup.key() if _setup.temperament == "keys" else None
+        headers = {} if key is None else {"Idempotency-Key": key}
+        answer = (_setup.post or send)(f"{_setup.url}{path}", asked, headers)
+    if first == "die after":
+        os.kill(os.getpid(), signal.SIGKILL)
     if wish is None:
         return answer
     if wish.unstorable:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from oncebench import rows
 from oncebench.checker import WORST, Verdict, judge
 from oncebench.clocks import NoOtherClock
 from oncebench.environments import emptied
@@ -115,11 +116,17 @@ def _play_once(
     ):
         folder = Path(scratch) / "subject"
         folder.mkdir()
+        fresh = replace(subject, servers=emptied(subject.servers, beside=subject.python))
+        database = ""
+        if temperament == "transaction":
+            database = fresh.servers.get("postgres", f"{rows.SQLITE}{folder}/shared.db")
+            rows.make(database, beside=subject.python)
         stage = Stage(
-            replace(subject, servers=emptied(subject.servers, beside=subject.python)),
+            fresh,
             here,
             folder,
             temperament=temperament,
+            database=database,
             window_s=window_s,
             lease_s=scenario.lease_s,
             pass_s=scenario.pass_s,

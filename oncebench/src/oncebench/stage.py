@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from oncebench import rows
 from oncebench.checker import Counted, Expected, History, Report
 from oncebench.clocks import shifted
 from oncebench.kit import Temperament, Wish
@@ -127,6 +128,7 @@ class Stage:
         folder: Path,
         *,
         temperament: Temperament,
+        database: str = "",
         window_s: float | None,
         lease_s: float = 1.0,
         pass_s: float | None = None,
@@ -134,6 +136,7 @@ class Stage:
     ) -> None:
         self.subject, self.world, self.folder = subject, world, folder
         self.temperament, self.window_s, self.lease_s = temperament, window_s, lease_s
+        self._database = database  # where the effect is a row
         self._pass_s = lease_s * 1.3 if pass_s is None else pass_s
         self.points_max = points_max
         self.patience_s = 45.0
@@ -192,7 +195,8 @@ class Stage:
         safe = set(map(str, points_of(lines[:sent])))
         kills = [p for p in points_of(lines) if p.what == "kill" and str(p) not in before]
         count = min(len(kills), self.points_max)
-        chosen = [kills[index * len(kills) // count] for index in range(count)]
+        last = max(1, count - 1)  # the first and the last are always among them
+        chosen = [kills[index * (len(kills) - 1) // last] for index in range(count)]
         return [(point, str(point) not in safe) for point in chosen]
 
     def killed_at(self, point: Point, wish: Wish) -> None:
@@ -205,6 +209,23 @@ class Stage:
     def note(self, text: str) -> None:
         self.history.events.append(text)
 
+    def counted(self) -> list[Counted]:
+        """What has happened, by the world's ledger, or by the rows that are committed."""
+        if self._database:
+            effects = rows.landed(self._database, beside=self.subject.python)
+        else:
+            effects = [{**asdict(e), "receipt": e.receipt} for e in self.world.effects()]
+        return [
+            Counted(
+                path=effect["path"],
+                order=str(effect["body"].get("order")),
+                amount=effect["body"].get("amount"),
+                receipt=effect["receipt"],
+                asked_at=effect["asked_at"],
+            )
+            for effect in effects
+        ]
+
     def log_tail(self) -> str:
         return "\n".join((self.folder / "log").read_text(errors="replace").splitlines()[-12:])
 
@@ -213,16 +234,7 @@ class Stage:
         self.world.release()
         for worker in self._workers:
             worker.kill()
-        self.history.counted.extend(
-            Counted(
-                path=e.path,
-                order=str(e.body.get("order")),
-                amount=e.body.get("amount"),
-                receipt=e.receipt,
-                asked_at=e.asked_at,
-            )
-            for e in self.world.effects()
-        )
+        self.history.counted.extend(self.counted())
         return self.history
 
     def _once(self, command: Sequence[str]) -> None:
@@ -253,6 +265,7 @@ class Stage:
             "best": self.subject.best,
             "lease_s": self.lease_s,
             "servers": self.subject.servers,
+            "database": self._database,
         }
         asked: dict[str, Any] = {"adapter": self.subject.adapter, "setup": setup}
         if once is not None:

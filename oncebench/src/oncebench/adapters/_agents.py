@@ -27,6 +27,7 @@ BARE = {
     "results": "a framework keeps messages; it has no results of calls to give again",
     "business_key": "a framework has no key for what is wanted; a call is what the model asks for",
     "conflict": "a framework does not compare calls",
+    "transaction": "a framework has no transaction that a tool could share",
 }
 WITH_EFFECTONCE = {"functions": BARE["functions"]}
 PROMPT = "Pay what is due."
@@ -141,11 +142,7 @@ def open_with_effectonce(
     conversation: a wish is the same in the next one. Conversations are not kept, because a model
     that was shown a result and asks again means another effect (docs/howto/agents.md).
     """
-    from effectonce import Guard, current_effect
-
-    guard = Guard(f"sqlite:///{setup.folder}/effects.db")
-    setup.key = lambda: current_effect().downstream_key
-    setup.maintain = guard.reconcile
+    guard = _effectonce.opened(setup)
     contracts: dict[str, Any] = {}
     if not setup.best:
         contracts = {NAME: _effectonce.contract(setup)}

@@ -10,6 +10,7 @@ from typing import Any
 from oncebench.kit import VERIFY, Setup, timeout_s
 
 CHECKOUT = Path(__file__).parents[4]
+DOWNSTREAM = {"deaf": "none", "asks": "probe", "keys": "key", "transaction": "transaction"}
 
 
 def requirement(*extras: str) -> str:
@@ -25,11 +26,23 @@ def requirement(*extras: str) -> str:
     return f"{name} @ {given if '://' in given else Path(given).resolve().as_uri()}"
 
 
+def opened(setup: Setup) -> Any:
+    """The guard. Where the effect is a row, its records are in the same database."""
+    from effectonce import Guard, current_effect
+
+    if setup.temperament == "transaction":
+        setup.connection = lambda: current_effect().connection
+    guard = Guard(setup.database or f"sqlite:///{setup.folder}/effects.db")
+    setup.key = lambda: current_effect().downstream_key
+    setup.maintain = guard.reconcile
+    return guard
+
+
 def contract(setup: Setup) -> dict[str, Any]:
     """What every tool declares."""
     return {
         "kind": "write" if setup.temperament == "asks" else "irreversible",
-        "downstream": {"deaf": "none", "asks": "probe", "keys": "key"}[setup.temperament],
+        "downstream": DOWNSTREAM[setup.temperament],
         "identity": ["order"],
         "volatile": ["note"],
         "lease_s": setup.lease_s,
@@ -46,7 +59,7 @@ def guarded(
 ) -> Any:
     """The tool with `@guard.tool`. Best configured, its client is protected."""
     declared = contract(setup)
-    if setup.best:
+    if setup.best and setup.temperament != "transaction":
         setup.post = _protected_post()
         declared |= {"through": "protected", "separate_dispatch": True}
     if setup.temperament == "keys" and setup.window_s is not None:

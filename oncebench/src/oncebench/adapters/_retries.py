@@ -31,7 +31,7 @@ def refused(error: BaseException) -> bool:
 def worth_a_retry(setup: Setup, error: BaseException) -> bool:
     if refused(error):
         return False
-    return setup.temperament != "deaf" or nothing_happened(error)
+    return setup.repeatable or nothing_happened(error)
 
 
 def looking_first(setup: Setup, tool: Callable[..., Any]) -> Callable[..., Any]:

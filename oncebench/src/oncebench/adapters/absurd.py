@@ -21,14 +21,17 @@ from typing import Any
 
 from oncebench.adapters._heartbeats import heartbeats
 from oncebench.adapters._retries import looking_first, nothing_happened
-from oncebench.kit import Says, Setup, Wish, now_serving
+from oncebench.kit import NO_TRANSACTION, Says, Setup, Wish, now_serving
 
 NAME = "Absurd"
 KIND = "engine"
 REQUIRES = ("absurd-sdk==0.5.1", "absurdctl==0.5.1")
 SERVERS = ("postgres",)
 README = "README of the SDK, Synchronous API; docs: idempotency_key, claim_timeout, max_attempts"
-LACKS = {"conflict": "a task with a key that was seen is the earlier one (docs)"}
+LACKS = {
+    "transaction": NO_TRANSACTION,
+    "conflict": "a task with a key that was seen is the earlier one (docs)",
+}
 WAIT_S = 5.0
 
 
@@ -45,7 +48,7 @@ def open(setup: Setup) -> Callable[..., Any]:
     worker = Absurd(url, queue_name="payments")
     _register(setup, worker)
     once: dict[str, Any] = {}
-    if setup.best and setup.temperament == "deaf":
+    if setup.best and not setup.repeatable:
         once = {"max_attempts": 1}
     serving: list[Wish] = []
 

@@ -11,14 +11,17 @@ from collections.abc import Callable
 from typing import Any
 
 from oncebench.adapters._loop import running_loop
-from oncebench.kit import Says, Setup
+from oncebench.kit import NO_TRANSACTION, Says, Setup
 
 NAME = "agent-ledger"
 KIND = "library"
 REQUIRES = ("agent-ledger[postgres]==0.2.1",)
 SERVERS = ("postgres",)
 README = "README, Quick Start and Custom Idempotency Keys; StaleOptions for the best configuration"
-LACKS = {"conflict": "other arguments under the same keys are the same effect (README)"}
+LACKS = {
+    "transaction": NO_TRANSACTION,
+    "conflict": "other arguments under the same keys are the same effect (README)",
+}
 
 
 def open(setup: Setup) -> Callable[..., Any]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from oncebench.kit import Says, Setup
+from oncebench.kit import NO_TRANSACTION, Says, Setup
 
 NAME = "agent-once"
 KIND = "library"
 REQUIRES = ("agent-once==0.1.0",)
 README = "README, Quickstart, Keys and Verify; unknown_on= and stale_after= for the best"
-LACKS: dict[str, str] = {}
+LACKS = {"transaction": NO_TRANSACTION}
 
 
 def open(setup: Setup) -> Callable[..., Any]:

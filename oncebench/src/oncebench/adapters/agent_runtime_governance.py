@@ -12,13 +12,13 @@ from hashlib import sha256
 from typing import Any
 
 from oncebench.adapters._retries import nothing_happened, refused
-from oncebench.kit import Says, Setup, send
+from oncebench.kit import NO_TRANSACTION, Says, Setup, send
 
 NAME = "agent-runtime-governance"
 KIND = "library"
 REQUIRES = ("agent-runtime-governance==0.9.1",)
 README = "README, Quick start; SQLiteIdempotencyStore of Production for the best configuration"
-LACKS: dict[str, str] = {}
+LACKS = {"transaction": NO_TRANSACTION}
 
 
 def open(setup: Setup) -> Callable[..., Any]:

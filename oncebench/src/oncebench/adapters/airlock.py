@@ -10,13 +10,13 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from oncebench.kit import Says, Setup
+from oncebench.kit import NO_TRANSACTION, Says, Setup
 
 NAME = "airlock-sdk"
 KIND = "library"
 REQUIRES = ("airlock-sdk==0.3.0",)
 README = "README, Quickstart; docs of Effect(key_param=, verify=) and the reconciler"
-LACKS: dict[str, str] = {}
+LACKS = {"transaction": NO_TRANSACTION}
 
 
 def open(setup: Setup) -> Callable[..., Any]:
@@ -69,7 +69,7 @@ def _effect(setup: Setup) -> Any:
             return airlock.Effect(key_param="idempotency_key")
         case "asks":
             return airlock.Effect(verify=find)
-        case "deaf":
+        case _:
             return airlock.Effect()
 
 

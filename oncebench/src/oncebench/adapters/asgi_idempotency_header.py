@@ -12,14 +12,17 @@ from typing import Any
 
 from oncebench.adapters._loop import running_loop
 from oncebench.adapters._retries import nothing_happened, refused
-from oncebench.kit import Says, Setup, Told
+from oncebench.kit import NO_TRANSACTION, Says, Setup, Told
 
 NAME = "asgi-idempotency-header"
 KIND = "library"
 REQUIRES = ("asgi-idempotency-header==0.2.0", "fastapi", "redis>=4.2,<5")
 SERVERS = ("redis",)
 README = "README, Setup and Quick summary of behaviours"
-LACKS = {"conflict": "requests with the same key are interpreted as the same (README)"}
+LACKS = {
+    "transaction": NO_TRANSACTION,
+    "conflict": "requests with the same key are interpreted as the same (README)",
+}
 
 
 def open(setup: Setup) -> Callable[..., Any]:

@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from oncebench.kit import Says, Setup
+from oncebench.kit import NO_TRANSACTION, Says, Setup
 
 NAME = "call4agents"
 KIND = "library"
 REQUIRES = ("call4agents==0.5.0",)
 README = "README, Quickstart; reconcile=, idempotent_for= and retry_on= for the best configuration"
-LACKS: dict[str, str] = {}
+LACKS = {"transaction": NO_TRANSACTION}
 
 
 class Refused(Exception):

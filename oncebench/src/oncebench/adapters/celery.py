@@ -14,14 +14,17 @@ from typing import Any
 
 from oncebench.adapters._places import Places
 from oncebench.adapters._retries import looking_first, worth_a_retry
-from oncebench.kit import Says, Setup
+from oncebench.kit import NO_TRANSACTION, Says, Setup
 
 NAME = "Celery"
 KIND = "engine"
 REQUIRES = ("celery[redis]==5.7.0",)
 SERVERS = ("redis",)
 README = "docs: First Steps; Tasks, acks_late, Retrying; Using Redis, Visibility timeout"
-LACKS = {"conflict": "the id of a task says nothing of its arguments (docs, Calling Tasks)"}
+LACKS = {
+    "transaction": NO_TRANSACTION,
+    "conflict": "the id of a task says nothing of its arguments (docs, Calling Tasks)",
+}
 WAIT_S = 5.0
 
 
@@ -34,7 +37,7 @@ def open(setup: Setup) -> Callable[..., Any]:
     app.conf.worker_prefetch_multiplier = 1
     app.conf.worker_hijack_root_logger = app.conf.worker_redirect_stdouts = False
     app.conf.task_track_started = setup.best
-    if setup.best and setup.temperament != "deaf":
+    if setup.best and setup.repeatable:
         app.conf.task_acks_late = app.conf.task_reject_on_worker_lost = True
     task = _task(setup, app)
     places = Places(setup.folder)
@@ -63,7 +66,7 @@ def _known(setup: Setup) -> frozenset[str]:
     """What a caller does not send again."""
     if not setup.best:
         return frozenset({"SUCCESS"})
-    once = {"FAILURE"} if setup.temperament == "deaf" else set()
+    once = set() if setup.repeatable else {"FAILURE"}
     return frozenset({"SUCCESS", "STARTED", "RETRY"} | once)
 
 

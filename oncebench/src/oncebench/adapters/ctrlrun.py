@@ -10,13 +10,16 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from oncebench.kit import VERIFY, Says, Setup
+from oncebench.kit import NO_TRANSACTION, VERIFY, Says, Setup
 
 NAME = "ctrlrun"
 KIND = "library"
 REQUIRES = ("ctrlrun==0.12.2",)
 README = "README, Quickstart; docs of reconcile= and ctrlrun.transport for the best configuration"
-LACKS = {"results": "a repeat is refused with DuplicateEffect; no result is kept (README)"}
+LACKS = {
+    "transaction": NO_TRANSACTION,
+    "results": "a repeat is refused with DuplicateEffect; no result is kept (README)",
+}
 POLICY = "schema: ctrlrun.policy/v2\nactions:\n  bank.pay:\n    rules:\n      - decision: allow\n"
 NOTHING_HAPPENED = frozenset({400, 401, 403, 404, 422, 429})
 

@@ -1,26 +1,29 @@
 """DBOS: one step in one workflow, whose id is the order. A process has the executor id of its
 place: what a dead process left is recovered when the next one launches there, or as Conductor does
-it for an executor that is gone. Best configured: PostgreSQL; the step is retried where it may be;
-and where it may not, a workflow is not recovered, and a person looks.
+it for an executor that is gone. Where the effect is a row, the step is a transaction of a
+datasource. Best configured: PostgreSQL; the step is retried where it may be; and where it may not,
+a workflow is not recovered, and a person looks.
 """
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from oncebench.adapters._places import Places
 from oncebench.adapters._retries import looking_first, worth_a_retry
-from oncebench.kit import Says, Setup
+from oncebench.kit import Says, Setup, ToolFault
 
 NAME = "DBOS"
 KIND = "engine"
 REQUIRES = ("dbos==3.3.0",)
 SERVERS = ("postgres",)
-README = "docs: Workflows, Workflow IDs and Idempotency; Steps, Configurable Retries; recovery"
+README = "docs: Workflow IDs and Idempotency; Steps, Configurable Retries; Datasources; recovery"
 LACKS = {"conflict": "a workflow that is called again with its id runs once (docs)"}
 WAIT_S = 5.0
 
@@ -38,18 +41,21 @@ def open(setup: Setup) -> Callable[..., Any]:
             "run_admin_server": False,
         }
     )
-    retried: dict[str, Any] = {}
+    is_a_row = setup.temperament == "transaction"
+    as_step = _transaction(setup) if is_a_row else _step(setup)
     recovered: dict[str, Any] = {}
-    if setup.best:
-        retried = {"retries_allowed": True, "should_retry": partial(worth_a_retry, setup)}
-        recovered = {"max_recovery_attempts": 0} if setup.temperament == "deaf" else {}
+    if setup.best and not setup.repeatable:
+        recovered = {"max_recovery_attempts": 0}
 
-    @DBOS.step(**retried)
+    @as_step
     def step(module: str, order: str, amount: int, note: str) -> Any:
         return looking_first(setup, importlib.import_module(module).pay)(order, amount, note)
 
     @DBOS.workflow(**recovered)
     def workflow(module: str, order: str, amount: int, note: str) -> Any:
+        if setup.best and is_a_row:  # a transaction has no retries of its own, and is rolled back
+            with suppress(ToolFault):
+                return step(module, order, amount, note)
         return step(module, order, amount, note)
 
     setup.key = lambda: DBOS.workflow_id
@@ -66,6 +72,25 @@ def open(setup: Setup) -> Callable[..., Any]:
         return call
 
     return protect
+
+
+def _step(setup: Setup) -> Any:
+    from dbos import DBOS
+
+    if not setup.best:
+        return DBOS.step()
+    return DBOS.step(retries_allowed=True, should_retry=partial(worth_a_retry, setup))
+
+
+def _transaction(setup: Setup) -> Any:
+    from dbos import SQLAlchemyDatasource
+
+    url = setup.database.replace("postgresql://", "postgresql+psycopg://")
+    with (setup.folder / "making-the-schema").open("w") as lock:  # others begin as well
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        source = SQLAlchemyDatasource.create(url)
+    setup.connection = lambda: source.sql_session().connection().connection.driver_connection
+    return source.transaction
 
 
 def said(error: Exception) -> Says:

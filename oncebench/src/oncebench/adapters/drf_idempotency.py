@@ -11,13 +11,13 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
-from oncebench.kit import Says, Setup, Told
+from oncebench.kit import NO_TRANSACTION, Says, Setup, Told
 
 NAME = "drf-idempotency"
 KIND = "library"
 REQUIRES = ("drf-idempotency==1.0.0",)
 README = "README, Quick Start; LOCK_TTL_SECONDS and CACHE_CLIENT_ERROR_RESPONSES of Settings"
-LACKS: dict[str, str] = {}
+LACKS = {"transaction": NO_TRANSACTION}
 
 
 class Answered(Exception):

@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from oncebench.kit import Says, Setup, Told
+from oncebench.kit import NO_TRANSACTION, Says, Setup, Told
 
 NAME = "effect-ledger"
 KIND = "library"
 REQUIRES = ("effect-ledger==0.1.2",)
 README = "README, Execution contract; effect_ledger.recovery for the best configuration"
-LACKS: dict[str, str] = {}
+LACKS = {"transaction": NO_TRANSACTION}
 
 
 def open(setup: Setup) -> Callable[..., Any]:

@@ -13,17 +13,13 @@ from oncebench.kit import Says, Setup
 NAME = "effectonce"
 KIND = "library"
 REQUIRES = (_effectonce.requirement(),)
-README = "README, first example; docs/howto/one-key-on-the-wire.md for the best configuration"
+README = "README, first example; docs/howto/one-key-on-the-wire.md and share-a-transaction.md"
 LACKS: dict[str, str] = {}
 
 
 def open(setup: Setup) -> Callable[..., Any]:
-    from effectonce import Guard, current_effect
-
-    guard = Guard(f"sqlite:///{setup.folder}/effects.db")
-    setup.key = lambda: current_effect().downstream_key
+    guard = _effectonce.opened(setup)
     setup.around = lambda wish: guard.step("payments", wish.order)
-    setup.maintain = guard.reconcile
 
     def protect(tool: Callable[..., Any]) -> Callable[..., Any]:
         name = tool.__module__.rpartition(".")[2]

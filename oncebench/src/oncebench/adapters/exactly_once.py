@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from oncebench.kit import Says, Setup
+from oncebench.kit import NO_TRANSACTION, Says, Setup
 
 NAME = "exactly-once"
 KIND = "library"
 REQUIRES = ("exactly-once==0.2.1",)
 README = "README, Quickstart; Recipes (check_then_decide, lease_ttl) for the best configuration"
-LACKS: dict[str, str] = {}
+LACKS = {"transaction": NO_TRANSACTION}
 
 
 def open(setup: Setup) -> Callable[..., Any]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from oncebench.kit import Says, Setup
+from oncebench.kit import NO_TRANSACTION, Says, Setup
 
 NAME = "idemkey"
 KIND = "library"
 REQUIRES = ("idemkey==0.1.1",)
 README = "README, first example; Safe retry and Partial-success verification for the best"
-LACKS: dict[str, str] = {}
+LACKS = {"transaction": NO_TRANSACTION}
 
 
 def open(setup: Setup) -> Callable[..., Any]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from oncebench.kit import Says, Setup
+from oncebench.kit import NO_TRANSACTION, Says, Setup
 
 NAME = "idemkit"
 KIND = "library"
 REQUIRES = ("idemkit[redis]==1.0.2", "redis")
 SERVERS = ("redis",)
 README = "README, tools: idempotent_sync with key_fields; validation_fingerprint for the best"
-LACKS = {"asks": "it has no way to ask a service (README)"}
+LACKS = {"transaction": NO_TRANSACTION, "asks": "it has no way to ask a service (README)"}
 
 
 def _amount(arguments: Any) -> bytes:

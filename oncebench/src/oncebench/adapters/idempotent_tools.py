@@ -7,13 +7,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from oncebench.kit import Says, Setup
+from oncebench.kit import NO_TRANSACTION, Says, Setup
 
 NAME = "idempotent-tools"
 KIND = "library"
 REQUIRES = ("idempotent-tools==0.1.1",)
 README = "README, Quick start and Execution semantics"
-LACKS = {"conflict": "a key that was seen returns its result (README, Execution semantics)"}
+LACKS = {
+    "transaction": NO_TRANSACTION,
+    "conflict": "a key that was seen returns its result (README, Execution semantics)",
+}
 
 
 def open(setup: Setup) -> Callable[..., Any]:

@@ -11,13 +11,16 @@ from functools import partial
 from typing import Any
 
 from oncebench.adapters._retries import looking_first, worth_a_retry
-from oncebench.kit import Says, Setup
+from oncebench.kit import NO_TRANSACTION, Says, Setup
 
 NAME = "LangGraph"
 KIND = "engine"
 REQUIRES = ("langgraph==1.2.22", "langgraph-checkpoint-sqlite==3.1.2")
 README = "docs: Persistence, SqliteSaver; Durable execution for the best configuration"
-LACKS = {"conflict": "a thread goes on with the input that it began with (docs, Persistence)"}
+LACKS = {
+    "transaction": NO_TRANSACTION,
+    "conflict": "a thread goes on with the input that it began with (docs, Persistence)",
+}
 
 
 def open(setup: Setup) -> Callable[..., Any]:

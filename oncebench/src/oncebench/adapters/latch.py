@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from oncebench.kit import Says, Setup
+from oncebench.kit import NO_TRANSACTION, Says, Setup
 
 NAME = "latch-idempotent"
 KIND = "library"
 REQUIRES = ("latch-idempotent[redis]==0.4.1", "redis")
 SERVERS = ("redis",)
 README = "README, first example, with its Redis store"
-LACKS = {"asks": "it has no way to ask a service (README)"}
+LACKS = {"transaction": NO_TRANSACTION, "asks": "it has no way to ask a service (README)"}
 
 
 def open(setup: Setup) -> Callable[..., Any]:

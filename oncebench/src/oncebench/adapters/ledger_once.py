@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from oncebench.kit import Says, Setup, Told
+from oncebench.kit import NO_TRANSACTION, Says, Setup, Told
 
 NAME = "ledger-once"
 KIND = "library"
 REQUIRES = ("ledger-once==0.1.5",)
 README = "README, guard(fn, ..., key=...); guard.policy(fn, replay=True) for the best"
-LACKS = {"asks": "it has no way to ask a service (README)"}
+LACKS = {"transaction": NO_TRANSACTION, "asks": "it has no way to ask a service (README)"}
 
 
 def open(setup: Setup) -> Callable[..., Any]:

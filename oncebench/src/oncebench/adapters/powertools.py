@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from oncebench.kit import Says, Setup
+from oncebench.kit import NO_TRANSACTION, Says, Setup
 
 NAME = "aws-lambda-powertools"
 KIND = "library"
@@ -13,6 +13,7 @@ REQUIRES = ("aws-lambda-powertools[redis]==3.37.0", "boto3")
 SERVERS = ("redis",)
 README = "docs, idempotent_function with RedisCachePersistenceLayer"
 LACKS = {
+    "transaction": NO_TRANSACTION,
     "asks": "it has no way to ask a service (docs)",
     "conflict": "payload validation needs a JMESPath of the payload, which a keyword is not (docs)",
 }

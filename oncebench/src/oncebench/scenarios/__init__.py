@@ -2,7 +2,7 @@
 
 A scenario is played in the temperaments of the service that it names: *deaf* (it does what it is
 asked, and that is all), *asks* (it can be asked what happened), *keys* (it honours an
-Idempotency-Key).
+Idempotency-Key), *transaction* (the effect is a row in a database that the subject may share).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from oncebench.kit import Wish
 from oncebench.stage import Stage
 
 TITLE = "The tool fails before it sends"
-TEMPERAMENTS = ("deaf",)
+TEMPERAMENTS = ("deaf", "transaction")
 NEEDS = ()
 QUICK = True
 

@@ -12,7 +12,7 @@ from oncebench.kit import Wish
 from oncebench.stage import Stage
 
 TITLE = "Six processes at once"
-TEMPERAMENTS = ("deaf",)
+TEMPERAMENTS = ("deaf", "transaction")
 NEEDS = ()
 QUICK = False
 

@@ -1,6 +1,7 @@
 """T43: Killed when it has happened
 
-What: the service did it, and the process dies before the answer.
+What: the service did it, and the process dies before the answer. Where the effect is a row: the tool
+has inserted it, and dies before it returns.
 Why: The classic crash between the effect and the note of it.
 Right: as T04.
 """
@@ -12,15 +13,17 @@ from oncebench.kit import Wish
 from oncebench.stage import Stage
 
 TITLE = "Killed when it has happened"
-TEMPERAMENTS = ("deaf", "asks", "keys")
+TEMPERAMENTS = ("deaf", "asks", "keys", "transaction")
 NEEDS = ()
 QUICK = True
 
 
 def play(stage: Stage) -> list[Expected]:
-    wish = Wish(name="pay", order="o1")
+    row = stage.temperament == "transaction"
+    wish = Wish(name="pay", order="o1", first="die after" if row else "")
     worker = stage.start()
-    stage.arm("kill after", wish, worker)
+    if not row:
+        stage.arm("kill after", wish, worker)
     worker.call(wish)
     stage.let_leases_end()
     stage.settle(wish)
