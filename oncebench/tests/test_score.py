@@ -30,13 +30,30 @@ SAFE = {"ok", "W", "N"}
 def test_the_controls_come_out_as_they_must():
     cells = check_controls(sys.executable)
 
-    assert {cell.subject for cell in cells} == set(controls.EXPECTED)
+    assert {cell.subject for cell in cells} == {*controls.EXPECTED, "control_broken_store"}
+
+
+def test_the_control_with_a_broken_store_is_right_without_its_bug():
+    store = Subject(adapter="control_broken_store")
+
+    cells = score([store], only={name for name, _ in controls.BUGS.values()}, confirm=1)
+
+    assert {cell.name: cell.verdict for cell in cells if cell.verdict != "ok"} == {}
 
 
 def test_a_control_that_comes_out_wrong_voids_the_run(monkeypatch):
     monkeypatch.setattr(controls, "EXPECTED", {"control_oracle": {"T04/deaf": "D"}})
+    monkeypatch.setattr(controls, "BUGS", {})
 
     with pytest.raises(Void, match="control_oracle must be D in T04/deaf, and is ok"):
+        check_controls(sys.executable)
+
+
+def test_a_bug_that_is_not_found_voids_the_run(monkeypatch):
+    monkeypatch.setattr(controls, "EXPECTED", {})
+    monkeypatch.setattr(controls, "BUGS", {"the lease is ignored": ("T05/deaf", "D")})
+
+    with pytest.raises(Void, match=r"control_broken_store \(the lease is ignored\) must be D"):
         check_controls(sys.executable)
 
 

@@ -63,6 +63,7 @@ class Setup:
     best: bool  # everything that the subject offers, or what its README begins with
     lease_s: float  # where the subject has a lease or a stale time, it is this
     servers: dict[str, str] = field(default_factory=dict)  # URLs of the stores that it asked for
+    bug: str = ""  # of the control with a broken store
     database: str = ""  # where the effect is a row: the URL of its database
 
     # What an adapter may set: how the tool learns its key, how it sends, what runs round a call.

@@ -34,6 +34,7 @@ class Subject:
     python: str = sys.executable
     best: bool = False
     servers: dict[str, str] = field(default_factory=dict)
+    bug: str = ""  # of the control with a broken store
 
     @property
     def configuration(self) -> str:
@@ -265,6 +266,7 @@ class Stage:
             "best": self.subject.best,
             "lease_s": self.lease_s,
             "servers": self.subject.servers,
+            "bug": self.subject.bug,
             "database": self._database,
         }
         asked: dict[str, Any] = {"adapter": self.subject.adapter, "setup": setup}
