@@ -20,7 +20,7 @@ from effectonce._core.strict_json import read_exactly
 from effectonce._core.tagged_json import NotStorable
 from effectonce.approvals._links import link_of
 from effectonce.dashboard._lists import PAGE, row_of
-from effectonce.dashboard._request import DashboardRequest, RefusedVisit
+from effectonce.dashboard._request import UNCHANGED, DashboardRequest, RefusedVisit
 from effectonce.errors import ContractViolation
 from effectonce.recovery.bulk import ACTS, BulkDecision, SettledEffect, settle_one
 from effectonce.recovery.pace import Pace
@@ -30,7 +30,6 @@ from effectonce.views.filter_fields import IN_DOUBT, BadFilter, ListFilter, read
 from effectonce.views.lists import LOOKED_AT, doubts_page
 from effectonce.views.times import moment
 
-UNCHANGED = "Nothing was changed."
 LOOKS = 5  # pages of doubts that are looked at for one page of a group
 AT_ONCE, REQUEST_S = 50, 5.0  # what one request settles at most, and how long that may take
 PACES = (20, 5, 50)  # a second; the first is chosen
