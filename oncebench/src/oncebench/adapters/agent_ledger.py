@@ -17,8 +17,11 @@ NAME = "agent-ledger"
 KIND = "library"
 REQUIRES = ("agent-ledger[postgres]==0.2.1",)
 SERVERS = ("postgres",)
-README = "README, Quick Start and Custom Idempotency Keys; StaleOptions for the best configuration"
-LACKS = {"conflict": "other arguments under the same keys are the same effect (README)"}
+README = "README, Quick Start and Custom Idempotency Keys; Configuration (stale=) for the best"
+LACKS = {
+    "asks": "it has no way to ask a service (agent_ledger.types, LedgerHooks)",
+    "conflict": "other arguments under the same keys are one effect (README, Custom Idempotency)",
+}
 
 
 def open(setup: Setup) -> Callable[..., Any]:
