@@ -18,7 +18,7 @@ NAME = "airlock-sdk"
 KIND = "library"
 REQUIRES = ("airlock-sdk==0.3.0",)
 README = "README, Quickstart; docs/api.md, Effect; airlock.__main__, reconcile, for the best"
-LACKS: dict[str, str] = {}
+LACKS = {"conflict": "a key= dedupes, whatever the arguments (contracts/idempotency.md, 4 and 5)"}
 
 
 def open(setup: Setup) -> Callable[..., Any]:
@@ -35,7 +35,7 @@ def open(setup: Setup) -> Callable[..., Any]:
     def protect(tool: Callable[..., Any]) -> Callable[..., Any]:
         @airlock.guard(
             tool.__module__.rpartition(".")[2],
-            key=lambda order, **_: order,
+            key=lambda order, *_, **__: order,
             effect=_effect(setup),
             reversibility=airlock.Reversibility.IRREVERSIBLE,
         )

