@@ -27,16 +27,17 @@ NAME = "Absurd"
 KIND = "engine"
 REQUIRES = ("absurd-sdk==0.5.1", "absurdctl==0.5.1")
 SERVERS = ("postgres",)
-README = "README of the SDK, Synchronous API; docs: idempotency_key, claim_timeout, max_attempts"
-LACKS = {
-    "transaction": NO_TRANSACTION,
-    "conflict": "a task with a key that was seen is the earlier one (docs)",
-}
+README = "README of the SDK, Synchronous API; docs: Concepts, Retries and Idempotency Keys"
+LACKS = {"conflict": "the task that has the key is returned (docs, Spawn-time deduplication)"}
 WAIT_S = 5.0
 
 
 class Failed(Exception):
     """The task has failed."""
+
+
+class Vanished(Exception):
+    """Its worker did not finish it in time: it may have happened."""
 
 
 def open(setup: Setup) -> Callable[..., Any]:
@@ -76,6 +77,8 @@ def open(setup: Setup) -> Callable[..., Any]:
             task = app.spawn("pay", asked, queue="payments", idempotency_key=key, **once)
             ended = app.await_task_result(task["task_id"], timeout=WAIT_S)
             if ended.state != "completed":
+                if "$ClaimTimeout" in str(ended.failure):
+                    raise Vanished(f"{ended.failure}")
                 raise Failed(f"{ended.state}: {ended.failure}")
             return ended.result
 
@@ -122,4 +125,10 @@ def _tried(tool: Callable[..., Any], arguments: list[Any]) -> Any:
 def said(error: Exception) -> Says:
     from absurd_sdk import TimeoutError as WaitedLongEnough
 
-    return "busy" if isinstance(error, WaitedLongEnough) else "raised"
+    match error:
+        case WaitedLongEnough():
+            return "busy"
+        case Vanished():
+            return "unknown"
+        case _:
+            return "raised"

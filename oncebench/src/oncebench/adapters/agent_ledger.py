@@ -17,10 +17,10 @@ NAME = "agent-ledger"
 KIND = "library"
 REQUIRES = ("agent-ledger[postgres]==0.2.1",)
 SERVERS = ("postgres",)
-README = "README, Quick Start and Custom Idempotency Keys; StaleOptions for the best configuration"
+README = "README, Quick Start and Custom Idempotency Keys; Configuration (stale=) for the best"
 LACKS = {
-    "transaction": NO_TRANSACTION,
-    "conflict": "other arguments under the same keys are the same effect (README)",
+    "asks": "it has no way to ask a service (agent_ledger.types, LedgerHooks)",
+    "conflict": "other arguments under the same keys are one effect (README, Custom Idempotency)",
 }
 
 

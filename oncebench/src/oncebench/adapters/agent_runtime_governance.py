@@ -17,8 +17,8 @@ from oncebench.kit import NO_TRANSACTION, Says, Setup, send
 NAME = "agent-runtime-governance"
 KIND = "library"
 REQUIRES = ("agent-runtime-governance==0.9.1",)
-README = "README, Quick start; SQLiteIdempotencyStore of Production for the best configuration"
-LACKS = {"transaction": NO_TRANSACTION}
+README = "README, Quick start; Production reliability, SQLiteIdempotencyStore, for the best"
+LACKS = {"asks": "its reconciliation needs a sealed production runtime, not set up here (docs)"}
 
 
 def open(setup: Setup) -> Callable[..., Any]:

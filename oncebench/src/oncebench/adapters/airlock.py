@@ -1,6 +1,8 @@
 """airlock-sdk. A caller waits 30 s for the owner of a row; here the wait is cut to 2 s, which
-comes to the same end. Best configured: stale rows are reconciled within the call, and what the
-probe does not find is run again.
+comes to the same end. The reconciler, which its CLI runs, is run between calls. Best configured:
+what its probe does not find is run again (--on-absent retry). Recovery within a call
+(reconcile_after) stays off, because it gives up what the probe does not find, and init has no
+option for that.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ from oncebench.kit import NO_TRANSACTION, Says, Setup
 NAME = "airlock-sdk"
 KIND = "library"
 REQUIRES = ("airlock-sdk==0.3.0",)
-README = "README, Quickstart; docs of Effect(key_param=, verify=) and the reconciler"
-LACKS = {"transaction": NO_TRANSACTION}
+README = "README, Quickstart; docs/api.md, Effect; airlock.__main__, reconcile, for the best"
+LACKS = {"conflict": "a key= dedupes, whatever the arguments (contracts/idempotency.md, 4 and 5)"}
 
 
 def open(setup: Setup) -> Callable[..., Any]:
@@ -25,8 +27,7 @@ def open(setup: Setup) -> Callable[..., Any]:
 
     commit.commit_once = partial(commit.commit_once, wait_timeout=2)
     allow = airlock.Policy(rules=[airlock.Rule(match="*", decision=airlock.Decision.AUTO)])
-    stale = {"reconcile_after": timedelta(seconds=setup.lease_s)} if setup.best else {}
-    app = airlock.init(store=f"sqlite:///{setup.folder}/airlock.db", policy=allow, **stale)
+    app = airlock.init(store=f"sqlite:///{setup.folder}/airlock.db", policy=allow)
     setup.maintain = partial(_reconcile, app, setup)
     key: list[str | None] = [None]
     setup.key = lambda: key[0]
@@ -34,7 +35,7 @@ def open(setup: Setup) -> Callable[..., Any]:
     def protect(tool: Callable[..., Any]) -> Callable[..., Any]:
         @airlock.guard(
             tool.__module__.rpartition(".")[2],
-            key=lambda order, **_: order,
+            key=lambda order, *_, **__: order,
             effect=_effect(setup),
             reversibility=airlock.Reversibility.IRREVERSIBLE,
         )
@@ -81,7 +82,9 @@ def said(error: Exception) -> Says:
             return "failed"
         case errors.CommitWaitTimeout():
             return "busy"
-        case errors.VerificationUnknown() | errors.CommitFailed():
+        case errors.VerificationUnknown() | errors.ExecuteTimeout() | errors.CommitFailed():
             return "unknown"
+        case errors.CanonicalizationError():
+            return "conflict"  # it refuses floats
         case _:
             return "raised"

@@ -20,8 +20,8 @@ REQUIRES = ("asgi-idempotency-header==0.2.0", "fastapi", "redis>=4.2,<5")
 SERVERS = ("redis",)
 README = "README, Setup and Quick summary of behaviours"
 LACKS = {
-    "transaction": NO_TRANSACTION,
-    "conflict": "requests with the same key are interpreted as the same (README)",
+    "asks": "it has no way to ask a service (README, Configuration)",
+    "conflict": "requests with the same key are interpreted as the same (README, Enforce UUID)",
 }
 
 

@@ -1,5 +1,6 @@
-"""call4agents. Best configured: retry_on names the errors of the client and the statuses that say
-that nothing happened.
+"""call4agents. A tool declares how the service behaves: idempotent_for= where it honours keys,
+reconcile= where it can be asked. Best configured: retry_on names the errors and the statuses that
+say that nothing happened.
 """
 
 from __future__ import annotations
@@ -7,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from oncebench.kit import NO_TRANSACTION, Says, Setup
+from oncebench.kit import Says, Setup, ToolFault
 
 NAME = "call4agents"
 KIND = "library"
 REQUIRES = ("call4agents==0.5.0",)
-README = "README, Quickstart; reconcile=, idempotent_for= and retry_on= for the best configuration"
-LACKS = {"transaction": NO_TRANSACTION}
+README = "README, How to use it and How it works, 3; retry_on= for the best configuration"
+LACKS: dict[str, str] = {}
 
 
 class Refused(Exception):
@@ -34,7 +35,7 @@ def open(setup: Setup) -> Callable[..., Any]:
         declared["reconcile"] = lambda order, **_: setup.find(order)
     if setup.best:
         setup.post = _post
-        declared["retry_on"] = (httpx.ConnectError, httpx.UnsupportedProtocol, Refused)
+        declared["retry_on"] = (httpx.ConnectError, httpx.UnsupportedProtocol, Refused, ToolFault)
 
     def protect(tool: Callable[..., Any]) -> Callable[..., Any]:
         return call4agents.effect(name=tool.__module__.rpartition(".")[2], **declared)(tool)

@@ -20,11 +20,8 @@ NAME = "Celery"
 KIND = "engine"
 REQUIRES = ("celery[redis]==5.7.0",)
 SERVERS = ("redis",)
-README = "docs: First Steps; Tasks, acks_late, Retrying; Using Redis, Visibility timeout"
-LACKS = {
-    "transaction": NO_TRANSACTION,
-    "conflict": "the id of a task says nothing of its arguments (docs, Calling Tasks)",
-}
+README = "docs: First Steps; Tasks (acks_late), Retrying; Using Redis, Visibility Timeout"
+LACKS = {"conflict": "the id of a task says nothing of its arguments (docs, Calling Tasks)"}
 WAIT_S = 5.0
 
 

@@ -1,24 +1,24 @@
 """ctrlrun. A repeat of a success is refused; its result is not kept. Best configured: its own
-transport, which knows whether a byte left, NotExecuted for statuses that say so, and a reconcile
-hook that runs within the call.
+transport, which knows whether a byte left, NotExecuted for errors and statuses that say so, and a
+reconcile hook that runs within the call. Where the service honours the attempt's token, the hook
+sends the request again under it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
-from oncebench.kit import NO_TRANSACTION, VERIFY, Says, Setup
+from oncebench.kit import Says, Setup, ToolFault
 
 NAME = "ctrlrun"
 KIND = "library"
 REQUIRES = ("ctrlrun==0.12.2",)
-README = "README, Quickstart; docs of reconcile= and ctrlrun.transport for the best configuration"
+README = "README, Use it in three steps; How it works, 5 and 6, for the best configuration"
 LACKS = {
-    "transaction": NO_TRANSACTION,
-    "results": "a repeat is refused with DuplicateEffect; no result is kept (README)",
+    "results": "a repeat is refused with DuplicateEffect, and no result is kept (ctrlrun.state)"
 }
 POLICY = "schema: ctrlrun.policy/v2\nactions:\n  bank.pay:\n    rules:\n      - decision: allow\n"
 NOTHING_HAPPENED = frozenset({400, 401, 403, 404, 422, 429})
@@ -51,14 +51,28 @@ def open(setup: Setup) -> Callable[..., Any]:
             control=control,
             reconcile=hook,
             reconcile_eagerly=setup.best and hook is not None,
-        )(tool)
+        )(_saying_so(tool) if setup.best else tool)
 
     return protect
 
 
+def _saying_so(tool: Callable[..., Any]) -> Callable[..., Any]:
+    """A tool that says so where it has not sent anything: only NotExecuted permits a retry."""
+    from ctrlrun import NotExecuted
+
+    @wraps(tool)
+    def pay(order: str, amount: int, note: str = "") -> Any:
+        try:
+            return tool(order, amount, note)
+        except ToolFault as error:
+            raise NotExecuted(str(error)) from error
+
+    return pay
+
+
 def _hook(setup: Setup, control: Any, name: str) -> Callable[[str], str] | None:
     if setup.temperament == "asks":
-        return lambda key: "not_executed" if setup.find(key.split(":")[1]) is None else "committed"
+        return lambda key: "not_executed" if setup.find(_order(key)) is None else "committed"
     if setup.temperament == "keys" and setup.best:
         return partial(_send_again, setup, control)
     return None
@@ -70,11 +84,14 @@ def _send_again(setup: Setup, control: Any, effect_key: str) -> str:
     from ctrlrun.effect import idempotency_token_for
 
     token = idempotency_token_for(effect_key, control.store.get_effect(effect_key).attempt)
-    order = effect_key.split(":")[1]
-    body = {"order": order, "amount": 100, "note": ""}
+    body = {"order": _order(effect_key), "amount": 100, "note": ""}
     headers = {"Idempotency-Key": token}
     httpx.post(f"{setup.url}/pay", json=body, headers=headers, verify=VERIFY).raise_for_status()
     return "committed"
+
+
+def _order(effect_key: str) -> str:
+    return effect_key.partition(":")[2]
 
 
 def _urlopen(url: str, body: dict[str, Any], headers: dict[str, str]) -> Any:
@@ -108,5 +125,7 @@ def said(error: Exception) -> Says:
             return "unknown"
         case ctrlrun.DuplicateEffect():
             return "busy"
+        case ctrlrun.InvalidArgument() if "at arguments." in str(error):
+            return "conflict"  # it refuses floats (README, How it works, 1)
         case _:
             return "raised"

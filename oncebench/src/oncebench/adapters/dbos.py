@@ -23,8 +23,8 @@ NAME = "DBOS"
 KIND = "engine"
 REQUIRES = ("dbos==3.3.0",)
 SERVERS = ("postgres",)
-README = "docs: Workflow IDs and Idempotency; Steps, Configurable Retries; Datasources; recovery"
-LACKS = {"conflict": "a workflow that is called again with its id runs once (docs)"}
+README = "docs: Workflow IDs and Idempotency; Steps, Configurable Retries; Workflow Recovery"
+LACKS = {"conflict": "an id that is used again runs once (docs, Workflow IDs and Idempotency)"}
 WAIT_S = 5.0
 
 

@@ -1,6 +1,6 @@
 """drf-idempotency: a Django project with one view, in this process, on SQLite. The exception of a
 view is a 500, which is not kept. Best configured: the view answers 400 where the service refused,
-which is kept.
+and 424 where it may have happened and no key makes a second request safe; both are kept.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
-from oncebench.kit import NO_TRANSACTION, Says, Setup, Told
+from oncebench.adapters._retries import nothing_happened, refused
+from oncebench.kit import Says, Setup, Told
 
 NAME = "drf-idempotency"
 KIND = "library"
 REQUIRES = ("drf-idempotency==1.0.0",)
-README = "README, Quick Start; LOCK_TTL_SECONDS and CACHE_CLIENT_ERROR_RESPONSES of Settings"
-LACKS = {"transaction": NO_TRANSACTION}
+README = "README, Quick Start; docs, Settings, CACHE_CLIENT_ERROR_RESPONSES, for the best"
+LACKS = {"asks": "it has no way to ask a service (drf_idempotency.settings)"}
 
 
 class Answered(Exception):
@@ -65,11 +66,13 @@ def open(setup: Setup) -> Callable[..., Any]:
             )
             match response.status_code:
                 case 200:
-                    return json.loads(response.content)
+                    return json.loads(response.content or "null")
                 case 409:
                     return Told("busy")
                 case 422:
                     return Told("conflict")
+                case 424:
+                    return Told("unknown")
             raise Answered(f"{response.status_code}: {response.content!r}")
 
         return call
@@ -86,7 +89,6 @@ def _migrate(setup: Setup) -> None:
 
 
 def _path(setup: Setup, name: str, tool: Callable[..., Any]) -> Any:
-    import httpx
     from django.urls import path
     from rest_framework.decorators import api_view
     from rest_framework.renderers import JSONRenderer
@@ -95,10 +97,12 @@ def _path(setup: Setup, name: str, tool: Callable[..., Any]) -> Any:
     def view(request: Any) -> Response:
         try:
             return Response(tool(**request.data))
-        except httpx.HTTPStatusError as error:
-            if setup.best and error.response.status_code == 400:
+        except Exception as error:
+            if setup.best and refused(error):
                 return Response(str(error), 400)
-            raise
+            if not setup.best or setup.temperament == "keys" or nothing_happened(error):
+                raise
+            return Response(str(error), 424)
 
     made = api_view(["POST"])(view)
     made.cls.renderer_classes = [JSONRenderer]

@@ -1,7 +1,7 @@
 """idemkey. A caller waits 60 s for a call that runs; here the wait is cut to 2 s, which comes to
-the same end. It retries time-outs of its own accord; httpx's are no TimeoutError. Best configured:
-where the service honours the key, errors of the client are retried; and where it can be asked,
-`verify` looks whether what was done is there.
+the same end. It retries time-outs of its own accord; httpx's are no TimeoutError. Where the service
+can be asked, `verify` looks whether what was done is there. Best configured: where the service
+honours the key, errors of the client are retried.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from oncebench.kit import NO_TRANSACTION, Says, Setup
 NAME = "idemkey"
 KIND = "library"
 REQUIRES = ("idemkey==0.1.1",)
-README = "README, first example; Safe retry and Partial-success verification for the best"
-LACKS = {"transaction": NO_TRANSACTION}
+README = "README, first example and Partial-success verification; Safe retry for the best"
+LACKS: dict[str, str] = {}
 
 
 def open(setup: Setup) -> Callable[..., Any]:
@@ -32,7 +32,7 @@ def open(setup: Setup) -> Callable[..., Any]:
     key: list[str | None] = [None]
     order_now: list[str] = [""]
     setup.key = lambda: key[0]
-    if setup.best and setup.temperament == "asks":
+    if setup.temperament == "asks":
         options["verify"] = lambda _: setup.find(order_now[0]) is not None
 
     def protect(tool: Callable[..., Any]) -> Callable[..., Any]:

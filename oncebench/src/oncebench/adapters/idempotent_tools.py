@@ -1,5 +1,6 @@
 """idempotent-tools. Best configured: a second call waits for the first (on_duplicate="block"; the
-wait is cut to 2 s). Its ttl stays off, because it forgets what was done as well.
+wait is cut to 2 s), or runs again where the service honours the key (on_duplicate="retry"). Its ttl
+stays off, because it forgets what was done as well.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ KIND = "library"
 REQUIRES = ("idempotent-tools==0.1.1",)
 README = "README, Quick start and Execution semantics"
 LACKS = {
-    "transaction": NO_TRANSACTION,
+    "asks": "it has no way to ask a service (idempotent_tools.decorator)",
     "conflict": "a key that was seen returns its result (README, Execution semantics)",
 }
 
@@ -24,7 +25,11 @@ def open(setup: Setup) -> Callable[..., Any]:
     from idempotent_tools.backends.sqlite_backend import SQLiteBackend
 
     backend = SQLiteBackend(db_path=str(setup.folder / "store.db"))
-    best: dict[str, Any] = {"on_duplicate": "block", "poll_timeout": 2.0} if setup.best else {}
+    best: dict[str, Any] = {}
+    if setup.best:
+        best = {"on_duplicate": "block", "poll_timeout": 2.0}
+    if setup.best and setup.temperament == "keys":
+        best = {"on_duplicate": "retry"}
     key: list[str | None] = [None]
     setup.key = lambda: key[0]
 

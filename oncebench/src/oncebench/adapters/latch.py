@@ -1,4 +1,6 @@
-"""latch-idempotent, on Redis. It has no configuration beyond this."""
+"""latch-idempotent, on Redis. Its other parts (time-outs, circuit breakers, budgets, sagas) do not
+change what a repeated call does, so best configured it is the same.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,11 @@ NAME = "latch-idempotent"
 KIND = "library"
 REQUIRES = ("latch-idempotent[redis]==0.4.1", "redis")
 SERVERS = ("redis",)
-README = "README, first example, with its Redis store"
-LACKS = {"transaction": NO_TRANSACTION, "asks": "it has no way to ask a service (README)"}
+README = "README, Quickstart and Storage backends"
+LACKS = {
+    "asks": "it has no way to ask a service (latch.core)",
+    "conflict": "a key that was seen returns its result (README, How it works)",
+}
 
 
 def open(setup: Setup) -> Callable[..., Any]:

@@ -1,21 +1,25 @@
-"""aws-lambda-powertools, its idempotency utility on Redis, outside of Lambda."""
+"""aws-lambda-powertools, its idempotency utility on Redis, outside of Lambda. Best configured: the
+function handles its own doubts, because the record of an exception that leaves it is deleted.
+Payload validation stays off: on Redis the hash is lost when a record completes, so that every
+repeat is refused.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from oncebench.kit import NO_TRANSACTION, Says, Setup
+from oncebench.adapters._doubts import returning_doubts, told
+from oncebench.kit import Says, Setup
 
 NAME = "aws-lambda-powertools"
 KIND = "library"
 REQUIRES = ("aws-lambda-powertools[redis]==3.37.0", "boto3")
 SERVERS = ("redis",)
-README = "docs, idempotent_function with RedisCachePersistenceLayer"
+README = "docs, Idempotency: Idempotent_function decorator; Handling exceptions for the best"
 LACKS = {
-    "transaction": NO_TRANSACTION,
-    "asks": "it has no way to ask a service (docs)",
-    "conflict": "payload validation needs a JMESPath of the payload, which a keyword is not (docs)",
+    "asks": "it has no way to ask a service (utilities.idempotency.config)",
+    "conflict": "on Redis, payload validation refuses every repeat (persistence.redis)",
 }
 
 
@@ -28,21 +32,26 @@ def open(setup: Setup) -> Callable[..., Any]:
 
     client = redis.Redis.from_url(setup.servers["redis"])
     layer = RedisCachePersistenceLayer(client=client)
-    config = IdempotencyConfig(use_local_cache=False, lambda_context=_Context(setup.lease_s))
+    context: Any = _Context(setup.lease_s)
+    config = IdempotencyConfig(event_key_jmespath="order", lambda_context=context)
     current: list[str] = [""]
     setup.key = lambda: current[0]
 
     def protect(tool: Callable[..., Any]) -> Callable[..., Any]:
-        protected = idempotent_function(
-            data_keyword_argument="order",
+        kept = returning_doubts(setup, tool)
+
+        @idempotent_function(
+            data_keyword_argument="payment",
             persistence_store=layer,
             config=config,
             key_prefix=tool.__module__,
-        )(tool)
+        )
+        def pay(payment: dict[str, Any]) -> Any:
+            return kept(**payment)
 
         def call(order: str, amount: int, note: str = "") -> Any:
             current[0] = f"{tool.__module__}:{order}"
-            return protected(order=order, amount=amount, note=note)
+            return told(pay(payment={"order": order, "amount": amount, "note": note}))
 
         return call
 

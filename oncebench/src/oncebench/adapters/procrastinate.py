@@ -23,10 +23,9 @@ NAME = "Procrastinate"
 KIND = "engine"
 REQUIRES = ("procrastinate==3.10.0", "psycopg[binary,pool]")
 SERVERS = ("postgres",)
-README = "docs: Quickstart; Queueing locks; Retries; Retry stalled jobs"
+README = "docs: Quickstart; How-to, Locks, Queueing locks, Retry; Retry stalled jobs for the best"
 LACKS = {
-    "transaction": NO_TRANSACTION,
-    "results": "the return value of a task is not kept (docs)",
+    "results": "a return value serves for logging alone (docs, Quickstart)",
     "conflict": "a lock says nothing of a job's arguments (docs, Queueing locks)",
 }
 WAIT_S = 5.0

