@@ -5,6 +5,7 @@ An adapter is a module of `oncebench.adapters` with:
 
     NAME, KIND, REQUIRES, README   what it is, what is installed, which text it follows
     LACKS                          what the subject says that it does not do, with where it says so
+    OFFERS                         ("transaction",), where a tool can share the subject's own
     open(setup)                    returns `protect(tool)`, which returns the protected tool
     said(error)                    what an error of the subject tells its caller
 """
@@ -34,7 +35,6 @@ Says = Literal[
 ]
 Temperament = Literal["keys", "asks", "deaf", "transaction"]
 
-NO_TRANSACTION = "its docs name no transaction that a tool could share"
 
 # httpx makes a TLS context for each client, also for a plain-HTTP URL: 78 ms of certificates that
 # the loopback service has no use for. With verify=False it is 1 ms.

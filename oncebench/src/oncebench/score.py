@@ -82,14 +82,15 @@ def play(
 ) -> Cell:
     """One cell. What comes out wrong is played *confirm* times, and has to be wrong each time."""
     adapter = importlib.import_module(f"oncebench.adapters.{subject.adapter}")
-    missing = [need for need in scenario.needs if need in adapter.LACKS]
+    lacks = _lacks(adapter)
+    missing = [need for need in scenario.needs if need in lacks]
     if missing:
-        return _not_played(subject, scenario, temperament, adapter.LACKS[missing[0]])
+        return _not_played(subject, scenario, temperament, lacks[missing[0]])
     first = _play_once(subject, scenario, temperament, points_max=points_max)
     if first.verdict not in WRONG:
         return first
-    if first.verdict == "W" and temperament in adapter.LACKS:
-        return replace(first, verdict="N", why=adapter.LACKS[temperament])
+    if first.verdict == "W" and temperament in lacks:
+        return replace(first, verdict="N", why=lacks[temperament])
     plays = [first]
     while len(plays) < confirm:
         plays.append(_play_once(subject, scenario, temperament, points_max=points_max))
@@ -101,6 +102,13 @@ def play(
         mildest,
         seen=f"not the same each time: {', '.join(p.verdict for p in plays)}",
     )
+
+
+def _lacks(adapter: Any) -> dict[str, str]:
+    """What a subject does not do. A transaction that a tool can share is rare: it is offered."""
+    shares = "transaction" in getattr(adapter, "OFFERS", ())
+    none = {} if shares else {"transaction": "its docs name no transaction that a tool could share"}
+    return none | adapter.LACKS
 
 
 def _play_once(

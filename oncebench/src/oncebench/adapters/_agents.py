@@ -27,7 +27,6 @@ BARE = {
     "results": "a framework keeps messages; it has no results of calls to give again",
     "business_key": "a framework has no key for what is wanted; a call is what the model asks for",
     "conflict": "a framework does not compare calls",
-    "transaction": "a framework has no transaction that a tool could share",
 }
 WITH_EFFECTONCE = {"functions": BARE["functions"]}
 PROMPT = "Pay what is due."

@@ -21,7 +21,7 @@ from typing import Any
 
 from oncebench.adapters._heartbeats import heartbeats
 from oncebench.adapters._retries import looking_first, nothing_happened
-from oncebench.kit import NO_TRANSACTION, Says, Setup, Wish, now_serving
+from oncebench.kit import Says, Setup, Wish, now_serving
 
 NAME = "Absurd"
 KIND = "engine"

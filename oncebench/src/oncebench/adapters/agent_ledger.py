@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from oncebench.adapters._loop import running_loop
-from oncebench.kit import NO_TRANSACTION, Says, Setup
+from oncebench.kit import Says, Setup
 
 NAME = "agent-ledger"
 KIND = "library"

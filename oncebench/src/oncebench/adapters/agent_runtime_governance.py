@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Any
 
 from oncebench.adapters._retries import nothing_happened, refused
-from oncebench.kit import NO_TRANSACTION, Says, Setup, send
+from oncebench.kit import Says, Setup, send
 
 NAME = "agent-runtime-governance"
 KIND = "library"

@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from oncebench.kit import NO_TRANSACTION, Says, Setup
+from oncebench.kit import Says, Setup
 
 NAME = "airlock-sdk"
 KIND = "library"

@@ -12,7 +12,7 @@ from typing import Any
 
 from oncebench.adapters._loop import running_loop
 from oncebench.adapters._retries import nothing_happened, refused
-from oncebench.kit import NO_TRANSACTION, Says, Setup, Told
+from oncebench.kit import Says, Setup, Told
 
 NAME = "asgi-idempotency-header"
 KIND = "library"

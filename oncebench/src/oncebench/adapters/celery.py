@@ -14,7 +14,7 @@ from typing import Any
 
 from oncebench.adapters._places import Places
 from oncebench.adapters._retries import looking_first, worth_a_retry
-from oncebench.kit import NO_TRANSACTION, Says, Setup
+from oncebench.kit import Says, Setup
 
 NAME = "Celery"
 KIND = "engine"

@@ -22,7 +22,6 @@ README = "what a store must not do"
 LACKS = {
     "asks": "it asks no service",
     "conflict": "it does not compare arguments",
-    "transaction": "its store is a file of its own",
 }
 TABLE = """
 CREATE TABLE IF NOT EXISTS records (

@@ -11,6 +11,7 @@ NAME = "naive retry"
 KIND = "control"
 REQUIRES: tuple[str, ...] = ()
 README = "what agents do today"
+OFFERS = ("transaction",)
 LACKS: dict[str, str] = {}
 
 

@@ -15,6 +15,7 @@ NAME = "never again"
 KIND = "control"
 REQUIRES: tuple[str, ...] = ()
 README = "the simplest way to make no duplicates"
+OFFERS = ("transaction",)
 LACKS: dict[str, str] = {}
 
 

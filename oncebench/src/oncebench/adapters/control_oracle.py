@@ -20,6 +20,7 @@ NAME = "oracle"
 KIND = "control"
 REQUIRES: tuple[str, ...] = ()
 README = "no library can do this"
+OFFERS = ("transaction",)
 LACKS: dict[str, str] = {}
 PATHS = {"oncebench.tools.refunds": "/pay", "oncebench.tools.payouts": "/payouts"}
 

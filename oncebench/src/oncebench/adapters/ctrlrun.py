@@ -11,7 +11,7 @@ from datetime import timedelta
 from functools import partial, wraps
 from typing import Any
 
-from oncebench.kit import Says, Setup, ToolFault
+from oncebench.kit import VERIFY, Says, Setup, ToolFault
 
 NAME = "ctrlrun"
 KIND = "library"

@@ -24,6 +24,7 @@ KIND = "engine"
 REQUIRES = ("dbos==3.3.0",)
 SERVERS = ("postgres",)
 README = "docs: Workflow IDs and Idempotency; Steps, Configurable Retries; Workflow Recovery"
+OFFERS = ("transaction",)
 LACKS = {"conflict": "an id that is used again runs once (docs, Workflow IDs and Idempotency)"}
 WAIT_S = 5.0
 

@@ -14,6 +14,7 @@ NAME = "effectonce"
 KIND = "library"
 REQUIRES = (_effectonce.requirement(),)
 README = "README, first example; docs/howto/one-key-on-the-wire.md and share-a-transaction.md"
+OFFERS = ("transaction",)
 LACKS: dict[str, str] = {}
 
 

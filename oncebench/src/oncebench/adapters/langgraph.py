@@ -38,7 +38,7 @@ def open(setup: Setup) -> Callable[..., Any]:
             thread[0] = f"{tool.__module__}:{order}"
             config = {"configurable": {"thread_id": thread[0]}}
             state = graph.get_state(config)
-            if state.next and setup.best and setup.temperament == "deaf":
+            if state.next and setup.best and not setup.repeatable:
                 return Told("unknown")
             if state.next:
                 return graph.invoke(None, config, **durability)["result"]

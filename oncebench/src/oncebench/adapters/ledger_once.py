@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from oncebench.kit import NO_TRANSACTION, Says, Setup, Told
+from oncebench.kit import Says, Setup, Told
 
 NAME = "ledger-once"
 KIND = "library"

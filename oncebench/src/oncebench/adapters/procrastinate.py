@@ -17,7 +17,7 @@ from typing import Any
 from oncebench.adapters._loop import running_loop
 from oncebench.adapters._places import Places
 from oncebench.adapters._retries import looking_first, worth_a_retry
-from oncebench.kit import NO_TRANSACTION, Says, Setup, Told
+from oncebench.kit import Says, Setup, Told
 
 NAME = "Procrastinate"
 KIND = "engine"

@@ -16,7 +16,7 @@ from oncebench.adapters._heartbeats import heartbeats
 from oncebench.adapters._loop import running_loop
 from oncebench.adapters._places import Places
 from oncebench.adapters._retries import looking_first, nothing_happened, worth_a_retry
-from oncebench.kit import NO_TRANSACTION, Says, Setup
+from oncebench.kit import Says, Setup
 
 NAME = "Temporal"
 KIND = "engine"
