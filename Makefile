@@ -5,6 +5,7 @@ BIN    := $(VENV)/bin
 LOCK   := supply/requirements-dev.txt
 LOWEST := encryption,gateway,otel,postgres,prometheus,redis,server,testing
 PYTHONS ?= python3.11 python3.12 python3.13 python3.14 $(wildcard $(HOME)/.pyenv/versions/3.1[1-9].*/bin/python)
+SCENARIOS ?= --quick
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test prove test-mcp test-frameworks test-sdks test-lowest test-pythons check docs bench soak model lock sbom dist clean
@@ -68,9 +69,9 @@ docs: $(VENV)/.servers  ## The site of the documentation, into build/site/html, 
 	$(VENV)/docs/bin/python -m website.build build/site
 	$(BIN)/pytest -q tests/website
 
-prove: $(VENV)/.servers  ## Score libraries, engines and frameworks by the same faults: SUBJECTS="ctrlrun dbos" for some; into build/prove
+prove: $(VENV)/.servers  ## Score libraries, engines and frameworks by the same faults, in an hour; SCENARIOS= for all of them, SUBJECTS="ctrlrun dbos" for some
 	mkdir -p build/prove
-	PYTHONPATH=oncebench/src $(BIN)/python -m oncebench score --jobs 2 $(foreach name,$(SUBJECTS),--subject $(name)) --into build/prove/cells.jsonl || test $$? = 1
+	PYTHONPATH=oncebench/src $(BIN)/python -m oncebench score $(SCENARIOS) --jobs 2 $(foreach name,$(SUBJECTS),--subject $(name)) --into build/prove/cells.jsonl || test $$? = 1
 	PYTHONPATH=oncebench/src $(BIN)/python -m oncebench table build/prove/cells.jsonl --command "make prove" --as html > build/prove/table.html
 	PYTHONPATH=oncebench/src $(BIN)/python -m oncebench table build/prove/cells.jsonl --command "make prove" --as markdown > build/prove/table.md
 

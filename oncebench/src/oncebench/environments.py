@@ -48,11 +48,12 @@ def environment(adapter: str, *, kept_in: Path | None = None) -> Iterator[str]:
             parent = kept_in
         folder = parent / adapter
         python = folder / "bin" / "python"
-        if not (folder / "complete").exists():
+        complete, wanted = folder / "complete", "\n".join([CLIENT, *module.REQUIRES])
+        if not (complete.exists() and complete.read_text() == wanted):
             shutil.rmtree(folder, ignore_errors=True)
             _run([sys.executable, "-m", "venv", str(folder)])
             _run([str(python), "-m", "pip", "install", "-q", CLIENT, *module.REQUIRES])
-            (folder / "complete").touch()
+            complete.write_text(wanted)
         yield str(python)
 
 
