@@ -46,6 +46,7 @@ from effectonce.errors import (
     ResultUnavailable,
     StepFailed,
     StoreUnavailable,
+    ToolPaused,
 )
 from effectonce.guard import Guard
 from effectonce.health import Health
@@ -132,6 +133,7 @@ __all__ = [
     "Swept",
     "TimeWindow",
     "Tool",
+    "ToolPaused",
     "TurnBudget",
     "Verdict",
     "advise",

@@ -10,6 +10,7 @@ EffectOnceError
 ├── OutOfOrder             the predecessor in the sequence has no outcome; nothing was sent
 ├── StoreUnavailable       the store did not answer; nothing was sent
 ├── CircuitOpen            a breaker keeps the dependency from being asked; nothing was sent
+│   └── ToolPaused         a person paused the tool; nothing was sent
 ├── InFlight               another caller is doing it right now
 ├── InDoubt                it may have happened and nobody can know
 ├── GaveUp                 no attempts or time left
@@ -207,6 +208,16 @@ class CircuitOpen(EffectOnceError):
             retry=False,
             matched=OURS,
         )
+
+
+class ToolPaused(CircuitOpen):
+    """A person paused the tool; nothing was sent."""
+
+    code = "TOOL_PAUSED"
+    corrective_action = (
+        "Do not try it another way. Say that this tool is paused, and repeat the same call once a"
+        " person has resumed it."
+    )
 
 
 class InFlight(EffectOnceError):

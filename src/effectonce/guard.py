@@ -59,6 +59,7 @@ from effectonce.policy.permissions import Allowance, Approval
 from effectonce.recovery.background import BackgroundReconciler
 from effectonce.recovery.in_doubt import Settlement
 from effectonce.recovery.pace import ReconcilePace, pace_of
+from effectonce.recovery.pausing import pauses_of
 from effectonce.retries.budget import RetryBudget
 from effectonce.retries.circuit import Circuit
 from effectonce.retries.turn import TurnBudget
@@ -116,7 +117,8 @@ class Guard(GuardOperations):
         self.spool = spool_of(
             store if isinstance(store, str) else "memory:", self.store, spool, keyring, secret
         )
-        env = Env(now=time.monotonic, new_token=new_token, rng=rng)
+        pauses = pauses_of(self.store)
+        env = Env(now=time.monotonic, new_token=new_token, rng=rng, pauses=pauses)
         self._tools: dict[str, GuardedTool] = {}
         days = days_of(counters, os.environ)
         watch = Observers(Counters(self.store, days) if days else None)

@@ -1,5 +1,6 @@
 """`effectonce lint` as a person, a script and a hook see it."""
 
+import gc
 import json
 import re
 import subprocess
@@ -7,8 +8,10 @@ import sys
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from tests.cli.desk import ROOT, Desk, environment
 
+from effectonce.cli import main
 from effectonce.cli.lint import markdown
 from effectonce.lint import CODES, page
 
@@ -161,3 +164,10 @@ def test_the_hook_is_a_command_that_runs(tree):
 
     assert hook["entry"].split()[0] == "effectonce"
     assert said.returncode == 3
+
+
+def test_a_program_that_lints_collects_garbage_as_before(tree, tmp_path):
+    said = CliRunner().invoke(main, ["lint", str(tmp_path)])
+
+    assert said.exit_code == 3
+    assert gc.isenabled()

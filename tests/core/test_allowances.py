@@ -153,6 +153,8 @@ def test_only_the_allowance_that_refused_counts_it(guard):
 
 def test_a_refusal_costs_the_ops_that_it_did_and_a_call_that_fits_none_more():
     class Counting(MemoryStore):
+        has_cells = False  # so it is not asked what is paused
+
         def apply(self, op):
             names.append(type(op).__name__)
             return super().apply(op)
@@ -623,7 +625,7 @@ def over_limit(guard, *replies):
     with guard.step("chat", 1):
         flow = tool_of(bank.refund).flow(tool_of(bank.refund).prepare(("pay_1", 11), {}))
     empty = (Cell(0.0), Applied(1))
-    return driven(flow, Held(1, 0, False), empty, None, Applied(1), *replies)
+    return driven(flow, Cell(0.0), Held(1, 0, False), empty, None, Applied(1), *replies)
 
 
 def test_another_caller_may_be_faster_than_an_approval(guard):
@@ -650,7 +652,8 @@ def test_an_unanswered_commit_whose_approval_has_ended_may_have_happened(tmp_pat
     with guard.step("chat", 1):
         flow = tool_of(note).flow(tool_of(note).prepare((1,), {}))
     lost = Unconfirmed(1, StoreUnavailable("no answer"))
-    _, ended = driven(flow, Held(1, 0, False), lost, Unapproved(1.0), Unapproved(1.0), None, None)
+    waits = Unapproved(1.0)
+    _, ended = driven(flow, Cell(0.0), Held(1, 0, False), lost, waits, waits, None, None)
     guard.close()
 
     assert isinstance(ended, Exhausted)

@@ -71,7 +71,7 @@ def abandoned(store, clock, contract, world):
     before = store.apply
 
     def dead_after_the_claim(op):
-        if type(op).__name__ not in ("Claim", "Find"):
+        if type(op).__name__ not in ("ReadCell", "Claim", "Find"):
             raise Died
         return before(op)
 

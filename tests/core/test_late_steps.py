@@ -51,6 +51,8 @@ def one_step(guard, note):
 class Refusing(MemoryStore):
     """Refuses the first write of this kind, as if somebody else had the record by then."""
 
+    has_cells = False  # so it is not asked what is paused
+
     def __init__(self, kind):
         super().__init__()
         self.kind, self.asked = kind, []

@@ -160,7 +160,12 @@ def test_a_sealed_store_has_exactly_what_its_store_has(tmp_path):
     ]
     memory, file = MemoryStore(), SqliteStore(tmp_path / "effects.db")
 
-    known = {base.ExaminableStore, base.LocalStore, base.TransactionalStore}
+    known = {
+        base.ExaminableStore,
+        base.LocalStore,
+        base.PausableStore,
+        base.TransactionalStore,
+    }
     assert set(protocols) == known, "seal what the new one carries, then list it here"
     for store in (memory, file):
         sealed = Sealed(store, ring())

@@ -446,7 +446,7 @@ def test_every_operation_of_the_store_is_timed():
     _, call = tool(guard, script("receipt"))
     call()
     told = [(event.operation, event.dependency) for event in seen if event.name == "store"]
-    assert told == [("claim", "memory"), ("complete", "memory")]
+    assert told == [("read_cell", "memory"), ("claim", "memory"), ("complete", "memory")]
     assert all(event.duration_s >= 0 for event in seen if event.name == "store")
 
 

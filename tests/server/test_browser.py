@@ -209,6 +209,7 @@ LISTS = (
     "/letters",
     "/allowances",
     "/prevented",
+    "/tools",
     "/breakers",
     "/workflows",
 )
@@ -238,6 +239,7 @@ def paths(reader):
         "/allowances",
         "/prevented",
         "/prevented?since=30d",
+        "/tools",
         "/breakers",
         "/storm",
         "/fallback",

@@ -29,6 +29,7 @@ PAGES = (
     "/in-doubt",
     "/letters",
     "/allowances",
+    "/tools",
     "/breakers",
     "/workflows",
     "/workflows?state=completed",

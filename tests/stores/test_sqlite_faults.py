@@ -105,7 +105,7 @@ FAULTS = {
         "a file of its own",
     ),
     our_version_by_chance: (
-        r"belongs to another application: no such table: effects",
+        r"belongs to another application: no such table: cells",
         "a file of its own",
     ),
     damaged: (r"is damaged \(database disk image is malformed\)", "Restore it from a backup"),

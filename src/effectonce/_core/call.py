@@ -58,7 +58,6 @@ from effectonce._core.ops import (
     Attest,
     Busy,
     Claim,
-    ClaimReply,
     Complete,
     Dispatch,
     Doubt,
@@ -69,7 +68,6 @@ from effectonce._core.ops import (
     Found,
     Held,
     Inquire,
-    Interrupted,
     Invoke,
     Latched,
     NotFound,
@@ -80,7 +78,6 @@ from effectonce._core.ops import (
     Refused,
     Renew,
     Rerun,
-    Sleep,
     Transact,
     Unapproved,
     Unavailable,
@@ -88,20 +85,34 @@ from effectonce._core.ops import (
     WriteReply,
 )
 from effectonce._core.owner import GONE, RecordOwner
+from effectonce._core.pauses import PausedCircuit
 from effectonce._core.probe_answers import interruption, why_given_up, why_still_in_doubt
 from effectonce._core.record import TERMINAL, Record
-from effectonce._core.retry_state import RetryDecision, insist, repeated
+from effectonce._core.retry_state import Admission, RetryDecision, insist
 from effectonce._core.rules import outcome_pending
 from effectonce._core.safe_access import get
 
 NEVER = RetryDecision(Action.FAIL, "an error of another effect says nothing about this one")
-POLL_FIRST_S, POLL_MAX_S, POLL_GROWTH = 0.004, 0.25, 1.6
 
 
 class GuardedCall(RecordOwner):
     """One call of one effect. `flow()` is the generator to drive."""
 
     def flow(self) -> Flow[Ending]:
+        pauses = self.env.pauses
+        if pauses is not None and (pauses.tools or self.env.now() >= pauses.fresh_until):
+            return self._flow_if_not_paused()
+        return self._flow_as_declared()
+
+    def _flow_if_not_paused(self) -> Flow[Ending]:
+        paused = yield from self._paused()
+        if isinstance(paused, Unavailable):
+            return paused
+        if paused is not None:
+            self.admission = Admission(paused, None)
+        return (yield from self._flow_as_declared())
+
+    def _flow_as_declared(self) -> Flow[Ending]:
         if self.conditional:
             return self._flow_conditional()
         return self._flow() if self.admission.circuit is None else self._flow_behind()
@@ -161,41 +172,6 @@ class GuardedCall(RecordOwner):
             return Exhausted(unanswered, self.patience.attempt)
         return ending
 
-    # ------------------------------------------------------------ claim
-
-    def _claim(self) -> Flow[tuple[ClaimReply, bool]]:
-        """Claim the effect; wait, within bounds, while another worker works on it."""
-        self.token = self.env.new_token()
-        request = self.request
-        apart = self.plan.separate_dispatch or self.in_transaction  # a write of its own
-        dispatch = not (apart or request.terms.approval or self.conditional)
-        claim = Claim(request, self.token, self.plan.lease_s, dispatch, self.again, self.asked_by)
-        wait_until = min(self.patience.give_up_at, self.env.now() + self.plan.wait_s)
-        pause_s, waited = POLL_FIRST_S, False
-        while True:
-            reply = yield claim
-            if type(reply) is Unavailable:
-                reply = yield from repeated(claim, reply, self.env)
-            if type(reply) is Recorded:  # first, because nothing is asked for as often
-                return reply, waited
-            match reply:
-                case Held(epoch, sends):
-                    self.epoch, self.sends = epoch, sends
-                    return reply, waited
-                case Busy(float() as busy_s) | Latched(retry_after_s=float() as busy_s):
-                    left_s = wait_until - self.env.now()
-                    if left_s <= 0:
-                        return reply, waited
-                    slept = yield from Sleep(min(busy_s, left_s, pause_s * (0.5 + self.env.rng())))
-                    if isinstance(slept, Interrupted):
-                        return reply, waited
-                    pause_s, waited = min(POLL_MAX_S, pause_s * POLL_GROWTH), True
-                    claim = Claim(
-                        request, self.token, self.plan.lease_s, dispatch, True, self.asked_by
-                    )
-                case _:
-                    return reply, waited
-
     # ------------------------------------------------------------ own
 
     def _own(self, *, dispatched: bool) -> Flow[Ending | Again]:
@@ -252,7 +228,9 @@ class GuardedCall(RecordOwner):
                     ending = yield from self._failed(error, seen)
             if ending is not None:
                 return ending
-            dispatched, closed = False, admission.refusal()
+            paused = yield from self._paused()  # since the last attempt
+            closed = (paused if isinstance(paused, PausedCircuit) else admission).refusal()
+            dispatched = False
 
     def _kept_back(self, refusal: Exception) -> Flow[Ending]:
         """The circuit let nothing of ours through; an earlier unanswered send it did not stop."""

@@ -33,6 +33,8 @@ from effectonce._core.ops import (
     Applied,
     Ask,
     Attest,
+    Busy,
+    Cell,
     Claim,
     ClaimReply,
     Complete,
@@ -44,6 +46,7 @@ from effectonce._core.ops import (
     Held,
     Interrupted,
     Keep,
+    Latched,
     Ok,
     Op,
     Recorded,
@@ -57,6 +60,7 @@ from effectonce._core.ops import (
     Unsend,
     WriteReply,
 )
+from effectonce._core.pauses import LOOK, PausedCircuit
 from effectonce._core.preconditions import (
     BY,
     UNMET,
@@ -74,9 +78,11 @@ from effectonce._core.retry_state import (
     W,
     insist,
     persist,
+    repeated,
 )
 
 GONE = Refused(None)
+POLL_FIRST_S, POLL_MAX_S, POLL_GROWTH = 0.004, 0.25, 1.6
 
 
 class RecordOwner:
@@ -119,6 +125,54 @@ class RecordOwner:
     def _sent_request(self) -> Request:
         """To write it anew: what was sent was approved, and no person is asked again."""
         return structs.replace(self.request, terms=unasked(self.request.terms))
+
+    def _claim(self) -> Flow[tuple[ClaimReply, bool]]:
+        """Claim the effect; wait, within bounds, while another worker works on it."""
+        self.token = self.env.new_token()
+        request = self.request
+        apart = self.plan.separate_dispatch or self.in_transaction  # a write of its own
+        dispatch = not (apart or request.terms.approval or self.conditional)
+        claim = Claim(request, self.token, self.plan.lease_s, dispatch, self.again, self.asked_by)
+        wait_until = min(self.patience.give_up_at, self.env.now() + self.plan.wait_s)
+        pause_s, waited = POLL_FIRST_S, False
+        while True:
+            reply = yield claim
+            if type(reply) is Unavailable:
+                reply = yield from repeated(claim, reply, self.env)
+            if type(reply) is Recorded:  # first, because nothing is asked for as often
+                return reply, waited
+            match reply:
+                case Held(epoch, sends):
+                    self.epoch, self.sends = epoch, sends
+                    return reply, waited
+                case Busy(float() as busy_s) | Latched(retry_after_s=float() as busy_s):
+                    left_s = wait_until - self.env.now()
+                    if left_s <= 0:
+                        return reply, waited
+                    slept = yield from Sleep(min(busy_s, left_s, pause_s * (0.5 + self.env.rng())))
+                    if isinstance(slept, Interrupted):
+                        return reply, waited
+                    pause_s, waited = min(POLL_MAX_S, pause_s * POLL_GROWTH), True
+                    claim = Claim(
+                        request, self.token, self.plan.lease_s, dispatch, True, self.asked_by
+                    )
+                case _:
+                    return reply, waited
+
+    def _paused(self) -> Flow[PausedCircuit | Unavailable | None]:
+        """Has a person paused the tool? Then nothing leaves."""
+        pauses = self.env.pauses
+        if pauses is None:
+            return None
+        now = self.env.now()
+        if now >= pauses.fresh_until:
+            cell: Cell | Unavailable = yield LOOK
+            if isinstance(cell, Unavailable):
+                cell = yield from repeated(LOOK, cell, self.env)
+            if isinstance(cell, Unavailable):
+                return cell
+            pauses.see(cell, now)
+        return pauses.circuit(self.request.terms.tool)
 
     def _let_go(self, *, dispatched: bool) -> Flow[None]:
         """Nothing leaves after all: the next caller need not wait for our lease."""

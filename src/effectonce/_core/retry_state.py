@@ -19,6 +19,7 @@ from effectonce._core.classification.verdicts import SURE, Bucket, Verdict
 from effectonce._core.codec import excuse
 from effectonce._core.decisions import GOES_ON, Action, gate
 from effectonce._core.ops import Complete, Fail, Flow, Interrupted, Keep, Op, Sleep, Unavailable
+from effectonce._core.pauses import Pauses
 from effectonce._core.safe_access import get
 
 W = TypeVar("W")
@@ -88,11 +89,12 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 class Env(Struct, frozen=True, kw_only=True):
-    """The world outside, as arguments: a monotonic clock, tokens, randomness."""
+    """The world outside, as arguments: a monotonic clock, tokens, randomness, paused tools."""
 
     now: Callable[[], float]
     new_token: Callable[[], str]
     rng: Callable[[], float]
+    pauses: Pauses | None = None  # None: nothing can be paused
 
 
 class Admission:

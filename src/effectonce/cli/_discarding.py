@@ -99,11 +99,11 @@ class Discarding:
                     items.append(_item(record, "not tried", done=False))
                     continue
                 if listed is not None:
-                    listed.write(**_about(record), act="discard", what="trying")
+                    listed.write(record, act="discard", what="trying")
                 refused = self._discard(record, by, reason)
                 items.append(_item(record, refused, done=not refused))
                 if listed is not None:
-                    listed.write(**_about(record), **_outcome(refused))
+                    listed.write(record, **_outcome(refused))
                 how_far(f"{number:,} of {len(self._records):,}")
                 if number < len(self._records):
                     self._interruption.pause(self._pace.next_s())
@@ -116,15 +116,6 @@ class Discarding:
         except ContractViolation as error:
             return str(error)
         return ""
-
-
-def _about(record: Record) -> dict[str, Any]:
-    request = record.request
-    return {
-        "reference": reference(record),
-        "tool": request.terms.tool,
-        "tenant": request.tenant,
-    }
 
 
 def _outcome(refused: str) -> dict[str, Any]:

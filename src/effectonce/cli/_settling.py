@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from effectonce._core.effect_ref import effect_of
 from effectonce.cli._ask import make_sure, reason_given, refuse_sealed, who
 from effectonce.cli._audit import say_if_left_out
 from effectonce.cli._commands import runnable
@@ -21,6 +20,7 @@ from effectonce.cli._undo_list import UndoList, default_name, undo_list
 from effectonce.recovery.bulk import Act, BulkDecision, SettledEffect, mending, settle_each
 from effectonce.recovery.in_doubt import NOT_HONOURED
 from effectonce.recovery.verdict_file import BadVerdictFile, RowProblem, matched, read_verdicts
+from effectonce.views.doubts import SETTLED
 from effectonce.views.effects import may_resend, now_of, place_of, reference
 from effectonce.views.times import span
 
@@ -29,18 +29,10 @@ if TYPE_CHECKING:
     from effectonce._core.record import Record
 
 EXAMPLES = 5
-WHAT = {
-    "confirmed": "happened",
-    "refuted": "did not happen",
-    "retried": "sent again with the next call",
-    "already_settled": "already settled",
-    "refused": "refused",
-    "not_tried": "not tried",
-}
 ROWS = [
     EFFECT,
     TOOL,
-    Column("WHAT", lambda item: WHAT[item["what"]], plain=lambda item: item["what"], whole=True),
+    Column("WHAT", lambda item: SETTLED[item["what"]], plain=lambda item: item["what"], whole=True),
     WHY,
 ]
 
@@ -123,7 +115,7 @@ class Settling:
         def announced() -> Iterable[tuple[Record, BulkDecision]]:
             for record, decision in decisions:
                 if not interruption.stopped:
-                    listed.write(**_about(record), act=decision.act, what="trying")
+                    listed.write(record, act=decision.act, what="trying")
                 yield record, decision
 
         done: list[SettledEffect] = []
@@ -136,7 +128,7 @@ class Settling:
         )
         with busy("Settling") as how_far:
             for each, (record, decision) in zip(settling, decisions, strict=True):
-                listed.write(**_about(record), **_outcome(each, decision.act))
+                listed.write(record, **_outcome(each, decision.act))
                 done.append(each)
                 how_far(f"{len(done):,} of {len(decisions):,}")
         return done
@@ -156,11 +148,6 @@ def preview(records: Sequence[Record], now: float) -> str:
     if len(records) > EXAMPLES:
         lines.append(f"  and {len(records) - EXAMPLES:,} more")
     return "\n".join(lines)
-
-
-def _about(record: Record) -> dict[str, Any]:
-    effect = effect_of(record)
-    return {"reference": effect.reference, "tool": effect.tool, "tenant": effect.tenant}
 
 
 def _outcome(each: SettledEffect, act: Act) -> dict[str, Any]:
@@ -199,5 +186,5 @@ def _print_done(done: Sequence[SettledEffect], path: Path, problems: Sequence[Ro
     }
     if items or for_machines():
         print_rows(items, ROWS, schema="settled", plural="settled", empty="", **listed)
-    said = ", ".join(f"{count:,} {WHAT[what]}" for what, count in counts.items())
+    said = ", ".join(f"{count:,} {SETTLED[what]}" for what, count in counts.items())
     say(f"{said}. What was done, and what can mend it: {path}")

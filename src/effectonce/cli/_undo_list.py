@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from effectonce._core.effect_ref import effect_of
+from effectonce._core.record import Record
 from effectonce.cli._exits import NOT_ALLOWED, Stop
 from effectonce.views.text import dumps
 from effectonce.views.times import iso
@@ -26,8 +28,11 @@ class UndoList:
     def __init__(self, file: IO[str], **always: Any) -> None:
         self._file, self._always = file, always
 
-    def write(self, **data: Any) -> None:
-        line = {"schema": SCHEMA, "at": iso(time.time()), **self._always, **data}
+    def write(self, record: Record, **data: Any) -> None:
+        """What is done with the effect of a record, or was."""
+        effect = effect_of(record)
+        about = {"reference": effect.reference, "tool": effect.tool, "tenant": effect.tenant}
+        line = {"schema": SCHEMA, "at": iso(time.time()), **self._always, **about, **data}
         self._file.write(dumps(line) + "\n")
         self._file.flush()
 

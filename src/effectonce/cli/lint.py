@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import click
 
+from effectonce._core.collecting import no_collecting
 from effectonce._text import on_one_line
 from effectonce.cli._console import busy, console, echo, say
 from effectonce.cli._exits import NEEDS_YOU
@@ -82,8 +82,7 @@ def lint(
     checked = list(files(given))
     if not checked:
         raise click.UsageError(f"there is no Python file in {', '.join(map(str, given))}.")
-    gc.disable()  # nothing here is a cycle, and collecting would look at every tree again
-    with busy("Checking"):
+    with busy("Checking"), no_collecting():
         found = check(checked, codes=codes)
     _print(found, len(checked))
     if found:

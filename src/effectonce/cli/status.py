@@ -79,19 +79,21 @@ def _tell(data: dict[str, Any]) -> None:
     if runs:
         wait = "runs wait" if runs > 1 else "run waits"
         what.append(f"{runs:,} {wait}: `{runnable('effectonce workflow list')}`")
-    print_pairs(
-        [("effects", effects), ("needs you", "; ".join(what) or "nothing: all is well")],
-        style="bold",
-    )
+    rows = [("effects", effects), ("needs you", "; ".join(what) or "nothing: all is well")]
+    for each in data["paused"]:
+        resume = runnable(f"effectonce tool resume {each['tool']}")
+        since = f"{each['tool']} for {span(each['for_s'])}, by {each['by']}: {each['reason']}"
+        rows.append(("paused", f"{since}. `{resume}`"))
+    print_pairs(rows, style="bold")
     if not needs:
         return
     screen = console()
     screen.print()
-    rows = []
+    shown_needs = []
     for n in needs[:SHOWN]:
         why, where = f"{n['why']} for {span(n['for_s'])}", shortened(n["where"], PLACE_MAX)
-        rows.append((n["reference"], n["tool"], why, where))
-    print_pairs(rows)
+        shown_needs.append((n["reference"], n["tool"], why, where))
+    print_pairs(shown_needs)
     further = dict.fromkeys(
         runnable(f"effectonce {FURTHER[need['why']]}") for need in needs[SHOWN:]
     )

@@ -7,12 +7,24 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from effectonce._text import span
-from effectonce.cli._app import app_here, tool_named
-from effectonce.cli._options import app_options
+from effectonce.cli._app import app_here, guard_here, tool_named
+from effectonce.cli._ask import make_sure, reason_given, who
+from effectonce.cli._commands import runnable
+from effectonce.cli._console import say
+from effectonce.cli._exits import CHANGED, NOT_FOUND, Stop
+from effectonce.cli._options import (
+    app_options,
+    reason_option,
+    store_options,
+    takes,
+    with_options,
+    yes_option,
+)
 from effectonce.cli._output import Column, field, print_one, print_pairs, print_rows
 from effectonce.views.tools import tools_of
 
 if TYPE_CHECKING:
+    from effectonce import Guard
     from effectonce._tools.tool import GuardedTool
 
 OF_STEPS = "each step by its own"  # what a workflow promises
@@ -20,12 +32,13 @@ OF_STEPS = "each step by its own"  # what a workflow promises
 
 @click.group()
 def tool() -> None:
-    r"""See the contracts of your tools.
+    r"""See the contracts of your tools, and pause one.
 
     \b
     Examples:
       effectonce tool list --app shop.agents:guard
       effectonce tool show refund --app shop.agents:guard
+      effectonce tool pause refund --reason 'the bank is down'
     """
 
 
@@ -71,6 +84,106 @@ def show(*, name: str) -> None:
     found = tool_named(app_here(), name)
     data = _as_data(found)
     print_one(data, lambda: _tell(data), schema="tool")
+
+
+# ---------------------------------------------------------------- pausing
+
+
+pausing_options = with_options(
+    reason_option, yes_option, takes("by", "no_input", "store", "app", "config", "output", "color")
+)
+
+
+@tool.command()
+@click.argument("name", metavar="TOOL")
+@click.option("--anyway", is_flag=True, help="Although the store knows no effect of this name.")
+@pausing_options
+def pause(*, name: str, anyway: bool, reason: str | None, yes: bool) -> None:
+    r"""Stop a tool: within two seconds, no process that shares the store sends anything for it.
+
+    Calls whose outcome is known still get it, and a call whose request has left goes on to its
+    end. Any other fails with TOOL_PAUSED, and nothing was sent. Reads are not stopped.
+
+    \b
+    Examples:
+      effectonce tool pause refund --reason 'the bank is down'
+      effectonce tool pause refund --reason 'wrong amounts since 9:40' --yes --json | jq .tool
+    """
+    from effectonce.cli._audit import say_if_left_out
+    from effectonce.views.pauses import why_not_paused
+
+    by = who()
+    with guard_here(create=anyway) as guard:
+        stops_nothing = why_not_paused(guard, name)
+        if stops_nothing and not anyway:
+            advice = "Nothing was changed. With --anyway, that name is paused."
+            raise Stop(stops_nothing, NOT_FOUND, advice)
+        why = reason_given(reason)
+        make_sure(f"Pause {name} in every process that shares this store?", yes=yes)
+        guard.pause_tool(name, by=by, reason=why)
+        say_if_left_out(guard)
+        data = _paused(guard)[name]
+    resume = runnable(f"effectonce tool resume {name}")
+    said = f"{name} is paused. It goes on after: {resume}"
+    print_one(data, lambda: say(said), schema="pause")
+
+
+@tool.command()
+@click.argument("name", metavar="TOOL")
+@pausing_options
+def resume(*, name: str, reason: str | None, yes: bool) -> None:
+    r"""Let a paused tool send again.
+
+    \b
+    Examples:
+      effectonce tool resume refund --reason 'the bank is up again'
+    """
+    from effectonce.cli._audit import say_if_left_out
+
+    by = who()
+    with guard_here() as guard:
+        paused = _paused(guard)
+        if name not in paused:
+            others = f" These are: {', '.join(paused)}." if paused else ""
+            raise Stop(f"{name} is not paused.{others}", CHANGED, "Nothing was changed.")
+        say(f"{name}: {_since(paused[name])}")
+        why = reason_given(reason)
+        make_sure(f"Let {name} send again?", yes=yes)
+        guard.resume_tool(name, by=by, reason=why)
+        say_if_left_out(guard)
+    print_one(paused[name], lambda: say(f"{name} is no longer paused."), schema="pause")
+
+
+@tool.command("paused")
+@store_options
+def list_paused() -> None:
+    r"""List the tools that are paused: by whom, why, and since when.
+
+    \b
+    Examples:
+      effectonce tool paused
+      effectonce tool paused --json | jq '.pauses[].tool'
+    """
+    with guard_here() as guard:
+        items = list(_paused(guard).values())
+    columns = [
+        field("TOOL", "tool", whole=True),
+        Column("SINCE", lambda item: f"{span(item['for_s'])} ago", lambda item: item["at"]),
+        field("BY", "by", whole=True),
+        field("REASON", "reason"),
+    ]
+    print_rows(items, columns, schema="pause", empty="No tool is paused.")
+
+
+def _paused(guard: Guard) -> dict[str, dict[str, Any]]:
+    from effectonce.views.effects import now_of
+    from effectonce.views.pauses import pauses_of
+
+    return {each["tool"]: each for each in pauses_of(guard, now_of(guard))}
+
+
+def _since(pause: dict[str, Any]) -> str:
+    return f"paused {span(pause['for_s'])} ago by {pause['by']}: {pause['reason']}"
 
 
 def _as_data(tool: GuardedTool) -> dict[str, Any]:

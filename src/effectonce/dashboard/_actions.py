@@ -19,8 +19,9 @@ from effectonce.approvals._links import link_of
 from effectonce.dashboard._groups import GROUP_ACTS, GROUP_LOOKS
 from effectonce.dashboard._lists import PAGE, group_of, wanted_of
 from effectonce.dashboard._pages import effect_page, version_of
-from effectonce.dashboard._request import DashboardRequest, RefusedVisit
+from effectonce.dashboard._request import UNCHANGED, DashboardRequest, RefusedVisit, reason_of
 from effectonce.dashboard._resuming import resume_run
+from effectonce.dashboard._tools import TOOL_ACTS
 from effectonce.dead_letters import Letter, Redriven
 from effectonce.dead_letters._letters import undiscardable
 from effectonce.errors import ContractViolation
@@ -30,7 +31,6 @@ from effectonce.views.letters import WHAT
 from effectonce.views.times import span_s
 from effectonce.views.tools import prober_of, tools_of
 
-UNCHANGED = "Nothing was changed."
 # letters of one redrive, how fast, and how many are foreseen
 AT_ONCE, PER_S, LOOKED_AT = 25, 10.0, 500
 PACES = (10, 5, 1)  # a second
@@ -50,7 +50,7 @@ def _decide(visit: DashboardRequest, act: str, form: dict[str, str]) -> Response
         raise RefusedVisit(409, "This store is sealed", text, UNCHANGED)
     key, by, reason = record.request.key, visit.access.who, form.get("reason", "").strip()
     if act == "cancel":
-        _reason(form)
+        reason_of(form)
     try:
         who(by, reason)
         result = _result(form) if act == "confirm" else None
@@ -161,7 +161,7 @@ async def redrive(visit: DashboardRequest) -> Response:
     """Call the tool of one letter again, under the same key."""
     form = await visit.form()
     record = await run_in_threadpool(_seen, visit, form)
-    reason = _reason(form)
+    reason = reason_of(form)
     came = await _redriven(visit, record.request.key, record.request.terms.tool, reason)
     return await run_in_threadpool(_came_to, visit, [came], 0)
 
@@ -172,14 +172,6 @@ async def _redriven(visit: DashboardRequest, key: str, tool: str, reason: str) -
     if known is not None and known.is_async:
         return await letters.aredrive(key, by=by, reason=reason)
     return await run_in_threadpool(letters.redrive, key, by=by, reason=reason)
-
-
-def _reason(form: dict[str, str]) -> str:
-    reason = form.get("reason", "").strip()
-    if not reason:
-        text = "A reason stays on the record, for those who ask later."
-        raise RefusedVisit(422, "Say why", text, f"{UNCHANGED} Go back, and give one.")
-    return reason
 
 
 def foresee(visit: DashboardRequest) -> Response:
@@ -213,7 +205,7 @@ def _letters(visit: DashboardRequest) -> tuple[Letter, ...]:
 async def redrive_group(visit: DashboardRequest) -> Response:
     """Redrive some letters of a group, oldest first, one by one. The rest are letters as before."""
     form = await visit.form()
-    reason, pace = _reason(form), _pace(form)
+    reason, pace = reason_of(form), _pace(form)
     done: list[Redriven] = []
     left = 0
     for letter in await run_in_threadpool(_letters, visit):
@@ -232,7 +224,7 @@ async def redrive_group(visit: DashboardRequest) -> Response:
 async def discard_group(visit: DashboardRequest) -> Response:
     """Discard some letters of a group, oldest first. What may not be is left, and says why."""
     form = await visit.form()
-    reason, pace = _reason(form), _pace(form)
+    reason, pace = reason_of(form), _pace(form)
     found = await run_in_threadpool(_discardable, visit)
     done: list[DiscardedLetter] = []
     for letter in found[:AT_ONCE]:
@@ -281,6 +273,7 @@ def _came_to(
 LOOKS = (("/letters/redrive", "foresee", foresee), *GROUP_LOOKS)
 ACTS = (
     *GROUP_ACTS,
+    *TOOL_ACTS,
     ("/letters/redrive", "redrive_group", redrive_group),
     ("/letters/discard", "discard_group", discard_group),
     ("/workflows/{reference}/resume", "resume_run", resume_run),

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from starlette.responses import Response
 
-from effectonce._core.backoff import Jitter
 from effectonce.dashboard._playground import Simulations, number_in
 from effectonce.dashboard._request import DashboardRequest
-from effectonce.errors import ContractViolation
 from effectonce.policy import Retry
 from effectonce.simulate.fallback import Chain, FallbackResult, Model, beside, simulate
 
@@ -101,25 +99,9 @@ def _model(asked: dict[str, str], number: int) -> Model:
 
 async def fallback(visit: DashboardRequest) -> Response:
     """The form, and what becomes of the chain in it."""
-    asked, problem = _asked(visit), ""
-    data: dict[str, Any] = {"chain": None, "result": None, "code": ""}
-    try:
-        read = _read(asked)
-        result = await SIMULATIONS.result(visit.access.who, read)
-        data = {"chain": read[0], "result": result, "code": code_of(read[0])}
-    except (ValueError, ContractViolation) as error:
-        problem = str(error)
-    return visit.page(
-        "fallback.html",
-        422 if problem else 200,
-        section="fallback",
-        asked=asked,
-        numbers=range(CHAIN_MAX),
-        jitters=tuple(Jitter),
-        bounds=BOUNDS,
-        problem=problem,
-        **data,
-    )
+    asked = _asked(visit)
+    tried = await SIMULATIONS.tried(visit.access.who, lambda: _read(asked), code_of)
+    return tried.page(visit, "fallback", asked=asked, numbers=range(CHAIN_MAX), bounds=BOUNDS)
 
 
 def code_of(chain: Chain) -> str:

@@ -20,27 +20,19 @@ from effectonce._core.strict_json import read_exactly
 from effectonce._core.tagged_json import NotStorable
 from effectonce.approvals._links import link_of
 from effectonce.dashboard._lists import PAGE, row_of
-from effectonce.dashboard._request import DashboardRequest, RefusedVisit
+from effectonce.dashboard._request import UNCHANGED, DashboardRequest, RefusedVisit
 from effectonce.errors import ContractViolation
 from effectonce.recovery.bulk import ACTS, BulkDecision, SettledEffect, settle_one
 from effectonce.recovery.pace import Pace
-from effectonce.views.doubts import grouped
+from effectonce.views.doubts import SETTLED, grouped
 from effectonce.views.effects import is_sealed, may_resend
 from effectonce.views.filter_fields import IN_DOUBT, BadFilter, ListFilter, read_filter
 from effectonce.views.lists import LOOKED_AT, doubts_page
 from effectonce.views.times import moment
 
-UNCHANGED = "Nothing was changed."
 LOOKS = 5  # pages of doubts that are looked at for one page of a group
 AT_ONCE, REQUEST_S = 50, 5.0  # what one request settles at most, and how long that may take
 PACES = (20, 5, 50)  # a second; the first is chosen
-WORDS = {
-    "confirmed": "happened",
-    "refuted": "did not happen",
-    "retried": "to be sent again by the next call",
-    "already_settled": "already settled",
-    "refused": "refused",
-}
 
 
 class DoubtGroupPage(NamedTuple):
@@ -187,7 +179,7 @@ def _progress(
     limit: int,
 ) -> Response:
     """How far it is, and the form that goes on."""
-    counts = Counter({name: _number(form.get(f"n_{name}", "")) for name in WORDS})
+    counts = Counter({name: _number(form.get(f"n_{name}", "")) for name in SETTLED})
     counts.update(each.what for each in done)
     left = len(batch.records) - len(done)
     last = batch.records[limit - 1] if left > 0 else batch.further
@@ -200,9 +192,9 @@ def _progress(
         section="in_doubt",
         group=visit.request.path_params["group"],
         done=done,
-        counts={WORDS[name]: count for name, count in counts.items() if count},
+        counts={SETTLED[name]: count for name, count in counts.items() if count},
         total=sum(counts.values()),
-        words=WORDS,
+        words=SETTLED,
         after=None if last is None else link_of(last.request.key),
         kept={**kept, **{f"n_{name}": str(count) for name, count in counts.items() if count}},
         seen=moment(float(kept["until"])),

@@ -11,6 +11,7 @@ from effectonce.dashboard._approvals import approvals, asked_for
 from effectonce.dashboard._lists import effects, in_doubt, letters, row_of, workflows
 from effectonce.dashboard._prevented import prevented
 from effectonce.dashboard._request import DashboardRequest, RefusedVisit
+from effectonce.dashboard._tools import tools
 from effectonce.dead_letters._letter import is_dead
 from effectonce.dead_letters._letters import GRACE_S, undiscardable
 from effectonce.views.audit import describe as describe_entry
@@ -170,11 +171,11 @@ def _may(visit: DashboardRequest, record: Record, now: float) -> dict[str, bool]
 def breakers(visit: DashboardRequest) -> Response:
     """How the dependencies behind the tools stand."""
     found = []
-    for name, (circuit, tools) in sorted(circuits_of(visit.guard).items()):
+    for name, (circuit, theirs) in sorted(circuits_of(visit.guard).items()):
         stats = circuit.stats()
         alone = {**NOT_SHARED, "why": stats.why}  # how it stands here says nothing about others
         votes = alone if circuit.shared is None else standing(circuit.shared, name)
-        about = {"name": name, "tools": tools, "shared": circuit.shared is not None}
+        about = {"name": name, "tools": theirs, "shared": circuit.shared is not None}
         found.append({**about, "here": stats, **votes})
     data = {"breakers": found, "tools": bool(tools_of(visit.guard)), "now": visit.now()}
     return visit.page("breakers.html", section="breakers", **data)
@@ -228,6 +229,7 @@ PAGES = (
     ("/letters", "letters", letters),
     ("/allowances", "allowances", allowances),
     ("/prevented", "prevented", prevented),
+    ("/tools", "tools", tools),
     ("/breakers", "breakers", breakers),
     ("/workflows", "workflows", workflows),
     ("/workflows/{reference}", "workflow", workflow),

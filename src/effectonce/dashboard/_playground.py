@@ -9,7 +9,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -53,6 +53,21 @@ AskedT = TypeVar("AskedT", bound=tuple[Any, ...])
 ResultT = TypeVar("ResultT")
 
 
+class Tried(NamedTuple):
+    """What a form asked for, and what becomes of it; or why it cannot be asked."""
+
+    problem: str
+    what: Any = None  # a policy, or a chain
+    result: Any = None
+    code: str = ""
+
+    def page(self, visit: DashboardRequest, name: str, **more: Any) -> Response:
+        status, data = 422 if self.problem else 200, self._asdict()
+        return visit.page(
+            f"{name}.html", status, section=name, jitters=tuple(Jitter), **data, **more
+        )
+
+
 class Simulations(Generic[AskedT, ResultT]):
     """Runs simulations in own threads, a few at a time, one per viewer: the app's stay free."""
 
@@ -62,6 +77,15 @@ class Simulations(Generic[AskedT, ResultT]):
         self._lock = threading.Lock()
         self._viewers: set[str] = set()
         self._kept: OrderedDict[AskedT, ResultT] = OrderedDict()
+
+    async def tried(
+        self, viewer: str, read: Callable[[], AskedT], code_of: Callable[[Any], str]
+    ) -> Tried:
+        try:
+            asked = read()
+            return Tried("", asked[0], await self.result(viewer, asked), code_of(asked[0]))
+        except (ValueError, ContractViolation) as error:
+            return Tried(str(error))
 
     async def result(self, viewer: str, asked: AskedT) -> ResultT:
         """What becomes of it; a Refusal if this viewer, or too many others, are waiting already."""
@@ -151,25 +175,9 @@ def number_in(name: str, text: str, bounds: tuple[float, float]) -> float:
 
 async def storm(visit: DashboardRequest) -> Response:
     """The form, and what becomes of the policy in it."""
-    asked, problem = _asked(visit), ""
-    data: dict[str, Any] = {"policy": None, "result": None, "code": ""}
-    try:
-        read = _read(asked)
-        result = await SIMULATIONS.result(visit.access.who, read)
-        data = {"policy": read[0], "result": result, "code": code_of(read[0])}
-    except (ValueError, ContractViolation) as error:
-        problem = str(error)
-    return visit.page(
-        "storm.html",
-        422 if problem else 200,
-        section="storm",
-        asked=asked,
-        layers=LAYERS,
-        jitters=tuple(Jitter),
-        bounds=BOUNDS,
-        problem=problem,
-        **data,
-    )
+    asked = _asked(visit)
+    tried = await SIMULATIONS.tried(visit.access.who, lambda: _read(asked), code_of)
+    return tried.page(visit, "storm", asked=asked, layers=LAYERS, bounds=BOUNDS)
 
 
 async def figure(visit: DashboardRequest) -> Response:

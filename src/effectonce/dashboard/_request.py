@@ -27,6 +27,7 @@ from effectonce.views.times import instant, iso, moment, span
 if TYPE_CHECKING:
     from effectonce import Guard
 
+UNCHANGED = "Nothing was changed."
 _NAMED = re.compile(r"eff_([0-9a-f]{12})(?:_([0-9a-f]{8,12}))?")
 
 
@@ -44,6 +45,15 @@ class RefusedVisit(Exception):
         super().__init__(title)
         self.status, self.title, self.text = status, title, text
         self.advice, self.link = advice, link
+
+
+def reason_of(form: Mapping[str, str]) -> str:
+    """Why a person decides something."""
+    reason = form.get("reason", "").strip()
+    if not reason:
+        text = "A reason stays on the record, for those who ask later."
+        raise RefusedVisit(422, "Say why", text, f"{UNCHANGED} Go back, and give one.")
+    return reason
 
 
 class DashboardRequest:

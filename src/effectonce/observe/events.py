@@ -94,6 +94,7 @@ EVENTS: dict[str, str] = {
     ),
     "kept": "The store could not take the outcome, so it is kept on this machine.",
     "swept": "A sweep changed `count` records.",
+    "paused": "A person has paused or resumed `tool`; `outcome` is paused or resumed.",
     "breaker": "The breaker of `dependency` changed; `outcome` is its phase now.",
     "store": "The store, which is `dependency`, performed `operation`.",
     "store_error": "The store did not answer to `operation`.",

@@ -15,7 +15,7 @@ _SEEN = ("in_doubt", "store_error", "fenced_out", "conflict", "kept", "dead_lett
 _LOGGED = (
     "settled", "failed", "expired", "latched", "out_of_order", "in_flight", "retry_scheduled",
     "retry_suppressed", "breaker", "swept", "redriven", "discarded", "cancelled", "workflow",
-    "taken_over", "approval_needed", "approval", "limit_reached",
+    "taken_over", "paused", "approval_needed", "approval", "limit_reached",
 )  # fmt: skip
 LEVELS: dict[str, int] = (
     dict.fromkeys(EVENTS, logging.DEBUG)

@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from effectonce._core.ops import Find, ListCells, ReadCell, Sweep, Swept, Tally
+from effectonce._core.pauses import Pause
 from effectonce._core.record import Record, State
 from effectonce._core.search_terms import begins, key_in, spelt
 from effectonce._drivers import drive
@@ -20,6 +21,7 @@ from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.outcome import Outcome
 from effectonce.recovery.in_doubt import InDoubtFilter, Reconciled, Settlement
 from effectonce.recovery.pace import ReconcilePace
+from effectonce.recovery.pausing import PausedTools
 from effectonce.recovery.sweeper import Sweeper
 from effectonce.recovery.undo import Undoing
 from effectonce.stores import Store
@@ -144,6 +146,25 @@ class GuardOperations:
         from effectonce.approvals import Approvals
 
         return Approvals(self.store, self._house.watch, self._house.secret)
+
+    def pause_tool(self, tool: str, *, by: str, reason: str) -> None:
+        """Stop a tool: within two seconds no process that shares the store sends anything for it.
+        What is known is still returned, and a call whose request has left goes on. Any other
+        raises `ToolPaused`, until `resume_tool`.
+        """
+        self._paused.pause(tool, by, reason)
+
+    def resume_tool(self, tool: str, *, by: str, reason: str) -> bool:
+        """Let a paused tool send again. False: it was not paused."""
+        return self._paused.resume(tool, by, reason)
+
+    def paused_tools(self) -> dict[str, Pause]:
+        """The tools that are paused, each with who paused it, why and when."""
+        return self._paused.list()
+
+    @property
+    def _paused(self) -> PausedTools:
+        return PausedTools(self.store, self._house.watch, self._house.env.pauses)
 
     def reconcile(
         self,

@@ -137,6 +137,13 @@ class ExaminableStore(Protocol):
 
 
 @runtime_checkable
+class PausableStore(Protocol):
+    """A store with cells, which says so: tools can be paused in it."""
+
+    has_cells: bool
+
+
+@runtime_checkable
 class LocalStore(Protocol):
     """Read without a round trip: a repeated call looks for its outcome first and claims nothing."""
 

@@ -49,6 +49,7 @@ from effectonce.stores.base import (
     Capabilities,
     ExaminableStore,
     LocalStore,
+    PausableStore,
     Store,
     Transaction,
     TransactionalStore,
@@ -68,6 +69,8 @@ class Sealed:
         # to self: a circle would keep files open.
         if isinstance(store, LocalStore):
             self.look = partial(_look, store, keyring)
+        if isinstance(store, PausableStore):
+            self.has_cells = store.has_cells
         if isinstance(store, ExaminableStore):
             self.examine = store.examine
         if isinstance(store, TransactionalStore):

@@ -44,6 +44,7 @@ class MemoryStore:
     """Records in a dict, one lock around it."""
 
     capabilities = Capabilities(durable=False, transactions=False)
+    has_cells = True
 
     def __init__(
         self,

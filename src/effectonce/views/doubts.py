@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from effectonce import Guard
     from effectonce._core.record import Record
 
+SETTLED = {
+    "confirmed": "happened",
+    "refuted": "did not happen",
+    "retried": "to be sent again by the next call",
+    "already_settled": "already settled",
+    "refused": "refused",
+    "not_tried": "not tried",
+}  # what came of one decision
 ASK, AGAIN, LOOK = "ask its probe", "let it be sent again", "look downstream, then settle it"
 _COMMANDS = {
     ASK: "effectonce indoubt reconcile --tool {tool} --app MODULE:GUARD",

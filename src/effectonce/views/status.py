@@ -14,6 +14,7 @@ from effectonce.dead_letters._letter import is_dead, letter_of
 from effectonce.dead_letters._letters import GRACE_S
 from effectonce.views.effects import STATES, given_up, lost, now_of, place_of, reference
 from effectonce.views.history import is_run
+from effectonce.views.pauses import pauses_of
 
 if TYPE_CHECKING:
     from effectonce import Guard
@@ -51,6 +52,7 @@ def look(
         "dead_letters": len(doubts) + len(dead),
         "given_up": len(others),
         "waiting_runs": len(runs),
+        "paused": pauses_of(guard, now),
         "more": LOOKED_AT in (len(doubts), *map(len, pages)),
         "needs_you": [
             *(_needs(r, "in doubt", now - r.decided_at) for r in oldest_first),

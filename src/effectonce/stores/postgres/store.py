@@ -39,6 +39,7 @@ from effectonce._core.ops import (
     Search,
     Tally,
 )
+from effectonce._core.pauses import LOOK
 from effectonce._drivers import adrive, drive
 from effectonce.errors import ContractViolation, StoreUnavailable
 from effectonce.stores._roundtrip import (
@@ -115,6 +116,8 @@ _READS = (Find, Browse, Search, Tally, ReadCell, ListCells)
 
 class PostgresStore:
     """One PostgreSQL database shared by every process of every machine that has its URL."""
+
+    has_cells = True
 
     def __init__(
         self,
@@ -406,7 +409,7 @@ def _more_closely(
 
 def _known(op: Op[Any]) -> str:
     """What a caller may still rely on when its op was not answered."""
-    if isinstance(op, _BEFORE_A_SEND):
+    if isinstance(op, _BEFORE_A_SEND) or op is LOOK:
         return "Nothing was sent."
     if isinstance(op, _READS):
         return "Nothing was changed."

@@ -56,6 +56,8 @@ class RedisStore:
     tests pass a *clock*.
     """
 
+    has_cells = True
+
     def __init__(
         self,
         url: str,

@@ -53,6 +53,7 @@ class SqliteStore:
     """One SQLite file shared by every thread and process of this machine."""
 
     capabilities = Capabilities(durable=True, transactions=True)
+    has_cells = True
 
     def __init__(
         self,
