@@ -3,7 +3,9 @@
 A call of the tool is a run of an agent. The model is a script: it calls the tool once with the
 wish's arguments, under a new id, and then answers. Where its conversation shows that this very
 call was answered, it answers at once. A retry is the same prompt again in the same conversation;
-best configured, the framework keeps the conversation in its own way.
+best configured, the framework keeps the conversation in its own way, and where it hands the id of a
+call to the tool, the tool sends that as its key. What a framework does together with an engine is
+that engine's row.
 
 The tool returns text, as JSON. What the caller is told is what the model was shown.
 """
@@ -50,6 +52,7 @@ class Run:
         meant = json.dumps({**arguments, "amount": float(arguments["amount"])}, sort_keys=True)
         self._digest = hashlib.sha256(meant.encode()).hexdigest()[:8]
         self._asked = False
+        self.call: str | None = None  # the id of the call that the tool serves
 
     @property
     def arguments_json(self) -> str:
@@ -60,7 +63,8 @@ class Run:
         if self._asked or any(_answered(text) for text in self._mine(shown)):
             return None
         self._asked = True
-        return f"call_{self._digest}_{uuid.uuid4().hex[:8]}"
+        self.call = f"call_{self._digest}_{uuid.uuid4().hex[:8]}"
+        return self.call
 
     def answer(self, shown: Shown) -> Any:
         """What the model was shown last of this call."""
@@ -76,9 +80,14 @@ class Run:
         return (text for call, text in shown if call.startswith(f"call_{self._digest}_"))
 
 
-def opened(setup: Setup, talk: Callable[[Run], Shown]) -> Callable[..., Any]:
-    """*talk* runs an agent, and returns what the model was shown."""
+def opened(setup: Setup, talk: Callable[[Run], Shown], *, ids: bool = False) -> Callable[..., Any]:
+    """*talk* runs an agent, and returns what the model was shown. *ids*: the framework hands the id
+    of a call to the tool.
+    """
     conversation = ""
+    serving: list[Run] = []
+    if ids and setup.best:
+        setup.key = lambda: serving[-1].call
 
     @contextmanager
     def around(wish: Wish) -> Iterator[None]:
@@ -92,6 +101,7 @@ def opened(setup: Setup, talk: Callable[[Run], Shown]) -> Callable[..., Any]:
         def call(order: str, amount: int, note: str = "") -> Any:
             arguments = {"order": order, "amount": amount, "note": note}
             run = Run(setup, as_text(tool), conversation, arguments)
+            serving[:] = [run]
             return run.answer(talk(run))
 
         return call

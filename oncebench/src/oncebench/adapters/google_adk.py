@@ -20,7 +20,7 @@ said = _agents.bare_said
 def open(setup: Setup) -> Callable[..., Any]:
     import google.adk.runners  # noqa: F401
 
-    return _agents.opened(setup, talk)
+    return _agents.opened(setup, talk, ids=True)  # ToolContext.function_call_id
 
 
 def talk(run: _agents.Run, **options: Any) -> _agents.Shown:

@@ -22,7 +22,7 @@ said = _agents.bare_said
 def open(setup: Setup) -> Callable[..., Any]:
     import langchain.agents  # noqa: F401
 
-    return _agents.opened(setup, talk)
+    return _agents.opened(setup, talk, ids=True)  # ToolRuntime.tool_call_id
 
 
 def talk(run: _agents.Run, **options: Any) -> _agents.Shown:
@@ -41,9 +41,17 @@ def talk(run: _agents.Run, **options: Any) -> _agents.Shown:
         asked: Any = {"messages": [{"role": "user", "content": run.prompt}]}
         if checkpointer is None:
             return _shown(agent.invoke(asked, thread)["messages"])
-        if agent.get_state(thread).next:
+        state = agent.get_state(thread)
+        if state.next:
             asked = None  # it did not end: it goes on where it was
+            run.call = _pending(state.values["messages"])
         return _shown(agent.invoke(asked, thread, durability="sync")["messages"])
+
+
+def _pending(messages: Any) -> str | None:
+    """The id of the call that the tool is given when the run goes on."""
+    calls = getattr(messages[-1], "tool_calls", [])
+    return calls[0]["id"] if calls else None
 
 
 def _model(run: _agents.Run) -> Any:

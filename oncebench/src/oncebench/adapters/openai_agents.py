@@ -19,7 +19,7 @@ said = _agents.bare_said
 def open(setup: Setup) -> Callable[..., Any]:
     import agents  # noqa: F401
 
-    return _agents.opened(setup, talk)
+    return _agents.opened(setup, talk, ids=True)  # ToolContext.tool_call_id
 
 
 def talk(run: _agents.Run, protect: Callable[[Any], Any] = lambda agent: agent) -> _agents.Shown:

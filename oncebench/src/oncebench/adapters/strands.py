@@ -19,7 +19,7 @@ said = _agents.bare_said
 def open(setup: Setup) -> Callable[..., Any]:
     import strands  # noqa: F401
 
-    return _agents.opened(setup, talk)
+    return _agents.opened(setup, talk, ids=True)  # ToolContext.tool_use
 
 
 def talk(run: _agents.Run, **options: Any) -> _agents.Shown:
