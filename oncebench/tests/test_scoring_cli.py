@@ -71,7 +71,7 @@ def test_what_the_file_has_is_not_played_again_and_still_counts(score, cells):
 
 
 def test_a_run_that_is_stopped_goes_on(score, cells):
-    only = ("--only", "T42", "--only", "T05", "--only", "T28")
+    only = ("--only", "T42", "--only", "T05/deaf", "--only", "T28")
     first = score(*NAIVE, *only)
     next(line for line in first.stdout if "T05/deaf" in line)
     first.send_signal(signal.SIGINT)

@@ -207,6 +207,7 @@ def test_the_command_stream_reads_like_the_protocol():
 
     names = [type(op).__name__ for op in world.log]
     assert names == [
+        "ReadCell",  # what is paused
         *("Claim", "Invoke", "Unsend", "Attest", "Sleep"),
         *("Dispatch", "Invoke", "Attest", "Sleep"),
         *("Dispatch", "Invoke", "Complete"),

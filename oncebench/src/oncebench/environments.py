@@ -74,7 +74,7 @@ def _run(command: Sequence[str]) -> str:
 
 def versions(python: str, requires: Sequence[str]) -> str:
     """What is installed of what the subject asked for: `ctrlrun 0.12.2`. What came from a folder
-    is shown with a digest of its code, `effectonce 0.1.0+1f2e3d4c`: its number stays the same.
+    is shown with a digest of its code, `ctrlrun 0.12.2+1f2e3d4c`: its number stays the same.
     """
     names = [re.split(r"[^\w.-]", name, maxsplit=1)[0] for name in requires]
     done = subprocess.run(  # noqa: S603
