@@ -108,7 +108,7 @@ def _lacks(adapter: Any) -> dict[str, str]:
     """What a subject does not do. A transaction that a tool can share is rare: it is offered."""
     shares = "transaction" in getattr(adapter, "OFFERS", ())
     none = {} if shares else {"transaction": "its docs name no transaction that a tool could share"}
-    return none | adapter.LACKS
+    return {**none, **adapter.LACKS}
 
 
 def _play_once(
