@@ -119,7 +119,7 @@ def put_together(source: Path) -> None:
         write(source / f"{topic}.md", text)
     for module, listed in names.items():
         write(source / "python" / f"{module}.rst", api_page(module, listed))
-    for beside in ("examples", "model", "tests", "README.md", "SECURITY.md"):
+    for beside in ("examples", "model", "oncebench", "tests", "README.md", "SECURITY.md"):
         (source.parent / beside).symlink_to(ROOT / beside)  # what pages offer for download
     write(source.parent / "llms.txt", llms_txt(pages, list(names)))
 

@@ -243,3 +243,55 @@ def test_a_downstream_that_helps_with_nothing_cannot_be_asked(guard):
 
     with pytest.raises(ContractViolation, match="downstream='probe' or 'key'"):
         made.probe(NotFound)
+
+
+# ---------------------------------------------------------------- what it is called with
+
+
+def pay(order: str, amount: int = 100, *, note: str = "") -> str:
+    return order
+
+
+@pytest.mark.parametrize(
+    "probe",
+    [
+        lambda order: NotFound(),
+        lambda order, amount, *, comment="": NotFound(),
+        lambda order, total, *, note: NotFound(),  # called with amount=100
+        lambda order, amount, region, *, note: NotFound(),
+    ],
+)
+def test_a_probe_or_a_fallback_that_cannot_be_called_as_its_tool_is_refused_at_once(guard, probe):
+    """Otherwise it would fail with TypeError at each doubt, and each would need a person."""
+    guarded = guard.tool(kind="write", downstream="key")(pay)
+
+    with pytest.raises(ContractViolation, match=r"the probe of pay takes .* and is called as pay"):
+        guarded.probe(probe)
+    with pytest.raises(ContractViolation, match=r"the fallback of pay takes .*"):
+        guarded.fallback(lambda error, order: "later")
+
+
+@pytest.mark.parametrize(
+    "probe",
+    [
+        lambda *args, **kwargs: NotFound(),
+        lambda order, amount, note: NotFound(),
+        lambda order, amount=1, *, note="", region="eu": NotFound(),
+        type("Asks", (), {"__call__": lambda self, order, amount, *, note: NotFound()})(),
+        dict,  # written in C: it says nothing of what it takes
+    ],
+)
+def test_whatever_takes_its_arguments_may_be_a_probe(guard, probe):
+    guarded = guard.tool(kind="write", downstream="key")(pay)
+
+    assert guarded.probe(probe) is probe
+    assert guarded.fallback(lambda error, *args, **kwargs: "later")
+
+
+def test_a_tool_that_takes_any_arguments_has_a_probe_that_does(guard):
+    @guard.tool(kind="write", downstream="key", identity=["more"])
+    def send(to: str, /, *more: str, **others: str) -> None: ...
+
+    send.probe(lambda to, *more, **others: NotFound())
+    with pytest.raises(ContractViolation):
+        send.probe(lambda: NotFound())

@@ -140,7 +140,7 @@ def as_json(made: Sequence[Row], *, command: str, date: str) -> str:
 CONTEST = (
     "Play it with the line that it shows. If the adapter uses your library in another way than"
     " your README says, the adapter is wrong: send a better one, and the table names who wrote it."
-    " An adapter has 30 to 60 lines; the docstring of <code>oncebench.kit</code> says what is in"
+    " An adapter is one short module; the docstring of <code>oncebench.kit</code> says what is in"
     " it."
 )
 

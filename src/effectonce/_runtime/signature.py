@@ -205,6 +205,31 @@ class ToolSignature:
             )
         return names
 
+    def require_same_arguments(
+        self, function: Callable[..., Any], what: str, *before: object
+    ) -> None:
+        """Can *function* be called as this tool is, with *before* in front? It is only called when
+        something has gone wrong, which is too late to find out.
+        """
+        if self._recall is not None:
+            return  # a framework's tool: what calls it passes what it likes
+        try:
+            taken = inspect.signature(function)
+        except ValueError:
+            return  # written in C
+        parameters = self._signature.parameters.values()
+        any_of = {p.name: None for p in parameters if p.kind not in _VARIABLE}
+        whole = inspect.BoundArguments(self._signature, any_of)
+        try:
+            taken.bind(*before, *whole.args, **whole.kwargs)
+            if all(p.kind in _NAMED for p in parameters):
+                taken.bind(*before, **any_of)
+        except TypeError as error:
+            raise ContractViolation(
+                f"the {what} of {self.tool} takes {taken}, and is called as {self.tool} is,"
+                f" {self._signature}: {error}"
+            ) from None
+
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The call as named arguments, defaults included."""
         shape = (len(args), *kwargs)

@@ -190,12 +190,14 @@ class GuardedTool:
         if self.contract.downstream.capability not in (Capability.PROBE, Capability.KEY):
             raise ContractViolation(f"{self.contract.name}.probe needs downstream='probe' or 'key'")
         self.require_same_mode(function, "probe")
+        self.signature.require_same_arguments(function, "probe")
         self.probe_function = function
         self._plan_calls()
         return function
 
     def fallback(self, function: F) -> F:
         self.require_same_mode(function, "fallback")
+        self.signature.require_same_arguments(function, "fallback", None)
         self.fallback_function = function
         return function
 
