@@ -53,7 +53,7 @@ AskedT = TypeVar("AskedT", bound=tuple[Any, ...])
 ResultT = TypeVar("ResultT")
 
 
-class Tried(NamedTuple):
+class TriedForm(NamedTuple):
     """What a form asked for, and what becomes of it; or why it cannot be asked."""
 
     problem: str
@@ -80,12 +80,12 @@ class Simulations(Generic[AskedT, ResultT]):
 
     async def tried(
         self, viewer: str, read: Callable[[], AskedT], code_of: Callable[[Any], str]
-    ) -> Tried:
+    ) -> TriedForm:
         try:
             asked = read()
-            return Tried("", asked[0], await self.result(viewer, asked), code_of(asked[0]))
+            return TriedForm("", asked[0], await self.result(viewer, asked), code_of(asked[0]))
         except (ValueError, ContractViolation) as error:
-            return Tried(str(error))
+            return TriedForm(str(error))
 
     async def result(self, viewer: str, asked: AskedT) -> ResultT:
         """What becomes of it; a Refusal if this viewer, or too many others, are waiting already."""
