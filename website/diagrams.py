@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from effectonce import Guard, State
 from effectonce._core.ops import Find
+from effectonce._core.pauses import LOOK
 from effectonce._core.rules import RULES, TransitionRule
 from effectonce.stores.memory import MemoryStore
 
@@ -136,6 +137,8 @@ class _Listener:
         return State.ABSENT if record is None else record.state
 
     def apply(self, op: Any) -> Any:
+        if op is LOOK:  # whether a person has paused it: asked every two seconds, not in each call
+            return self._store.apply(op)
         key = op.request.key if hasattr(op, "request") else op.key
         before = self._state(key)
         reply = self._store.apply(op)

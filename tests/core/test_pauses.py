@@ -151,7 +151,9 @@ def test_what_a_process_knows_is_good_for_two_seconds():
     drive(change("pay", "ana", "down"), store.apply)
 
     known.see(store.apply(ReadCell(CELL)), 100.0)
-    assert known.circuit("pay").refusal() is not None
+    paused = known.circuit("pay")
+    assert isinstance(paused.refusal(), ToolPaused)
+    assert paused.try_admit() is paused.refusal()
     assert known.circuit("refund") is None
 
     assert known.fresh_until == 102.0
@@ -296,6 +298,26 @@ def test_a_store_that_does_not_say_what_is_paused_sends_nothing(colour, retriabl
 
     assert till.sent == []
     assert seen == [ReadCell(CELL)] * asked
+
+
+def test_a_store_that_is_lost_behind_a_pause_says_so(colour):
+    """What is known of the effect cannot be asked."""
+    store = MemoryStore()
+    till = Till(store, colour)
+    till.guard.pause_tool("pay", **ANA)
+    with pytest.raises(ToolPaused):
+        till.pay("o1")
+
+    def silent(op):
+        raise StoreUnavailable("no answer")
+
+    async def asilent(op):
+        silent(op)
+
+    store.apply, store.aapply = silent, asilent
+    with pytest.raises(StoreUnavailable):
+        till.pay("o1")
+    assert till.sent == []
 
 
 def test_a_store_that_is_lost_between_two_attempts_is_lost_to_the_next_attempt(colour, monkeypatch):
