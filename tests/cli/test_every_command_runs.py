@@ -171,6 +171,7 @@ NAMES = {
     "examples": "undo",
     "lint": "EO101",
     "provider": "stripe.v1",
+    "tool": "refund",
 }
 FILES = {
     "audit": "audit.anchors",
@@ -309,6 +310,9 @@ def test_it_runs(counter, known, command):
     slow = [where for way, where in SLOW.items() if tuple(words_of(command)[: len(way)]) == way]
     words = [*words_of(command)[:1], "--help"] if slow else filled(command, known, counter.store)
 
+    if words[:2] == ["tool", "resume"]:
+        paused = counter.run([*words[:1], "pause", *words[2:]])
+        assert paused.exit_code == 0, paused.output
     done = counter.run(words)
 
     expected = {0}

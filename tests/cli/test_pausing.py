@@ -6,12 +6,14 @@ import pytest
 from tests.cli.desk import Desk
 
 from effectonce import Guard, ToolPaused
+from effectonce._core import pauses
 
 WHO = ("--by", "ana", "--yes")
 
 
 @pytest.fixture
-def guard(tmp_path):
+def guard(tmp_path, monkeypatch):
+    monkeypatch.setattr(pauses, "FRESH_S", 0.0)  # as if two seconds went by between two calls
     guard = Guard(f"sqlite:///{tmp_path}/effects.db")
     yield guard
     guard.close()
