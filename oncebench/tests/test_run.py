@@ -155,6 +155,24 @@ def test_points_are_the_sends_receives_and_writes_of_the_run():
     ]
 
 
+@pytest.mark.parametrize(("later", "verdict"), [(2, "duplicate"), (6, "duplicate"), (90, "missed")])
+def test_threads_that_wake_each_other_at_other_times_are_no_excuse(
+    program, tmp_path_factory, later, verdict
+):
+    """Its note is its fifth write while it is watched, and then it writes more often, or less."""
+    runs = tmp_path_factory.mktemp("runs")
+    folder = program(
+        f"{SEND}run = len(os.listdir({str(runs)!r}))\nos.mkdir(f'{runs}/{{run}}')\n"
+        "if not open('done.txt', 'a+').tell():\n    send('o1')\n    wake = os.pipe()[1]\n"
+        f"    for _ in range(4 if run < 2 else {later}): os.write(wake, b'x')\n"
+        "    open('done.txt', 'a').write('o1')\n"
+    )
+
+    found, _ = trials(folder, sys.executable, "agent.py", only="kill:write:5")
+
+    assert [t.verdict for t in found] == [verdict]
+
+
 def test_a_point_that_makes_no_sense_is_refused():
     with pytest.raises(ValueError, match="is not kill"):
         Point.parse("explode:read:1")

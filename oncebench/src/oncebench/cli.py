@@ -6,6 +6,7 @@ import argparse
 import json
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -17,11 +18,12 @@ from oncebench.run import NotComparable, Options, Runner, Trial
 from oncebench.scoring_cli import add_scoring, score, show_scenarios, subjects, table
 from oncebench.syscalls import NoTracing
 
-MARKS = {"ok": "✓", "duplicate": "D", "lost": "L", "stuck": "W"}
+MARKS = {"ok": "✓", "duplicate": "D", "lost": "L", "stuck": "W", "missed": "-"}
 MEANS = {
     "duplicate": "landed more often than without the fault",
     "lost": "did not land, and the program ended as if it had",
     "stuck": "the program did not end well after its restarts: a person is needed",
+    "missed": "the program made other calls this time: this point says nothing",
 }
 
 
@@ -143,28 +145,29 @@ def _run(asked: argparse.Namespace, parser: argparse.ArgumentParser, arguments: 
 
 def _trials(options: Options, *, again: Callable[[str], str], as_json: bool) -> int:
     runner = Runner(options, say=lambda line: None if as_json else print(line, flush=True))
-    found: list[Trial] = []
-    count = 0
+    counts: Counter[str] = Counter()
     for trial in runner.trials():
-        count += 1
+        counts[trial.verdict] += 1
         if as_json:
             print(json.dumps(asdict(trial)), flush=True)
-        if trial.verdict != "ok":
-            found.append(trial)
-            if not as_json:
-                _show(trial, again=again)
-    if as_json:
-        return 1 if found else 0
-    if runner.notice is not None:
-        print(runner.notice)
-    wrong = ", ".join(
-        f"{n} {verdict}" for verdict in MEANS if (n := sum(t.verdict == verdict for t in found))
-    )
-    print(f"{count} trials: {wrong or 'each effect landed exactly once'}")
-    return 1 if found else 0
+        elif trial.verdict != "ok":
+            _show(trial, again=again)
+    missed = counts["missed"]
+    wrong = counts.total() - counts["ok"] - missed
+    if not as_json:
+        if runner.notice is not None:
+            print(runner.notice)
+        found = [f"{counts[verdict]} {verdict}" for verdict in MEANS if counts[verdict]]
+        if not wrong and counts["ok"]:
+            found.insert(0, "each effect landed exactly once")
+        print(f"{counts.total()} trials: {', '.join(found)}")
+    return 1 if wrong or not counts["ok"] else 0
 
 
 def _show(trial: Trial, *, again: Callable[[str], str]) -> None:
+    if trial.verdict == "missed":
+        print(f"{MARKS['missed']}  {trial.where}: {MEANS['missed']}", flush=True)
+        return
     for name, (counted, right) in trial.effects.items():
         if counted != right:
             print(f"{MARKS[trial.verdict]}  {name}: {counted} times, {right} is right")

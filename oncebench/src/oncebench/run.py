@@ -3,7 +3,8 @@
 Two runs without a fault say what is right: how often each effect happens when all goes well.
 What differs between those two, a time or a random id, is not compared. Then each trial hits the
 program once, at one point, and restarts it until it ends well. More effects than without the
-fault: a duplicate. Fewer, and the program ended well: lost. Never ended well: stuck.
+fault: a duplicate. Fewer, and the program ended well: lost. Never ended well: stuck. A trial
+whose point the program did not come by this time says nothing: missed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from oncebench.programs import Ended, copy_of, run
 from oncebench.syscalls import NoTracing, Point, hitting, points_of, watching
 from oncebench.world import DAY_S, WIRE, Effect, Kind, World, world
 
-Verdict = Literal["ok", "duplicate", "lost", "stuck"]
+Verdict = Literal["ok", "duplicate", "lost", "stuck", "missed"]
 
 
 class NotComparable(Exception):
@@ -175,7 +176,7 @@ class Runner:
                 runs.append(here.effects())
                 requests = len(here.requests())
                 if trace.exists():
-                    points = points_of(trace.read_text(errors="replace").splitlines())
+                    points = points_of(_lines(trace))
         if not runs[0]:
             raise NotComparable(
                 "the program asked for no effect. Its service is at the URL in"
@@ -185,22 +186,34 @@ class Runner:
         return right_of(runs[0], runs[1], requests), points
 
     def _trial(self, where: str, seen: str, right: Right) -> Trial:
+        if where.startswith("wire:"):
+            return self._hit(where, seen, right)
+        meant = Point.parse(where)
+        for point in meant.and_beside():
+            trial = self._hit(where, seen, right, point)
+            if trial.verdict != "missed":
+                break
+        return trial
+
+    def _hit(self, where: str, seen: str, right: Right, point: Point | None = None) -> Trial:
         options = self._options
         with copy_of(options.folder) as folder, self._world(folder) as here:
             command = list(options.command)
-            if where.startswith("wire:"):
+            trace = folder.parent / "trace"
+            if point is not None:
+                command = hitting(command, point, trace)
+            else:
                 _, kind, nth = where.split(":")
                 here.arm(_kind(kind), nth=int(nth))
-            else:
-                command = hitting(command, Point.parse(where), folder.parent / "trace")
             ends = [self._run(command, folder, here)]
-            while not ends[-1].well and len(ends) <= options.restarts:
+            missed = point is not None and not point.was_hit(_lines(trace))
+            while not missed and not ends[-1].well and len(ends) <= options.restarts:
                 ends.append(self._run(options.command, folder, here))
             effects = right.compare(here.effects())
         return Trial(
             where=where,
             seen=seen,
-            verdict=verdict_of(effects, ended_well=ends[-1].well),
+            verdict="missed" if missed else verdict_of(effects, ended_well=ends[-1].well),
             effects=effects,
             ends=tuple(map(str, ends)),
             last_output=_tail(ends[-1]),
@@ -248,6 +261,10 @@ def _sample(wheres: list[str], most: int, seed: int) -> list[str]:
         return wheres
     kept = set(random.Random(seed).sample(range(len(wheres)), most))  # noqa: S311
     return [where for index, where in enumerate(wheres) if index in kept]
+
+
+def _lines(trace: Path) -> list[str]:
+    return trace.read_text(errors="replace").splitlines()
 
 
 def _kind(text: str) -> Kind:

@@ -5,7 +5,8 @@ Each of them is a point. A later run stops the program at one point: it dies the
 not made any more), or the call fails with an error as a broken network's would.
 
 Rule 1: strace counts calls in each thread by itself, so a point is "the n-th such call of a
-thread". The trace of the run says where it was hit in truth.
+thread". Threads wake each other with the same calls, now more often, now less: the trace of the
+run says what was hit in truth, and a run that was hit elsewhere is repeated a little beside.
 Rule 2: strace's seccomp filter is fast, but signals that it injects get lost (strace 6.1). Runs
 that kill go without it.
 """
@@ -16,8 +17,8 @@ import re
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -25,6 +26,7 @@ SENDS = ("sendto", "sendmsg", "write", "writev")
 RECEIVES = ("recvfrom", "recvmsg", "read", "readv")
 TO_DISK = ("fsync", "fdatasync", "pwrite64", "write", "writev")
 WATCHED = ",".join(sorted({*SENDS, *RECEIVES, *TO_DISK}))
+CALL = re.compile(r"^(\d+)\s+(\w+)\(")
 LINE = re.compile(r"^(?P<thread>\d+)\s+(?P<call>\w+)\(\d+<(?P<what>[A-Z0-9-]+:\[.*?\]|/[^>]*)>")
 NOT_STATE = re.compile(r"^/(dev|proc|sys|etc|usr)/|\.pyc|__pycache__|/stdout$|/stderr$")
 
@@ -53,6 +55,19 @@ class Point:
         if what not in get_args(What):
             raise ValueError(f"{what!r} is not {', '.join(get_args(What))}")
         return cls(what, call, int(nth))  # type: ignore[arg-type]
+
+    def and_beside(self) -> Iterator[Point]:
+        """This point, and those up to three calls from it."""
+        for by in (0, 1, -1, 2, -2, 3, -3):
+            if self.nth + by >= 1:
+                yield replace(self, nth=self.nth + by)
+
+    def was_hit(self, trace: Iterable[str]) -> bool:
+        """Whether the run of this trace was hit at a send, a receive or a write to disk."""
+        return any(
+            (call, nth) == (self.call, self.nth) and bool(_harms(line, call))
+            for line, call, nth in _counted(trace)
+        )
 
     def injected(self) -> list[str]:
         """The options of strace."""
@@ -95,18 +110,22 @@ def hitting(command: Sequence[str], point: Point, trace: Path) -> list[str]:
 
 def points_of(trace: Iterable[str]) -> list[Point]:
     """Each point that a watched run shows, in the order of the run."""
-    counts: Counter[tuple[str, str]] = Counter()
     points: dict[tuple[What, str, int], Point] = {}
-    for line in trace:
-        match = re.match(r"^(\d+)\s+(\w+)\(", line)
-        if match is None:
-            continue
-        thread, call = match.groups()
-        counts[thread, call] += 1
+    for line, call, nth in _counted(trace):
         for what in _harms(line, call):
-            place = (what, call, counts[thread, call])
-            points.setdefault(place, Point(*place, seen=_shown(line)))
+            points.setdefault((what, call, nth), Point(what, call, nth, seen=_shown(line)))
     return list(points.values())
+
+
+def _counted(trace: Iterable[str]) -> Iterator[tuple[str, str, int]]:
+    """Each call: its line, its name, and the how-manieth of its thread it is."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for line in trace:
+        match = CALL.match(line)
+        if match is not None:
+            thread, call = match.groups()
+            counts[thread, call] += 1
+            yield line, call, counts[thread, call]
 
 
 def _harms(line: str, call: str) -> tuple[What, ...]:

@@ -30,13 +30,17 @@ def play(stage: Stage) -> list[Expected]:
     for wish in wishes:
         stage.settle(wish, worker=warm, tries=2)
     return [
-        stage.expect(wish, knowable=not left or _truth(stage, happened=wish.order in landed))
+        stage.expect(wish, knowable=_knowable(stage, left=left, happened=wish.order in landed))
         for (_, left), wish in zip(points, wishes, strict=True)
     ]
 
 
-def _truth(stage: Stage, *, happened: bool) -> bool:
-    """A service that finds nothing proves nothing: the request may still land."""
+def _knowable(stage: Stage, *, left: bool, happened: bool) -> bool:
+    """Where no byte has left, it is known. A service that finds nothing proves nothing: the
+    request may still land.
+    """
+    if not left and not happened:
+        return True
     if stage.temperament == "asks":
         return happened
     return stage.temperament in {"keys", "transaction"}
