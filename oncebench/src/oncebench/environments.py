@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -48,11 +48,14 @@ def environment(adapter: str, *, kept_in: Path | None = None) -> Iterator[str]:
             parent = kept_in
         folder = parent / adapter
         python = folder / "bin" / "python"
-        complete, wanted = folder / "complete", "\n".join([CLIENT, *module.REQUIRES])
+        npm = getattr(module, "NPM", ())
+        complete, wanted = folder / "complete", "\n".join([CLIENT, *module.REQUIRES, *npm])
         if not (complete.exists() and complete.read_text() == wanted):
             shutil.rmtree(folder, ignore_errors=True)
             _run([sys.executable, "-m", "venv", str(folder)])
             _run([str(python), "-m", "pip", "install", "-q", CLIENT, *module.REQUIRES])
+            if npm:
+                _run([_found("npm"), "install", "--silent", "--prefix", str(folder / "npm"), *npm])
             complete.write_text(wanted)
         yield str(python)
 
@@ -148,6 +151,25 @@ def _temporal(beside: str | None) -> Iterator[str]:
         yield f"127.0.0.1:{port}"
 
 
+@contextmanager
+def _restate(beside: str | None) -> Iterator[str]:
+    ingress, admin, node = _free_port(), _free_port(), _free_port()
+    settings = {
+        "RESTATE_LISTEN_MODE": "tcp",
+        "RESTATE_BIND_IP": "127.0.0.1",
+        "RESTATE_BIND_PORT": str(node),
+        "RESTATE_INGRESS__BIND_PORT": str(ingress),
+        "RESTATE_ADMIN__BIND_PORT": str(admin),
+        "RESTATE_DEFAULT_NUM_PARTITIONS": "1",
+        "RESTATE_DISABLE_TELEMETRY": "true",
+    }
+    program = _found("restate-server", beside=beside)
+    with tempfile.TemporaryDirectory(prefix="oncebench-restate-") as folder:
+        command = [program, "--no-logo", "--base-dir", folder, "--node-name", "only"]
+        with _running(command, ingress, settings):
+            yield f"http://127.0.0.1:{ingress} http://127.0.0.1:{admin}"
+
+
 def _unprivileged(folder: Path) -> list[str]:
     """PostgreSQL does not run as root."""
     if os.geteuid() != 0:
@@ -156,13 +178,18 @@ def _unprivileged(folder: Path) -> list[str]:
     return [_found("setpriv"), "--reuid=nobody", "--clear-groups", "--"]
 
 
-STARTED = {"redis": _redis, "postgres": _postgres, "temporal": _temporal}
+STARTED = {"redis": _redis, "postgres": _postgres, "temporal": _temporal, "restate": _restate}
 
 
 @contextmanager
-def _running(command: Sequence[str], port: int) -> Iterator[None]:
+def _running(
+    command: Sequence[str], port: int, settings: Mapping[str, str] | None = None
+) -> Iterator[None]:
     process = subprocess.Popen(  # noqa: S603
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        command,
+        env={**os.environ, **(settings or {})},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     try:
         end = time.monotonic() + 60
@@ -181,8 +208,8 @@ def _running(command: Sequence[str], port: int) -> Iterator[None]:
 
 
 def _found(*names: str, beside: str | None = None) -> str:
-    """Where a program is: on the PATH, beside the subject's Python or ours, where Debian puts it,
-    or in a package beside us.
+    """Where a program is: on the PATH, beside the subject's Python or ours, in a package of npm
+    there, where Debian puts it, or in a package beside us.
     """
     pythons = [Path(python).parent for python in (beside, sys.executable) if python is not None]
     for name in names:
@@ -190,6 +217,9 @@ def _found(*names: str, beside: str | None = None) -> str:
             here = shutil.which(name, path=path)
             if here is not None:
                 return here
+        for python in pythons:  # the program itself: what npm puts on the path is a script
+            for place in python.parent.glob(f"npm/node_modules/@*/*/bin/{name}"):
+                return str(place)
         for place in sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), reverse=True):
             return str(place)
         for folder in map(Path, sys.path):

@@ -4,6 +4,7 @@ the subject, httpx and the standard library alone.
 An adapter is a module of `oncebench.adapters` with:
 
     NAME, KIND, REQUIRES, README   what it is, what is installed, which text it follows
+    NPM, SERVERS                   packages of npm, and servers that it needs; none, if not there
     LACKS                          what the subject says that it does not do, with where it says so
     OFFERS                         ("transaction",), where a tool can share the subject's own
     open(setup)                    returns `protect(tool)`, which returns the protected tool

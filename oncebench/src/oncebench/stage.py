@@ -191,7 +191,7 @@ class Stage:
         self._once(watching(self._command(wish), trace))
         lines = trace.read_text(errors="replace").splitlines()
         begun = _first(lines, "/mark>")
-        sent = _first(lines, '"POST /')
+        sent = _first(lines, '"POST /pay')
         before = set(map(str, points_of(lines[:begun])))
         safe = set(map(str, points_of(lines[:sent])))
         kills = [p for p in points_of(lines) if p.what == "kill" and str(p) not in before]
