@@ -26,6 +26,7 @@ MEANS = {
     "W": "wedged: a person is needed although the truth was to be had",
     "N": "not played: the subject says that it does not do this",
 }
+CONFIGURATIONS = ("as shipped", "best")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,26 +85,46 @@ HEAD = ("subject", "version", "", "✓", "D", "F", "L", "W", "-", "persons per 1
 
 def _summary(row: Row) -> list[str]:
     counts = [str(row.count(verdict)) for verdict in ("ok", "D", "F", "L", "W", "N")]
-    persons = row.persons_per_1000
-    shown = "-" if persons is None else str(persons)
-    return [row.name, row.version, row.configuration, *counts, shown]
+    return [row.name, row.version, row.configuration, *counts, _persons(row)]
 
 
 def as_markdown(made: Sequence[Row], *, command: str, date: str) -> str:
-    lines = [
-        f"oncebench {__version__}, {date}: `{command}`",
-        "",
-        "| " + " | ".join(HEAD) + " |",
-        "|" + "---|" * len(HEAD),
-    ]
-    lines += ["| " + " | ".join(_summary(row)) + " |" for row in made]
-    columns = _columns(made)
-    lines += ["", "| subject | " + " | ".join(columns) + " |", "|" + "---|" * (len(columns) + 1)]
-    for row in made:
-        marks = [SHOWN[row.cells[c]["verdict"]] if c in row.cells else "" for c in columns]
-        lines.append(f"| {row.name}, {row.configuration} | " + " | ".join(marks) + " |")
+    """A line for each subject. What became of each cell is on the page of HTML."""
+    lines = [f"oncebench {__version__}, {date}: `{command}`"]
+    for kind in dict.fromkeys(row.kind for row in made):
+        subjects: dict[str, dict[str, Row]] = defaultdict(dict)
+        for row in made:
+            if row.kind == kind:
+                subjects[row.name][row.configuration] = row
+        head = (kind, "version", "as shipped", "persons", "best configured", "persons")
+        lines += ["", _line(head), "|" + "---|" * len(head)]
+        for name in sorted(subjects, key=lambda name: _rank(subjects[name])):
+            of = subjects[name]
+            shown = [text for c in CONFIGURATIONS for text in _brief(of.get(c))]
+            lines.append(_line((name, next(iter(of.values())).version, *shown)))
     lines += ["", *(f"- **{SHOWN[v]}** {meaning}" for v, meaning in MEANS.items())]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "- **persons** are needed for 1,000 faults"]) + "\n"
+
+
+def _line(texts: Iterable[str]) -> str:
+    return f"| {' | '.join(texts)} |"
+
+
+def _rank(of: dict[str, Row]) -> list[tuple[int, int, int]]:
+    """Subjects by their best configuration."""
+    return [_faulty(of[c]) for c in reversed(CONFIGURATIONS) if c in of]
+
+
+def _brief(row: Row | None) -> tuple[str, str]:
+    """How often each verdict was given: `12 ✓, 3 D`; and the persons."""
+    if row is None:
+        return ("", "")
+    counts = [f"{row.count(v)} {SHOWN[v]}" for v in SHOWN if row.count(v)]
+    return (", ".join(counts), _persons(row))
+
+
+def _persons(row: Row) -> str:
+    return "-" if row.persons_per_1000 is None else str(row.persons_per_1000)
 
 
 def _columns(made: Sequence[Row]) -> list[str]:

@@ -1,0 +1,71 @@
+"""The table, from the cells that were played."""
+
+from __future__ import annotations
+
+import json
+
+from oncebench import table
+
+
+def cell(subject, scenario, verdict, *, kind="library", configuration="best", **more):
+    return {
+        "subject": subject,
+        "name": subject.title(),
+        "kind": kind,
+        "version": f"{subject} 1.0",
+        "configuration": configuration,
+        "scenario": scenario,
+        "temperament": "deaf",
+        "verdict": verdict,
+        "why": "wish 'pay': <why>",
+        "seen": "3 of 3",
+        "again": f"oncebench score --subject {subject} --only {scenario}/deaf",
+        "history": ["counted: /pay o1"],
+        "persons": 0,
+        "faults": 1,
+        **more,
+    }
+
+
+CELLS = [
+    cell("twice", "T04", "D"),
+    cell("twice", "T43", "ok"),
+    cell("sure", "T04", "ok", persons=1),
+    cell("sure", "T43", "ok"),
+    cell("sure", "T43", "N", configuration="as shipped", faults=0),
+    cell("engine", "T04", "W", kind="engine", persons=1),
+]
+SAYS = {"command": "make prove", "date": "2026-11-18"}
+
+
+def test_markdown_has_a_line_for_each_subject_the_best_first():
+    shown = table.as_markdown(table.rows(CELLS), **SAYS).splitlines()
+
+    assert shown[0].endswith("2026-11-18: `make prove`")
+    assert [line for line in shown if " 1.0 |" in line] == [
+        "| Sure | sure 1.0 | 1 - | - | 2 ✓ | 500 |",
+        "| Twice | twice 1.0 |  |  | 1 ✓, 1 D | 0 |",
+        "| Engine | engine 1.0 |  |  | 1 W | 1000 |",
+    ]
+
+
+def test_a_cell_that_was_played_again_is_shown_as_it_came_out_then():
+    (row,) = table.rows([cell("sure", "T04", "D"), cell("sure", "T04", "ok")])
+
+    assert row.count("D") == 0
+
+
+def test_the_page_shows_each_wrong_cell_with_its_history_and_its_line():
+    page = table.as_html(table.rows(CELLS), **SAYS)
+
+    assert '<a class=D href="#twice-best-T04-deaf">D</a>' in page
+    assert 'id="twice-best-T04-deaf"' in page
+    assert "wish &#x27;pay&#x27;: &lt;why&gt;" in page
+    assert "oncebench score --subject twice --only T04/deaf" in page
+    assert 'id="sure-best-T04-deaf"' not in page
+
+
+def test_json_has_every_cell():
+    found = json.loads(table.as_json(table.rows(CELLS), **SAYS))
+
+    assert sum(len(subject["cells"]) for subject in found["subjects"]) == len(CELLS)
