@@ -188,11 +188,10 @@ class Runner:
     def _trial(self, where: str, seen: str, right: Right) -> Trial:
         if where.startswith("wire:"):
             return self._hit(where, seen, right)
-        meant = Point.parse(where)
-        for point in meant.and_beside():
-            trial = self._hit(where, seen, right, point)
-            if trial.verdict != "missed":
-                break
+        first, *beside = Point.parse(where).and_beside()
+        trial = self._hit(where, seen, right, first)
+        while trial.verdict == "missed" and beside:
+            trial = self._hit(where, seen, right, beside.pop(0))
         return trial
 
     def _hit(self, where: str, seen: str, right: Right, point: Point | None = None) -> Trial:

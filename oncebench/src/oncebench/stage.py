@@ -185,7 +185,8 @@ class Stage:
 
     def kill_points(self, wish: Wish) -> list[tuple[Point, bool]]:
         """The system calls of one clean call, from when it begins to when it has answered; and
-        for each, whether a byte of the request has left by then.
+        for each, whether a byte of the request has left by then. Half of them are before that,
+        for each subject: one that writes more before it sends is not hit less afterwards.
         """
         trace = self.folder / "trace"
         self._once(watching(self._command(wish), trace))
@@ -195,10 +196,9 @@ class Stage:
         before = set(map(str, points_of(lines[:begun])))
         safe = set(map(str, points_of(lines[:sent])))
         kills = [p for p in points_of(lines) if p.what == "kill" and str(p) not in before]
-        count = min(len(kills), self.points_max)
-        last = max(1, count - 1)  # the first and the last are always among them
-        chosen = [kills[index * (len(kills) - 1) // last] for index in range(count)]
-        return [(point, str(point) not in safe) for point in chosen]
+        early = _spread([p for p in kills if str(p) in safe], self.points_max // 2)
+        late = _spread([p for p in kills if str(p) not in safe], self.points_max - len(early))
+        return [*((point, False) for point in early), *((point, True) for point in late)]
 
     def killed_at(self, point: Point, wish: Wish) -> None:
         """One process that serves one wish, and is killed on the way."""
@@ -273,6 +273,12 @@ class Stage:
         if once is not None:
             asked["once"] = asdict(once)
         return [self.subject.python, "-m", "oncebench.worker", json.dumps(asked)]
+
+
+def _spread(points: Sequence[Point], most: int) -> list[Point]:
+    """At most so many of them. The first and the last are always among them."""
+    count = min(len(points), most)
+    return [points[index * (len(points) - 1) // max(1, count - 1)] for index in range(count)]
 
 
 def _first(lines: Sequence[str], text: str) -> int:
