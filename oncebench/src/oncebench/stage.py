@@ -194,7 +194,7 @@ class Stage:
         begun = _first(lines, "/mark>")
         sent = _first(lines, '"POST /pay')
         before = set(map(str, points_of(lines[:begun])))
-        safe = set(map(str, points_of(lines[:sent])))
+        safe = set(map(str, points_of(lines[: max(0, sent - 1)])))  # at the send, none can know
         kills = [p for p in points_of(lines) if p.what == "kill" and str(p) not in before]
         early = _spread([p for p in kills if str(p) in safe], self.points_max // 2)
         late = _spread([p for p in kills if str(p) not in safe], self.points_max - len(early))
