@@ -23,16 +23,19 @@ def cell(subject, scenario, verdict, *, kind="library", configuration="best", **
         "history": ["counted: /pay o1"],
         "persons": 0,
         "faults": 1,
+        "wishes": 1,
+        "effects": 1,
+        "seconds": 2.0,
         **more,
     }
 
 
 CELLS = [
-    cell("twice", "T04", "D"),
+    cell("twice", "T04", "D", effects=2),
     cell("twice", "T43", "ok"),
     cell("sure", "T04", "ok", persons=1),
     cell("sure", "T43", "ok"),
-    cell("sure", "T43", "N", configuration="as shipped", faults=0),
+    cell("sure", "T43", "N", configuration="as shipped", faults=0, wishes=0),
     cell("engine", "T04", "W", kind="engine", persons=1),
 ]
 SAYS = {"command": "make prove", "date": "2026-11-18"}
@@ -65,7 +68,9 @@ def test_the_page_shows_each_wrong_cell_with_its_history_and_its_line():
     assert 'id="sure-best-T04-deaf"' not in page
 
 
-def test_json_has_every_cell():
+def test_json_has_every_cell_and_what_they_come_to():
     found = json.loads(table.as_json(table.rows(CELLS), **SAYS))
 
+    twice = next(subject for subject in found["subjects"] if subject["subject"] == "twice")
+    assert (twice["effects_per_wish"], twice["seconds_per_cell"]) == (1.5, 2.0)
     assert sum(len(subject["cells"]) for subject in found["subjects"]) == len(CELLS)

@@ -88,7 +88,7 @@ def judge(history: History, expected: Sequence[Expected]) -> Judgement:
         why=worst.why,
         persons=sum(j.persons for j in judged),
         faults=sum(j.faults for j in judged),
-        effects=len(history.counted),
+        effects=sum(j.effects for j in judged),
         wishes=len(judged),
     )
 
@@ -99,7 +99,14 @@ def _wish(history: History, expected: Expected) -> Judgement:
     last = reports[-1].says if reports else "nothing"
     person = last not in expected.ends
     verdict, why = _verdict(expected, counted, reports, last)
-    return Judgement(verdict=verdict, why=why, persons=int(person), faults=expected.faults)
+    return Judgement(
+        verdict=verdict,
+        why=why,
+        persons=int(person),
+        faults=expected.faults,
+        effects=len(counted),
+        wishes=1,
+    )
 
 
 def _verdict(

@@ -49,6 +49,17 @@ class Row:
         persons = sum(min(c["persons"], c["faults"]) for c in played)
         return round(1000 * persons / faults) if faults else None
 
+    @property
+    def effects_per_wish(self) -> float | None:
+        wishes = sum(c["wishes"] for c in self.cells.values())
+        return sum(c["effects"] for c in self.cells.values()) / wishes if wishes else None
+
+    @property
+    def seconds(self) -> float | None:
+        """From the first call of a cell to the last word about it, on average."""
+        took = [c["seconds"] for c in self.cells.values() if c["wishes"]]
+        return sum(took) / len(took) if took else None
+
 
 def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
@@ -80,12 +91,16 @@ def _faulty(row: Row) -> tuple[int, int, int]:
     return (bad, row.count("W"), row.persons_per_1000 or 0)
 
 
-HEAD = ("subject", "version", "", "✓", "D", "F", "L", "W", "-", "persons per 1,000 faults")
+HEAD = (
+    *("subject", "version", "", "✓", "D", "F", "L", "W", "-"),
+    *("persons per 1,000 faults", "effects per wish", "seconds per cell"),
+)
 
 
 def _summary(row: Row) -> list[str]:
     counts = [str(row.count(verdict)) for verdict in ("ok", "D", "F", "L", "W", "N")]
-    return [row.name, row.version, row.configuration, *counts, _persons(row)]
+    figures = [_figure(row.effects_per_wish, 2), _figure(row.seconds, 1)]
+    return [row.name, row.version, row.configuration, *counts, _persons(row), *figures]
 
 
 def as_markdown(made: Sequence[Row], *, command: str, date: str) -> str:
@@ -124,7 +139,11 @@ def _brief(row: Row | None) -> tuple[str, str]:
 
 
 def _persons(row: Row) -> str:
-    return "-" if row.persons_per_1000 is None else str(row.persons_per_1000)
+    return _figure(row.persons_per_1000, 0)
+
+
+def _figure(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
 
 
 def _columns(made: Sequence[Row]) -> list[str]:
@@ -147,6 +166,8 @@ def as_json(made: Sequence[Row], *, command: str, date: str) -> str:
                     "version": row.version,
                     "configuration": row.configuration,
                     "persons_per_1000_faults": row.persons_per_1000,
+                    "effects_per_wish": row.effects_per_wish,
+                    "seconds_per_cell": row.seconds,
                     "cells": row.cells,
                 }
                 for row in made
