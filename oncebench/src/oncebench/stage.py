@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,11 @@ from oncebench import rows
 from oncebench.checker import Counted, Expected, History, Report
 from oncebench.clocks import shifted
 from oncebench.kit import Temperament, Wish
-from oncebench.syscalls import Point, hitting, points_of, watching
+from oncebench.syscalls import Point, attached, points_of
 from oncebench.world import Kind, World
 
 SOURCE = Path(__file__).parent.parent
+REQUEST = '"POST /pay'  # how the request for an effect begins, in a trace
 FINAL = frozenset({"done", "happened", "conflict", "expired"})
 
 
@@ -183,27 +184,25 @@ class Stage:
         right: dict[str, Any] = {"knowable": self.knowable, **details}
         return Expected(wish=wish.name, order=wish.order, path=path, **right)
 
-    def kill_points(self, wish: Wish) -> list[tuple[Point, bool]]:
-        """The system calls of one clean call, from when it begins to when it has answered; and
-        for each, whether a byte of the request has left by then. Half of them are before that,
-        for each subject: one that writes more before it sends is not hit less afterwards.
+    def kill_points(self, wish: Wish) -> list[Point]:
+        """System calls of one clean call, from when it begins to when it has answered. Half of
+        them are before the request leaves, for each subject: one that writes more before it sends
+        is not hit less afterwards.
         """
-        trace = self.folder / "trace"
-        self._once(watching(self._command(wish), trace))
-        lines = trace.read_text(errors="replace").splitlines()
-        begun = _first(lines, "/mark>")
-        sent = _first(lines, '"POST /pay')
-        before = set(map(str, points_of(lines[:begun])))
-        safe = set(map(str, points_of(lines[: max(0, sent - 1)])))  # at the send, none can know
-        kills = [p for p in points_of(lines) if p.what == "kill" and str(p) not in before]
-        early = _spread([p for p in kills if str(p) in safe], self.points_max // 2)
-        late = _spread([p for p in kills if str(p) not in safe], self.points_max - len(early))
-        return [*((point, False) for point in early), *((point, True) for point in late)]
+        lines = self._once(wish)
+        sent = next((i for i, line in enumerate(lines) if REQUEST in line), 0)
+        early = {str(p) for p in points_of(lines[:sent])}
+        kills = [p for p in points_of(lines) if p.what == "kill"]
+        before = _spread([p for p in kills if str(p) in early], self.points_max // 2)
+        after = _spread([p for p in kills if str(p) not in early], self.points_max - len(before))
+        return before + after
 
-    def killed_at(self, point: Point, wish: Wish) -> None:
-        """One process that serves one wish, and is killed on the way."""
+    def killed_at(self, point: Point, wish: Wish) -> bool:
+        """One process that serves one wish, and is killed on the way. Whether its request may
+        have left: at the send itself, none can know.
+        """
         self.note(f"killed at {point} ({point.seen})")
-        self._once(hitting(self._command(wish), point, self.folder / "trace"))
+        return any(REQUEST in line for line in self._once(wish, point))
 
     # ------------------------------------------------------------ what it rests on
 
@@ -238,24 +237,40 @@ class Stage:
         self.history.counted.extend(self.counted())
         return self.history
 
-    def _once(self, command: Sequence[str]) -> None:
-        with (self.folder / "log").open("ab") as log:
+    def _once(self, wish: Wish, point: Point | None = None) -> list[str]:
+        """The trace of a process that serves one wish."""
+        trace = self.folder / "trace"
+        with (self.folder / "log").open("ab") as log, contextlib.ExitStack() as ends:
+            files: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
             process = subprocess.Popen(  # noqa: S603
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=self.environment,
-                start_new_session=True,
+                self._command(wish), env=self.environment, start_new_session=True, **files
             )
+            ends.callback(_end, process)
+            self._until(process, lambda: _all_threads(process.pid, "State:\tT"))
+            tracer = subprocess.Popen(  # noqa: S603
+                attached(process.pid, trace, point),
+                start_new_session=True,
+                **files,
+            )
+            ends.callback(_end, tracer)
+            self._until(tracer, lambda: _all_threads(process.pid, f"TracerPid:\t{tracer.pid}\n"))
+            os.kill(process.pid, signal.SIGCONT)
             try:
                 process.wait(120)
+                tracer.wait(10)  # it has written its trace
             except subprocess.TimeoutExpired:
                 self.note("it did not end in 120 s")
-            finally:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+        return trace.read_text(errors="replace").splitlines()
+
+    def _until(self, process: subprocess.Popen[bytes], holds: Callable[[], bool]) -> None:
+        end = time.monotonic() + 120
+        while True:
+            with contextlib.suppress(FileNotFoundError):  # it ended meanwhile
+                if holds():
+                    return
+            if process.poll() is not None or time.monotonic() > end:
+                raise SubjectBroken(f"the subject did not start:\n{self.log_tail()}")
+            time.sleep(0.01)
 
     def _command(self, once: Wish | None = None) -> list[str]:
         setup = {
@@ -281,6 +296,12 @@ def _spread(points: Sequence[Point], most: int) -> list[Point]:
     return [points[index * (len(points) - 1) // max(1, count - 1)] for index in range(count)]
 
 
-def _first(lines: Sequence[str], text: str) -> int:
-    """How many lines there are up to the first that has *text*, itself among them."""
-    return next((i + 1 for i, line in enumerate(lines) if text in line), 0)
+def _all_threads(pid: int, say: str) -> bool:
+    """Whether the kernel says so of each thread of a process."""
+    return all(say in (task / "status").read_text() for task in Path(f"/proc/{pid}/task").iterdir())
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

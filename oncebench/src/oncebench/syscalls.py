@@ -108,6 +108,15 @@ def hitting(command: Sequence[str], point: Point, trace: Path) -> list[str]:
     return [strace(), *options, "-o", str(trace), "--", *command]
 
 
+def attached(pid: int, trace: Path, point: Point | None = None) -> list[str]:
+    """The same for a process that runs already: its calls are counted from now on. Threads that
+    it has from before begin at one as well, so that what they do now can be hit.
+    """
+    options = ["-f", "-qq", "-yy", "-s", "48", "-o", str(trace), "-p", str(pid)]
+    injected = [] if point is None else point.injected()
+    return [strace(), *options, "-e", f"trace={WATCHED}", *injected]
+
+
 def points_of(trace: Iterable[str]) -> list[Point]:
     """Each point that a watched run shows, in the order of the run."""
     points: dict[tuple[What, str, int], Point] = {}

@@ -1,14 +1,17 @@
 """One process of a subject. It reads wishes, one line of JSON each, and writes what it was told.
 
-With a wish on its command line it serves that one and ends: so it is run to be killed.
+With a wish on its command line it stops, serves that one when it is continued, and ends: so it is
+run to be killed.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import importlib
 import json
 import os
+import signal
 import sys
 import time
 import traceback
@@ -20,6 +23,7 @@ from oncebench import kit
 from oncebench.clocks import mend_sleep
 
 TOOLS = "oncebench.tools"
+PR_SET_PTRACER = 0x59616D61
 
 
 def main() -> None:
@@ -45,14 +49,20 @@ def main() -> None:
         return _reported(adapter, setup, tools, kit.Wish(**line))
 
     if "once" in asked:
-        with open("mark", "w") as mark:  # noqa: PTH123  # the trace shows where the call begins
-            mark.write("here")
+        _wait_for_the_tracer()
         print(json.dumps(serve(asked["once"])), file=answers, flush=True)
         os._exit(0)
     print(json.dumps({"ready": os.getpid()}), file=answers, flush=True)
     for line in sys.stdin:
         print(json.dumps(serve(json.loads(line)), default=repr), file=answers, flush=True)
     os._exit(0)
+
+
+def _wait_for_the_tracer() -> None:
+    """Stop. The stage continues it when it has attached its tracer: what comes now is the call."""
+    any_process = ctypes.c_ulong(-1)
+    ctypes.CDLL(None).prctl(PR_SET_PTRACER, any_process)  # where only parents may trace
+    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def _reported(

@@ -80,10 +80,12 @@ def open(setup: Setup) -> Callable[..., Any]:
 
 
 def _kept(file: Path, value: object) -> str:
-    """What the first process wrote there: the port of a place, the place of an order."""
-    with suppress(FileExistsError), file.open("x") as new:
-        new.write(str(value))
-    return file.read_text()
+    """What the first process wrote there, as a link: it is whole, or not there. The port of a
+    place, the place of an order.
+    """
+    with suppress(FileExistsError):
+        file.symlink_to(str(value))
+    return str(file.readlink())
 
 
 def _free_port() -> int:

@@ -22,16 +22,15 @@ def play(stage: Stage) -> list[Expected]:
     warm = stage.start()
     warm.call(Wish(name="warm", order="warm"))
     points = stage.kill_points(Wish(name="watched", order="watched"))
-    wishes = [Wish(name=f"{n} {point}", order=f"k{n}") for n, (point, _) in enumerate(points)]
-    for (point, _), wish in zip(points, wishes, strict=True):
-        stage.killed_at(point, wish)
+    wishes = [Wish(name=f"{n} {point}", order=f"k{n}") for n, point in enumerate(points)]
+    left = [stage.killed_at(*each) for each in zip(points, wishes, strict=True)]
     landed = {effect.order for effect in stage.counted()}
     stage.let_leases_end()
     for wish in wishes:
         stage.settle(wish, worker=warm, tries=2)
     return [
-        stage.expect(wish, knowable=_knowable(stage, left=left, happened=wish.order in landed))
-        for (_, left), wish in zip(points, wishes, strict=True)
+        stage.expect(wish, knowable=_knowable(stage, left=sent, happened=wish.order in landed))
+        for sent, wish in zip(left, wishes, strict=True)
     ]
 
 
