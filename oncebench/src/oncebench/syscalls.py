@@ -127,7 +127,7 @@ def points_of(trace: Iterable[str]) -> list[Point]:
 
 
 def _counted(trace: Iterable[str]) -> Iterator[tuple[str, str, int]]:
-    """Each call: its line, its name, and the how-manieth of its thread it is."""
+    """Each call: its line, its name, and its number in its thread."""
     counts: Counter[tuple[str, str]] = Counter()
     for line in trace:
         match = CALL.match(line)
