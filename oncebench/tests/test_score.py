@@ -5,7 +5,6 @@ Every subject runs in processes of its own; what it did is counted by another on
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -21,7 +20,6 @@ from oncebench.environments import environment
 from oncebench.scenarios import ELSEWHERE, scenarios
 from oncebench.score import plan, play, score
 from oncebench.stage import Subject
-from oncebench.table import as_html, as_json, as_markdown, rows
 
 QUICK = ("T04/keys", "T05/deaf", "T09/deaf", "T28/deaf", "T43/deaf", "T26/keys")
 SAFE = {"ok", "W", "N"}
@@ -155,59 +153,6 @@ def test_a_scenario_that_this_machine_cannot_play_is_no_pass_and_says_why(monkey
 
     assert cell.verdict == "N"
     assert "apt-get install faketime" in cell.why
-
-
-CELLS = [
-    {
-        "subject": "naive",
-        "configuration": "as shipped",
-        "scenario": "T04",
-        "temperament": "deaf",
-        "verdict": "D",
-        "why": "2 effects, <1> is right",
-        "persons": 0,
-        "faults": 1,
-        "seen": "3 of 3",
-        "again": "oncebench score --subject naive --only T04/deaf",
-        "history": ["fault for o1: reset after"],
-        "name": "naive & retry",
-        "kind": "library",
-        "version": "1.0",
-    },
-    {
-        "subject": "once",
-        "configuration": "best",
-        "scenario": "T04",
-        "temperament": "deaf",
-        "verdict": "ok",
-        "why": "",
-        "persons": 1,
-        "faults": 2,
-        "seen": "1 of 1",
-        "again": "",
-        "history": [],
-        "name": "once",
-        "kind": "library",
-        "version": "2.0",
-    },
-]
-
-
-def test_the_table_as_markdown_json_and_one_page():
-    made = rows(CELLS)
-
-    assert [row.name for row in made] == ["once", "naive & retry"]
-    markdown = as_markdown(made, command="oncebench score", date="2026-11-18")
-    assert "| once | 2.0 | best | 1 | 0 | 0 | 0 | 0 | 0 | 500 |" in markdown
-    assert "| naive & retry, as shipped | D |" in markdown
-    told = json.loads(as_json(made, command="oncebench score", date="2026-11-18"))
-    assert told["subjects"][0]["persons_per_1000_faults"] == 500
-    page = as_html(made, command="oncebench score", date="2026-11-18")
-    assert "naive &amp; retry" in page
-    assert "&lt;1&gt;" in page
-    assert "<script" not in page
-    assert 'href="#naive-as-shipped-T04-deaf"' in page
-    assert 'id="naive-as-shipped-T04-deaf"' in page
 
 
 def test_the_commands_list_what_there_is():

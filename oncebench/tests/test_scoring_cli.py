@@ -26,7 +26,11 @@ def score(tmp_path):
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            preexec_fn=listening,  # noqa: PLW1509
         )
+
+    def listening():  # a shell's background job ignores it, and so do its children
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     return start
 

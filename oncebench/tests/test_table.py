@@ -10,7 +10,7 @@ from oncebench import table
 def cell(subject, scenario, verdict, *, kind="library", configuration="best", **more):
     return {
         "subject": subject,
-        "name": subject.title(),
+        "name": f"<{subject}>",
         "kind": kind,
         "version": f"{subject} 1.0",
         "configuration": configuration,
@@ -46,9 +46,9 @@ def test_markdown_has_a_line_for_each_subject_the_best_first():
 
     assert shown[0].endswith("2026-11-18: `make prove`")
     assert [line for line in shown if " 1.0 |" in line] == [
-        "| Sure | sure 1.0 | 1 - | - | 2 ✓ | 500 |",
-        "| Twice | twice 1.0 |  |  | 1 ✓, 1 D | 0 |",
-        "| Engine | engine 1.0 |  |  | 1 W | 1000 |",
+        "| <sure> | sure 1.0 | 1 - | - | 2 ✓ | 500 |",
+        "| <twice> | twice 1.0 |  |  | 1 ✓, 1 D | 0 |",
+        "| <engine> | engine 1.0 |  |  | 1 W | 1000 |",
     ]
 
 
@@ -64,6 +64,8 @@ def test_the_page_shows_each_wrong_cell_with_its_history_and_its_line():
     assert '<a class=D href="#twice-best-T04-deaf">D</a>' in page
     assert 'id="twice-best-T04-deaf"' in page
     assert "wish &#x27;pay&#x27;: &lt;why&gt;" in page
+    assert "&lt;twice&gt;, best" in page
+    assert "<script" not in page
     assert "oncebench score --subject twice --only T04/deaf" in page
     assert 'id="sure-best-T04-deaf"' not in page
 

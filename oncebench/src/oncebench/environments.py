@@ -208,18 +208,21 @@ def _running(
 
 
 def _found(*names: str, beside: str | None = None) -> str:
-    """Where a program is: on the PATH, beside the subject's Python or ours, in a package of npm
-    there, where Debian puts it, or in a package beside us.
+    """Where a program is: beside the subject's Python or ours, in a package of npm there, on the
+    PATH, where Debian puts it, or in a package beside us.
     """
     pythons = [Path(python).parent for python in (beside, sys.executable) if python is not None]
     for name in names:
-        for path in (None, *map(str, pythons)):
-            here = shutil.which(name, path=path)
+        for python in pythons:
+            here = shutil.which(name, path=str(python))
             if here is not None:
                 return here
-        for python in pythons:  # the program itself: what npm puts on the path is a script
+            # the program itself: what npm puts on the path is a script that starts it
             for place in python.parent.glob(f"npm/node_modules/@*/*/bin/{name}"):
                 return str(place)
+        on_path = shutil.which(name)
+        if on_path is not None:
+            return on_path
         for place in sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), reverse=True):
             return str(place)
         for folder in map(Path, sys.path):

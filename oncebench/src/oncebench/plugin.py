@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from oncebench.call import READY, WHEN_ASKED
 from oncebench.downstream import check_downstream as checked_downstream
 from oncebench.run import Options, Runner, Trial
 from oncebench.world import DAY_S, World, world
@@ -54,6 +55,8 @@ class Everywhere:
         wrong = [trial for trial in trials if trial.verdict not in {"ok", "missed"}]
         if wrong:
             pytest.fail("\n".join(map(_described, wrong)), pytrace=False)
+        if not trials:
+            pytest.fail(runner.notice or f"{tool} makes no call to hit it at", pytrace=False)
         if all(trial.verdict == "missed" for trial in trials):
             pytest.fail(f"{tool} was never hit: it makes other calls each time", pytrace=False)
         return trials
@@ -123,8 +126,8 @@ def hammer(
     ) -> World:
         options = _options(request, tmp_path)
         here = bank(window_s=DAY_S if honours_keys else None)
-        code = f"input(); import sys; sys.argv[1:] = {[tool, json.dumps(_calls([call]))]!r}; "
-        command = [sys.executable, "-c", code + "from oncebench.call import main; main()"]
+        asked = [tool, json.dumps(_calls([call]))]
+        command = [sys.executable, "-m", "oncebench.call", WHEN_ASKED, *asked]
         environment = {**os.environ, **options.environment, "ONCEBENCH_URL": here.url}
         processes = [
             subprocess.Popen(  # noqa: S603
@@ -132,17 +135,22 @@ def hammer(
                 cwd=options.folder,
                 env=environment,
                 stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
+                text=True,
             )
             for _ in range(callers)
         ]
         for process in processes:
+            assert process.stdout is not None
+            if not any(line.strip() == READY for line in process.stdout):
+                pytest.fail(f"{tool} cannot be loaded", pytrace=False)
+        for process in processes:  # all are loaded: they call at the same moment
             assert process.stdin is not None
-            process.stdin.write(b"\n")
-            process.stdin.close()
+            process.stdin.write("\n")
+            process.stdin.flush()
         for process in processes:
-            process.wait(120)
+            process.communicate(timeout=120)
         landed = len(here.effects())
         if landed != 1:
             pytest.fail(f"{callers} callers, {landed} effects; 1 is right", pytrace=False)

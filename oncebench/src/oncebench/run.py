@@ -205,13 +205,14 @@ class Runner:
                 _, kind, nth = where.split(":")
                 here.arm(_kind(kind), nth=int(nth))
             ends = [self._run(command, folder, here)]
-            missed = point is not None and not point.was_hit(_lines(trace))
+            hit = seen if point is None else point.hit_in(_lines(trace))
+            missed = hit is None
             while not missed and not ends[-1].well and len(ends) <= options.restarts:
                 ends.append(self._run(options.command, folder, here))
             effects = right.compare(here.effects())
         return Trial(
             where=where,
-            seen=seen,
+            seen=hit or seen,
             verdict="missed" if missed else verdict_of(effects, ended_well=ends[-1].well),
             effects=effects,
             ends=tuple(map(str, ends)),

@@ -90,7 +90,7 @@ def play(
     if first.verdict not in WRONG:
         return first
     if first.verdict == "W" and temperament in lacks:
-        return replace(first, verdict="N", why=lacks[temperament])
+        return _not_played(subject, scenario, temperament, lacks[temperament])
     plays = [first]
     while len(plays) < confirm:
         plays.append(_play_once(subject, scenario, temperament, points_max=points_max))

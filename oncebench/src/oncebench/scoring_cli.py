@@ -164,7 +164,8 @@ def _play(
     name: str, python: str, urls: dict[str, str], asked: argparse.Namespace, output: Output
 ) -> int:
     adapter = known()[name]
-    version = versions(python, adapter.REQUIRES)
+    pinned = [name.lstrip("@").replace("@", " ") for name in getattr(adapter, "NPM", ())]
+    version = ", ".join([versions(python, adapter.REQUIRES), *pinned])
     chosen = [
         Subject(adapter=name, python=python, best=best, servers=urls)
         for best in (False, True)

@@ -19,11 +19,12 @@ from oncebench import rows
 from oncebench.checker import Counted, Expected, History, Report
 from oncebench.clocks import shifted
 from oncebench.kit import Temperament, Wish
-from oncebench.syscalls import Point, attached, points_of
+from oncebench.syscalls import NoTracing, Point, attached, points_of
 from oncebench.world import Kind, World
 
 SOURCE = Path(__file__).parent.parent
 REQUEST = '"POST /pay'  # how the request for an effect begins, in a trace
+LOG = "stderr"  # of all processes of a play; no trace takes it for state
 FINAL = frozenset({"done", "happened", "conflict", "expired"})
 
 
@@ -47,7 +48,7 @@ class Worker:
 
     def __init__(self, stage: Stage, command: list[str], environment: dict[str, str]) -> None:
         self._stage = stage
-        with (stage.folder / "log").open("ab") as log:
+        with (stage.folder / LOG).open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603
                 command,
                 stdin=subprocess.PIPE,
@@ -185,11 +186,11 @@ class Stage:
         return Expected(wish=wish.name, order=wish.order, path=path, **right)
 
     def kill_points(self, wish: Wish) -> list[Point]:
-        """System calls of one clean call, from when it begins to when it has answered. Half of
-        them are before the request leaves, for each subject: one that writes more before it sends
-        is not hit less afterwards.
+        """System calls of one clean call, from when it begins to when it has answered. Up to half
+        of them are before the request leaves: a subject that writes more before it sends is not
+        hit less afterwards.
         """
-        lines = self._once(wish)
+        lines, _ = self._once(wish)
         sent = next((i for i, line in enumerate(lines) if REQUEST in line), 0)
         early = {str(p) for p in points_of(lines[:sent])}
         kills = [p for p in points_of(lines) if p.what == "kill"]
@@ -197,12 +198,15 @@ class Stage:
         after = _spread([p for p in kills if str(p) not in early], self.points_max - len(before))
         return before + after
 
-    def killed_at(self, point: Point, wish: Wish) -> bool:
+    def killed_at(self, point: Point, wish: Wish) -> bool | None:
         """One process that serves one wish, and is killed on the way. Whether its request may
-        have left: at the send itself, none can know.
+        have left: at the send itself, none can know. None, if it was not killed.
         """
-        self.note(f"killed at {point} ({point.seen})")
-        return any(REQUEST in line for line in self._once(wish, point))
+        lines, killed = self._once(wish, point)
+        if not killed:
+            return None
+        self.note(f"killed at {point} ({point.hit_in(lines) or point.seen})")
+        return any(REQUEST in line for line in lines)
 
     # ------------------------------------------------------------ what it rests on
 
@@ -227,7 +231,7 @@ class Stage:
         ]
 
     def log_tail(self) -> str:
-        return "\n".join((self.folder / "log").read_text(errors="replace").splitlines()[-12:])
+        return "\n".join((self.folder / LOG).read_text(errors="replace").splitlines()[-12:])
 
     def close(self) -> History:
         """End every process, and read what the world counted."""
@@ -237,40 +241,47 @@ class Stage:
         self.history.counted.extend(self.counted())
         return self.history
 
-    def _once(self, wish: Wish, point: Point | None = None) -> list[str]:
-        """The trace of a process that serves one wish."""
+    def _once(self, wish: Wish, point: Point | None = None) -> tuple[list[str], bool]:
+        """The trace of a process that serves one wish, and whether it was killed."""
         trace = self.folder / "trace"
-        with (self.folder / "log").open("ab") as log, contextlib.ExitStack() as ends:
-            files: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+        with contextlib.ExitStack() as ends:
+            log = ends.enter_context((self.folder / LOG).open("ab"))
+            answer = ends.enter_context((self.folder / "answer").open("ab"))  # its last write
+            files: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": answer, "stderr": log}
             process = subprocess.Popen(  # noqa: S603
                 self._command(wish), env=self.environment, start_new_session=True, **files
             )
             ends.callback(_end, process)
-            self._until(process, lambda: _all_threads(process.pid, "State:\tT"))
+            if not self._until(process, lambda: _all_threads(process.pid, "State:\tT")):
+                raise SubjectBroken(f"the subject did not start:\n{self.log_tail()}")
             tracer = subprocess.Popen(  # noqa: S603
                 attached(process.pid, trace, point),
                 start_new_session=True,
                 **files,
             )
             ends.callback(_end, tracer)
-            self._until(tracer, lambda: _all_threads(process.pid, f"TracerPid:\t{tracer.pid}\n"))
+            by = f"TracerPid:\t{tracer.pid}\n"
+            if not self._until(tracer, lambda: _all_threads(process.pid, by)):
+                raise NoTracing("strace could not attach to a process of the subject")
             os.kill(process.pid, signal.SIGCONT)
             try:
                 process.wait(120)
-                tracer.wait(10)  # it has written its trace
             except subprocess.TimeoutExpired:
                 self.note("it did not end in 120 s")
-        return trace.read_text(errors="replace").splitlines()
+            killed = process.poll() == -signal.SIGKILL
+            _end(process)  # also what it started
+            tracer.wait(60)  # it has written its trace
+        return trace.read_text(errors="replace").splitlines(), killed
 
-    def _until(self, process: subprocess.Popen[bytes], holds: Callable[[], bool]) -> None:
+    def _until(self, process: subprocess.Popen[bytes], holds: Callable[[], bool]) -> bool:
+        """Whether it comes to hold before the process ends."""
         end = time.monotonic() + 120
-        while True:
-            with contextlib.suppress(FileNotFoundError):  # it ended meanwhile
+        while process.poll() is None and time.monotonic() < end:
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread ended
                 if holds():
-                    return
-            if process.poll() is not None or time.monotonic() > end:
-                raise SubjectBroken(f"the subject did not start:\n{self.log_tail()}")
+                    return True
             time.sleep(0.01)
+        return False
 
     def _command(self, once: Wish | None = None) -> list[str]:
         setup = {

@@ -28,6 +28,7 @@ TO_DISK = ("fsync", "fdatasync", "pwrite64", "write", "writev")
 WATCHED = ",".join(sorted({*SENDS, *RECEIVES, *TO_DISK}))
 CALL = re.compile(r"^(\d+)\s+(\w+)\(")
 LINE = re.compile(r"^(?P<thread>\d+)\s+(?P<call>\w+)\(\d+<(?P<what>[A-Z0-9-]+:\[.*?\]|/[^>]*)>")
+WAKE_UP = re.compile(r'^\d+\s+\w+\(\d+<UNIX-STREAM:\[.*?\]>, "\\0", ')  # an event loop its own
 NOT_STATE = re.compile(r"^/(dev|proc|sys|etc|usr)/|\.pyc|__pycache__|/stdout$|/stderr$")
 
 What = Literal["kill", "ECONNRESET", "EPIPE", "delay"]
@@ -62,11 +63,16 @@ class Point:
             if self.nth + by >= 1:
                 yield replace(self, nth=self.nth + by)
 
-    def was_hit(self, trace: Iterable[str]) -> bool:
-        """Whether the run of this trace was hit at a send, a receive or a write to disk."""
-        return any(
-            (call, nth) == (self.call, self.nth) and bool(_harms(line, call))
-            for line, call, nth in _counted(trace)
+    def hit_in(self, trace: Iterable[str]) -> str | None:
+        """What the run of this trace was hit at, if it is a call that this harm is for."""
+        meant = "kill" if self.what == "delay" else self.what
+        return next(
+            (
+                _shown(line)
+                for line, call, nth in _counted(trace)
+                if (call, nth) == (self.call, self.nth) and meant in _harms(line, call)
+            ),
+            None,
         )
 
     def injected(self) -> list[str]:
@@ -139,7 +145,7 @@ def _counted(trace: Iterable[str]) -> Iterator[tuple[str, str, int]]:
 
 def _harms(line: str, call: str) -> tuple[What, ...]:
     match = LINE.match(line)
-    if match is None:
+    if match is None or WAKE_UP.match(line):
         return ()
     what = match["what"]
     network = what.startswith(("TCP", "UNIX-STREAM"))

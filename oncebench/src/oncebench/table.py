@@ -24,7 +24,7 @@ MEANS = {
     "F": "false report: a caller was told what is not so",
     "L": "lost: it never happened, and no caller was told to look",
     "W": "wedged: a person is needed although the truth was to be had",
-    "N": "not played: the subject says that it does not do this",
+    "N": "not scored: its docs name no way to do this, or it does not run here",
 }
 CONFIGURATIONS = ("as shipped", "best")
 
@@ -219,7 +219,7 @@ def as_html(made: Sequence[Row], *, command: str, date: str) -> str:
         _html_table(HEAD, [_html_summary(row) for row in made]),
         "<h2>Every cell</h2>",
         _html_matrix(made),
-        "<h2>What is not right, and how to see it yourself</h2>",
+        "<h2>What is not right, or not the same each time, and how to see it yourself</h2>",
         *(_html_details(row) for row in made),
         "<h2>Scenarios</h2>",
         *(
@@ -258,7 +258,7 @@ def _html_matrix(made: Sequence[Row]) -> str:
         for name in columns:
             verdict = row.cells[name]["verdict"] if name in row.cells else ""
             mark = SHOWN.get(verdict, "")
-            if verdict in {"D", "F", "L", "W"}:
+            if verdict in {"D", "F", "L", "W", "N"}:
                 mark = f'<a class={verdict} href="#{_anchor(row, name)}">{mark}</a>'
             cells.append(f'<td class="{verdict}">{mark}</td>')
         body.append(
@@ -272,16 +272,16 @@ def _anchor(row: Row, name: str) -> str:
 
 
 def _html_details(row: Row) -> str:
-    wrong = [c for c in row.cells.values() if c["verdict"] in {"D", "F", "L", "W"}]
-    if not wrong:
+    shown = [c for c in row.cells.values() if c["verdict"] != "ok" or c["seen"].startswith("not")]
+    if not shown:
         return ""
     title = f"<h3>{escape(row.name)}, {row.configuration} ({escape(row.version)})</h3>"
     parts = []
-    for cell in wrong:
+    for cell in shown:
         name = f"{cell['scenario']}/{cell['temperament']}"
         parts.append(
             f'<details id="{_anchor(row, name)}"><summary><b class={cell["verdict"]}>'
-            f"{cell['verdict']}</b> {escape(name)}: {escape(cell['why'])}</summary>"
+            f"{SHOWN[cell['verdict']]}</b> {escape(name)}: {escape(cell['why'])}</summary>"
             f"<p>Seen {escape(cell['seen'])}. Again: <code>{escape(cell['again'])}</code></p>"
             f"<pre>{escape(chr(10).join(cell['history']))}</pre></details>"
         )
