@@ -200,12 +200,13 @@ class Stage:
 
     def killed_at(self, point: Point, wish: Wish) -> bool | None:
         """One process that serves one wish, and is killed on the way. Whether its request may
-        have left: at the send itself, none can know. None, if it was not killed.
+        have left: at the send itself, none can know. None, if it was not killed there.
         """
         lines, killed = self._once(wish, point)
-        if not killed:
+        hit = point.hit_in(lines)
+        if not killed or hit is None:
             return None
-        self.note(f"killed at {point} ({point.hit_in(lines) or point.seen})")
+        self.note(f"killed at {point} ({hit})")
         return any(REQUEST in line for line in lines)
 
     # ------------------------------------------------------------ what it rests on
