@@ -28,7 +28,7 @@ TO_DISK = ("fsync", "fdatasync", "pwrite64", "write", "writev")
 WATCHED = ",".join(sorted({*SENDS, *RECEIVES, *TO_DISK}))
 CALL = re.compile(r"^(\d+)\s+(\w+)\(")
 LINE = re.compile(r"^(?P<thread>\d+)\s+(?P<call>\w+)\(\d+<(?P<what>[A-Z0-9-]+:\[.*?\]|/[^>]*)>")
-WAKE_UP = re.compile(r'^\d+\s+\w+\(\d+<UNIX-STREAM:\[.*?\]>, "\\0", ')  # an event loop its own
+WAKE_UP = re.compile(r'^\d+\s+\w+\(\d+<UNIX-STREAM:\[.*?\]>, "\\0", ')  # a loop wakes itself
 NOT_STATE = re.compile(r"^/(dev|proc|sys|etc|usr)/|\.pyc|__pycache__|/stdout$|/stderr$")
 
 What = Literal["kill", "ECONNRESET", "EPIPE", "delay"]
