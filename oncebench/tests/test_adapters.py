@@ -19,7 +19,15 @@ ARGUMENTS = {"order": "o1", "amount": 100, "note": ""}
 
 @pytest.fixture
 def run(tmp_path):
-    setup = Setup(folder=tmp_path, url="", temperament="deaf", window_s=None, best=True, lease_s=1)
+    setup = Setup(
+        folder=tmp_path,
+        url="",
+        temperament="deaf",
+        window_s=None,
+        lands_within_s=1,
+        best=True,
+        lease_s=1,
+    )
     return lambda **other: _agents.Run(setup, lambda: "", "chat-1", {**ARGUMENTS, **other})
 
 

@@ -7,8 +7,10 @@ import sys
 
 import pytest
 
+from oncebench import environments
+from oncebench.adapters import restate
 from oncebench.adapters._places import Places
-from oncebench.adapters._retries import nothing_happened, worth_a_retry
+from oncebench.adapters._retries import looking_first, nothing_happened, worth_a_retry
 from oncebench.environments import NoServer, _found
 from oncebench.kit import Setup, ToolFault
 from oncebench.scoring_cli import known
@@ -58,8 +60,45 @@ def test_a_server_may_be_beside_the_subjects_python(tmp_path):
 
 def a_setup(folder, temperament):
     return Setup(
-        folder=folder, url="", temperament=temperament, window_s=None, best=True, lease_s=1.0
+        folder=folder,
+        url="",
+        temperament=temperament,
+        window_s=None,
+        lands_within_s=0.01,
+        best=True,
+        lease_s=1.0,
     )
+
+
+def test_who_may_have_sent_believes_nothing_before_it_must_have_landed(tmp_path, monkeypatch):
+    later = iter([None, {"receipt": "r1"}])
+    monkeypatch.setattr(Setup, "find", lambda *_: next(later))
+    pay = looking_first(a_setup(tmp_path, "asks"), pytest.fail, again=True)
+
+    assert pay("o1", 100) == {"receipt": "r1"}
+
+
+def test_who_sends_for_the_first_time_asks_once(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(Setup, "find", lambda _, order: asked.append(order))
+
+    looking_first(a_setup(tmp_path, "asks"), lambda *_: "sent")("o1", 100)
+
+    assert asked == ["o1"]
+
+
+def test_a_subject_with_packages_of_npm_gets_them_into_its_environment(tmp_path, monkeypatch):
+    commands = []
+    (tmp_path / "restate").mkdir()
+    monkeypatch.setattr(environments.shutil, "rmtree", lambda *_, **__: None)
+    monkeypatch.setattr(environments, "_run", commands.append)
+    monkeypatch.setattr(environments, "_found", lambda name: name)
+
+    with environments.environment("restate", kept_in=tmp_path):
+        pass
+
+    folder = str(tmp_path / "restate" / "npm")
+    assert commands[-1] == ["npm", "install", "--silent", "--prefix", folder, *restate.NPM]
 
 
 def test_where_nothing_is_known_only_what_did_not_happen_is_tried_again(tmp_path):

@@ -155,6 +155,16 @@ def test_points_are_the_sends_receives_and_writes_of_the_run():
     ]
 
 
+def test_a_loop_that_wakes_itself_is_not_hit_but_a_byte_to_another_is():
+    wakes = '7  sendto(5<UNIX-STREAM:[11->12]>, "\\0", 1, 0, NULL, 0) = 1'
+    asks = '7  sendto(5<UNIX-STREAM:[11->12]>, "Q", 1, 0, NULL, 0) = 1'
+
+    assert points_of([wakes]) == []
+    assert [str(p) for p in points_of([wakes, asks])] == ["kill:sendto:2"]
+    assert Point("kill", "sendto", 1).hit_in([wakes, asks]) is None
+    assert Point("kill", "sendto", 2).hit_in([wakes, asks])
+
+
 @pytest.mark.parametrize(("later", "verdict"), [(2, "duplicate"), (6, "duplicate"), (90, "missed")])
 def test_threads_that_wake_each_other_at_other_times_are_no_excuse(
     program, tmp_path_factory, later, verdict

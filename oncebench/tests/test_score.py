@@ -15,11 +15,15 @@ from pathlib import Path
 import pytest
 
 from oncebench import clocks, controls
+from oncebench.adapters import control_never_again
 from oncebench.controls import Void, check_controls
 from oncebench.environments import environment
+from oncebench.kit import Wish
 from oncebench.scenarios import ELSEWHERE, scenarios
 from oncebench.score import plan, play, score
-from oncebench.stage import Subject
+from oncebench.stage import Stage, Subject
+from oncebench.syscalls import Point
+from oncebench.world import world
 
 QUICK = ("T04/keys", "T05/deaf", "T09/deaf", "T28/deaf", "T43/deaf", "T26/keys")
 SAFE = {"ok", "W", "N"}
@@ -102,7 +106,7 @@ def test_every_number_of_the_list_is_a_scenario_or_says_why_it_is_none():
         assert set(re.findall(r"T\d\d", why)) <= set(scenarios()), why
 
 
-@pytest.mark.parametrize("name", ["T27/deaf", "T27b/keys", "T36/deaf", "T32/deaf"])
+@pytest.mark.parametrize("name", ["T27/deaf", "T27b/keys", "T36/deaf", "T32/deaf", "T41b/asks"])
 def test_the_oracle_is_right_and_a_naive_retry_is_not(name):
     number, temperament = name.split("/")
 
@@ -129,6 +133,38 @@ def test_where_the_effect_is_a_row_a_shared_transaction_is_right(adapter):
         assert verdicts == {"T05": "ok", "T18": "D", "T25": "D", "T26": "D", "T43": "D"}
     else:
         assert set(verdicts.values()) == {"ok"}, verdicts
+
+
+@pytest.fixture
+def stage(tmp_path):
+    folder = tmp_path / "subject"
+    folder.mkdir()
+    with world(tmp_path / "ledger") as here:
+        made = Stage(
+            Subject(adapter="control_oracle"), here, folder, temperament="deaf", window_s=None
+        )
+        yield made
+        made.close()
+
+
+def test_a_process_that_was_killed_at_its_last_send_may_have_sent(stage):
+    clean = stage.kill_points(Wish(name="clean", order="clean"))
+    last = max(p.nth for p in clean if p.call == "sendto")
+
+    assert stage.killed_at(Point("kill", "sendto", last), Wish(name="hit", order="hit")) is True
+
+
+def test_a_process_that_was_not_killed_is_no_fault(stage):
+    assert stage.killed_at(Point("kill", "sendto", 900), Wish(name="not", order="not")) is None
+
+
+def test_a_cell_that_is_not_scored_is_in_no_figure(monkeypatch):
+    monkeypatch.setattr(control_never_again, "LACKS", {"keys": "it has no keys (README, 1)"})
+
+    cell = play(Subject(adapter="control_never_again"), scenarios()["T04"], "keys")
+
+    assert (cell.verdict, cell.why) == ("N", "it has no keys (README, 1)")
+    assert (cell.persons, cell.faults, cell.effects, cell.wishes) == (0, 0, 0, 0)
 
 
 def test_a_process_with_another_clock_sleeps_as_others_do():

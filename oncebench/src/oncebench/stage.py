@@ -20,7 +20,7 @@ from oncebench.checker import Counted, Expected, History, Report
 from oncebench.clocks import shifted
 from oncebench.kit import Temperament, Wish
 from oncebench.syscalls import NoTracing, Point, attached, points_of
-from oncebench.world import Kind, World
+from oncebench.world import LANDS_WITHIN_S, Kind, World
 
 SOURCE = Path(__file__).parent.parent
 REQUEST = '"POST /pay'  # how the request for an effect begins, in a trace
@@ -140,7 +140,8 @@ class Stage:
         self.subject, self.world, self.folder = subject, world, folder
         self.temperament, self.window_s, self.lease_s = temperament, window_s, lease_s
         self._database = database  # where the effect is a row
-        self._pass_s = lease_s * 1.3 if pass_s is None else pass_s
+        last_s = max(lease_s, LANDS_WITHIN_S) if temperament == "asks" else lease_s
+        self._pass_s = last_s * 1.3 if pass_s is None else pass_s
         self.points_max = points_max
         self.patience_s = 45.0
         self.history = History()
@@ -164,8 +165,8 @@ class Stage:
 
     def settle(self, wish: Wish, *, tries: int = 3, worker: Worker | None = None) -> Report:
         """As an orchestrator does: call again, in a new process, until the caller is told
-        something that lasts. Between the calls, leases end, and what the subject's docs say to
-        run now and then is run.
+        something that lasts. Between the calls, leases end, requests land that come late, and what
+        the subject's docs say to run now and then is run.
         """
         fresh = self.start() if worker is None else worker
         report = fresh.call(replace(wish, first=""))
@@ -290,6 +291,7 @@ class Stage:
             "url": self.world.url,
             "temperament": self.temperament,
             "window_s": self.window_s,
+            "lands_within_s": LANDS_WITHIN_S,
             "best": self.subject.best,
             "lease_s": self.lease_s,
             "servers": self.subject.servers,

@@ -57,11 +57,17 @@ def guarded(
     name: str,
     found: Callable[[Any], Any] = lambda answer: answer,
 ) -> Any:
-    """The tool with `@guard.tool`. Best configured, its client is protected."""
+    """The tool with `@guard.tool`. Best configured, its client is protected, and where the service
+    can be asked, how late a request may land is declared.
+    """
+    from effectonce import Downstream
+
     declared = contract(setup)
     if setup.best and setup.temperament != "transaction":
         setup.post = _protected_post()
         declared |= {"through": "protected", "separate_dispatch": True}
+    if setup.best and setup.temperament == "asks":
+        declared["downstream"] = Downstream.probe(delay=setup.lands_within_s)
     if setup.temperament == "keys" and setup.window_s is not None:
         declared["window"] = setup.window_s
     pay = guard.tool(name=name, **declared)(tool)

@@ -34,14 +34,18 @@ def worth_a_retry(setup: Setup, error: BaseException) -> bool:
     return setup.repeatable or nothing_happened(error)
 
 
-def looking_first(setup: Setup, tool: Callable[..., Any]) -> Callable[..., Any]:
-    """The tool; best configured, it asks the service first, where that can be asked."""
+def looking_first(
+    setup: Setup, tool: Callable[..., Any], *, again: bool = False
+) -> Callable[..., Any]:
+    """The tool; best configured, it asks the service first, where that can be asked. *again*: the
+    engine says that this is not the first attempt, so a request may be on its way.
+    """
     if not setup.best or setup.temperament != "asks":
         return tool
 
     @wraps(tool)
     def pay(order: str, amount: int, note: str = "") -> Any:
-        found = setup.find(order)
+        found = setup.find_for_sure(order) if again else setup.find(order)
         return tool(order, amount, note) if found is None else found
 
     return pay

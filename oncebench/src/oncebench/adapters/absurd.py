@@ -48,9 +48,11 @@ def open(setup: Setup) -> Callable[..., Any]:
     app = Absurd(url, queue_name="payments")
     worker = Absurd(url, queue_name="payments")
     _register(setup, worker)
-    once: dict[str, Any] = {}
+    tried: dict[str, Any] = {}
     if setup.best and not setup.repeatable:
-        once = {"max_attempts": 1}
+        tried = {"max_attempts": 1}
+    if setup.best and setup.temperament == "asks":  # not before a request can land no more
+        tried = {"retry_strategy": {"kind": "fixed", "base_seconds": setup.lands_within_s}}
     serving: list[Wish] = []
 
     @contextmanager
@@ -74,7 +76,7 @@ def open(setup: Setup) -> Callable[..., Any]:
                 "arguments": [order, amount, note],
             }
             key = f"{tool.__module__}:{order}"
-            task = app.spawn("pay", asked, queue="payments", idempotency_key=key, **once)
+            task = app.spawn("pay", asked, queue="payments", idempotency_key=key, **tried)
             ended = app.await_task_result(task["task_id"], timeout=WAIT_S)
             if ended.state != "completed":
                 if "$ClaimTimeout" in str(ended.failure):

@@ -33,7 +33,7 @@ def open(setup: Setup) -> Callable[..., Any]:
     setup.key = lambda: key[0]
 
     def ask(_: str, args: dict[str, Any]) -> Any:
-        found = setup.find(args["order"])
+        found = setup.find_for_sure(args["order"])
         return NOT_HAPPENED if found is None else found
 
     def protect(tool: Callable[..., Any]) -> Callable[..., Any]:

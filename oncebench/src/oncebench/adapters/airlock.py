@@ -62,7 +62,7 @@ def _effect(setup: Setup) -> Any:
     from airlock.types import Verification
 
     def find(order: str, **_: Any) -> tuple[Any, str | None]:
-        found = setup.find(order)
+        found = setup.find_for_sure(order)
         return (Verification.ABSENT, None) if found is None else (Verification.PRESENT, found)
 
     match setup.temperament:

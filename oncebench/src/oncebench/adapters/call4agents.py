@@ -32,7 +32,7 @@ def open(setup: Setup) -> Callable[..., Any]:
     if setup.temperament == "keys":
         declared["idempotent_for"] = setup.window_s
     if setup.temperament == "asks":
-        declared["reconcile"] = lambda order, **_: setup.find(order)
+        declared["reconcile"] = lambda order, **_: setup.find_for_sure(order)
     if setup.best:
         setup.post = _post
         declared["retry_on"] = (httpx.ConnectError, httpx.UnsupportedProtocol, Refused, ToolFault)

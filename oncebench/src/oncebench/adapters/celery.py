@@ -75,13 +75,18 @@ def _task(setup: Setup, app: Any) -> Any:
         if setup.best and earlier.state == "SUCCESS":
             return earlier.result
         try:
-            return looking_first(setup, importlib.import_module(module).pay)(order, amount, note)
+            tool = importlib.import_module(module).pay
+            return looking_first(setup, tool, again=_again(self.request))(order, amount, note)
         except Exception as error:
             if setup.best and worth_a_retry(setup, error):
                 raise self.retry(exc=error, countdown=1) from error
             raise
 
     return task
+
+
+def _again(request: Any) -> bool:
+    return bool(request.retries or (request.delivery_info or {}).get("redelivered"))
 
 
 def _worker(app: Any, queue: str) -> Any:

@@ -72,7 +72,9 @@ def _saying_so(tool: Callable[..., Any]) -> Callable[..., Any]:
 
 def _hook(setup: Setup, control: Any, name: str) -> Callable[[str], str] | None:
     if setup.temperament == "asks":
-        return lambda key: "not_executed" if setup.find(_order(key)) is None else "committed"
+        return lambda key: (
+            "not_executed" if setup.find_for_sure(_order(key)) is None else "committed"
+        )
     if setup.temperament == "keys" and setup.best:
         return partial(_send_again, setup, control)
     return None

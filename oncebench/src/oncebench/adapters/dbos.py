@@ -50,7 +50,8 @@ def open(setup: Setup) -> Callable[..., Any]:
 
     @as_step
     def step(module: str, order: str, amount: int, note: str) -> Any:
-        return looking_first(setup, importlib.import_module(module).pay)(order, amount, note)
+        tool = importlib.import_module(module).pay
+        return looking_first(setup, tool, again=_again())(order, amount, note)
 
     @DBOS.workflow(**recovered)
     def workflow(module: str, order: str, amount: int, note: str) -> Any:
@@ -73,6 +74,14 @@ def open(setup: Setup) -> Callable[..., Any]:
         return call
 
     return protect
+
+
+def _again() -> bool:
+    from dbos import DBOS
+
+    tried = DBOS.step_status.current_attempt if DBOS.step_status else 0
+    workflow = DBOS.retrieve_workflow(str(DBOS.workflow_id)).get_status()
+    return bool(tried) or (workflow.recovery_attempts or 0) > 1
 
 
 def _step(setup: Setup) -> Any:

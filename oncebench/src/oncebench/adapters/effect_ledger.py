@@ -100,7 +100,7 @@ def _decided(setup: Setup, operation: Any) -> Any:
             answer = send(f"{setup.url}/pay", body, headers)
             return RecoveryDecision("complete", result=answer, **decision)
         case "asks":
-            found = setup.find(order)
+            found = setup.find_for_sure(order)
             if found is not None:
                 return RecoveryDecision("complete", result=found, **decision)
             if operation.state == "indeterminate":

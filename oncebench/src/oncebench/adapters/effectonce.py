@@ -1,5 +1,5 @@
-"""effectonce, as its README begins; best configured, its client is protected and every tool
-declares so.
+"""effectonce, as its README begins; best configured, its client is protected, every tool declares
+so, and how late a request may land is declared where the service can be asked.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from oncebench.kit import Says, Setup
 NAME = "effectonce"
 KIND = "library"
 REQUIRES = (_effectonce.requirement(),)
-README = "README, first example; docs/howto/one-key-on-the-wire.md and share-a-transaction.md"
+README = "README, first example; docs/howto/choose-a-downstream.md and share-a-transaction.md"
 OFFERS = ("transaction",)
 LACKS: dict[str, str] = {}
 

@@ -41,7 +41,7 @@ def open(setup: Setup) -> Callable[..., Any]:
             return tool(*asked[-1])
 
         if setup.temperament == "asks":
-            declared["policy"] = _probe(lambda key: setup.find(key.partition(":")[2]))
+            declared["policy"] = _probe(lambda key: setup.find_for_sure(key.partition(":")[2]))
         if setup.best and setup.temperament == "keys":
             declared["policy"] = _probe(send_again)
         protected = once(store, key=lambda order, *_, **__: f"{name}:{order}", **declared)(tool)

@@ -33,7 +33,7 @@ def open(setup: Setup) -> Callable[..., Any]:
     order_now: list[str] = [""]
     setup.key = lambda: key[0]
     if setup.temperament == "asks":
-        options["verify"] = lambda _: setup.find(order_now[0]) is not None
+        options["verify"] = lambda _: setup.find_for_sure(order_now[0]) is not None
 
     def protect(tool: Callable[..., Any]) -> Callable[..., Any]:
         protected = guard(tool, tool=tool.__module__, **options)

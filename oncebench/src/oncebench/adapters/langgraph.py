@@ -8,6 +8,7 @@ thread that stopped is not resumed, and a person looks.
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -29,10 +30,16 @@ def open(setup: Setup) -> Callable[..., Any]:
     saver = SqliteSaver(connection)
     thread: list[str | None] = [None]
     setup.key = lambda: thread[0]
+    begun: Counter[str | None] = Counter()  # how often its task was begun
     durability: dict[str, Any] = {"durability": "sync"} if setup.best else {}
 
     def protect(tool: Callable[..., Any]) -> Callable[..., Any]:
-        graph = _graph(setup, tool).compile(checkpointer=saver)
+        def send(order: str, amount: int, note: str) -> Any:
+            begun[thread[0]] += 1
+            again = begun[thread[0]] > 1
+            return looking_first(setup, tool, again=again)(order, amount, note)
+
+        graph = _graph(setup, send).compile(checkpointer=saver)
 
         def call(order: str, amount: int, note: str = "") -> Any:
             thread[0] = f"{tool.__module__}:{order}"
@@ -41,6 +48,7 @@ def open(setup: Setup) -> Callable[..., Any]:
             if state.next and setup.best and not setup.repeatable:
                 return Told("unknown")
             if state.next:
+                begun[thread[0]] += 1
                 return graph.invoke(None, config, **durability)["result"]
             if "result" in state.values:
                 return state.values["result"]
@@ -52,13 +60,10 @@ def open(setup: Setup) -> Callable[..., Any]:
     return protect
 
 
-def _graph(setup: Setup, tool: Callable[..., Any]) -> Any:
+def _graph(setup: Setup, send: Callable[..., Any]) -> Any:
     from langgraph.func import task
     from langgraph.graph import END, START, StateGraph
     from langgraph.types import RetryPolicy
-
-    def send(order: str, amount: int, note: str) -> Any:
-        return looking_first(setup, tool)(order, amount, note)
 
     retried = RetryPolicy(retry_on=partial(worth_a_retry, setup))
     in_a_task: Any = task(send, retry_policy=retried)

@@ -100,7 +100,8 @@ def _task(setup: Setup, app: Any) -> Any:
     @app.task(name="pay", pass_context=True, retry=WhereItMayBe() if setup.best else False)
     def task(context: Any, module: str, order: str, amount: int, note: str) -> Any:
         setup.key = lambda: context.job.lock
-        return looking_first(setup, importlib.import_module(module).pay)(order, amount, note)
+        tool, again = importlib.import_module(module).pay, context.job.attempts > 0
+        return looking_first(setup, tool, again=again)(order, amount, note)
 
     return task
 

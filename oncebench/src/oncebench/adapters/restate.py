@@ -99,9 +99,12 @@ def _app(setup: Setup, name: str) -> Any:
     import restate
 
     once = setup.best and not setup.repeatable
+    soon = timedelta(seconds=setup.lease_s / 20)
+    if setup.temperament == "asks":  # not before a request can land no more
+        soon = timedelta(seconds=setup.lands_within_s)
     policy = restate.InvocationRetryPolicy(
-        initial_interval=timedelta(seconds=setup.lease_s / 20),
-        max_interval=timedelta(seconds=setup.lease_s / 4),
+        initial_interval=soon,
+        max_interval=5 * soon,
         max_attempts=1 if once else None,
         on_max_attempts="kill" if once else None,
     )

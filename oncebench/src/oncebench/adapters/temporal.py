@@ -102,7 +102,7 @@ def _activity(setup: Setup) -> Any:
         info = activity.info()
         setup.key = lambda: f"{info.workflow_id}:{info.activity_id}"
         module, *rest = arguments
-        tool = looking_first(setup, importlib.import_module(module).pay)
+        tool = looking_first(setup, importlib.import_module(module).pay, again=info.attempt > 1)
         if not setup.best:
             return tool(*rest)
         try:

@@ -30,7 +30,7 @@ def play(stage: Stage) -> list[Expected]:
     for wish, _ in killed:
         stage.settle(wish, worker=fresh, tries=2)
     return [
-        stage.expect(wish, knowable=_knowable(stage, left=left, happened=wish.order in landed))
+        stage.expect(wish, knowable=stage.knowable or not (left or wish.order in landed))
         for wish, left in killed
     ]
 
@@ -45,14 +45,3 @@ def _killed(stage: Stage, number: int, point: Point) -> tuple[Wish, bool] | None
         if left is not None:
             return wish, left
     return None
-
-
-def _knowable(stage: Stage, *, left: bool, happened: bool) -> bool:
-    """Where no byte has left, it is known. A service that finds nothing proves nothing: the
-    request may still land.
-    """
-    if not left and not happened:
-        return True
-    if stage.temperament == "asks":
-        return happened
-    return stage.temperament in {"keys", "transaction"}

@@ -17,9 +17,20 @@ from typing import Any
 from oncebench.world.faults import WIRE, Fault, Kind
 from oncebench.world.ledger import Effect
 
-__all__ = ["DAY_S", "WIRE", "Effect", "Fault", "Kind", "World", "WorldDied", "world"]
+__all__ = [
+    "DAY_S",
+    "LANDS_WITHIN_S",
+    "WIRE",
+    "Effect",
+    "Fault",
+    "Kind",
+    "World",
+    "WorldDied",
+    "world",
+]
 
 DAY_S = 86_400.0
+LANDS_WITHIN_S = 3.0  # what the service says of a request that it has
 
 
 class WorldDied(Exception):

@@ -16,7 +16,7 @@ Kind = Literal[
     "no answer",  # it happened, and the answer never comes
     "truncated",  # it happened, and half of the answer comes
     "500 after",  # it happened, and the service says 500
-    "late",  # the connection ends, and it happens later
+    "late",  # the connection ends, and it happens later; who asked may be killed
     "twice",  # the network delivers the request a second time
     "hold",  # the request waits at the service until it is released, then it happens
     "hold, then reset before",

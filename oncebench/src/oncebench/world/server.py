@@ -120,6 +120,8 @@ class Handler(BaseHTTPRequestHandler):
             )
             landing.start()
             self.server.late.append(landing)
+            if fault.pid is not None:
+                os.kill(fault.pid, signal.SIGKILL)
             return self._hang_up()
         try:
             effect = self._land(request)
