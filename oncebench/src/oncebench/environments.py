@@ -50,7 +50,8 @@ def environment(adapter: str, *, kept_in: Path | None = None) -> Iterator[str]:
         python = folder / "bin" / "python"
         npm = getattr(module, "NPM", ())
         complete, wanted = folder / "complete", "\n".join([CLIENT, *module.REQUIRES, *npm])
-        if not (complete.exists() and complete.read_text() == wanted):
+        kept = complete.exists() and complete.read_text() == wanted
+        if not (kept and python.exists()):
             shutil.rmtree(folder, ignore_errors=True)
             _run([sys.executable, "-m", "venv", str(folder)])
             _run([str(python), "-m", "pip", "install", "-q", CLIENT, *module.REQUIRES])
