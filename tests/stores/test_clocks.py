@@ -63,6 +63,27 @@ def test_a_lease_that_a_wrong_clock_wrote_is_over_once_the_clock_is_put_right(ti
     )
 
 
+def test_who_dies_before_the_clock_is_put_back_an_hour_holds_no_other_up_for_it(timed):
+    store, clock = timed
+    store.apply(ops.Claim(asked("claimed"), "dead", LEASE_S, dispatch=False))
+    clock.advance(-3600)
+
+    assert isinstance(
+        store.apply(ops.Claim(asked("claimed"), "next", LEASE_S, dispatch=True)), ops.Held
+    )
+
+
+def test_who_works_on_after_the_clock_was_put_back_keeps_its_lease(timed):
+    store, clock = timed
+    held = store.apply(ops.Claim(asked("long"), "alive", LEASE_S, dispatch=True))
+    clock.advance(-3600)
+    store.apply(ops.Renew("long", "alive", held.epoch, LEASE_S))
+
+    assert isinstance(
+        store.apply(ops.Claim(asked("long"), "next", LEASE_S, dispatch=True)), ops.Busy
+    )
+
+
 def test_a_person_can_settle_what_an_owner_with_a_wrong_clock_left(timed):
     store, clock = timed
     clock.advance(YEAR_S)

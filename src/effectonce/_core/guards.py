@@ -17,8 +17,12 @@ def owns(r: Record, op: Any, _: Scene) -> bool:
 
 
 def leased(r: Record, now: float) -> bool:
-    """Is the owner believed alive? An end later than any lease's is from a clock put back since."""
-    return r.token != "" and now < r.lease_until <= now + 2 * LEASE_MAX_S
+    """Is the owner believed alive? A lease with more time left than twice what its effect can have
+    lasted, or than any lease, is from a clock put back since. One renewed since is not.
+    """
+    lasts_s = r.lease_until - r.created_at
+    left_s = 2 * min(lasts_s, LEASE_MAX_S) + SET_BACK_S if lasts_s >= 0 else 2 * LEASE_MAX_S
+    return r.token != "" and now < r.lease_until <= now + left_s
 
 
 def lease_over(r: Record, _op: Any, scene: Scene) -> bool:
