@@ -38,6 +38,7 @@ DONE = told("done", {"receipt": "receipt-1"})
         ([], [told("unknown")], WISH, "W"),
         ([], [told("unknown")], UNKNOWABLE, "ok"),
         ([], [told("raised")], WISH, "L"),
+        ([], [told("failed")], WISH, "W"),
         ([], [], WISH, "L"),
     ],
 )

@@ -10,17 +10,19 @@ import re
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from oncebench import clocks, controls
+from oncebench import score as scores
 from oncebench.adapters import control_never_again
 from oncebench.controls import Void, check_controls
 from oncebench.environments import environment
 from oncebench.kit import Wish
 from oncebench.scenarios import ELSEWHERE, scenarios
-from oncebench.score import plan, play, score
+from oncebench.score import Cell, plan, play, score
 from oncebench.stage import Stage, Subject
 from oncebench.syscalls import Point
 from oncebench.world import world
@@ -156,6 +158,21 @@ def test_a_process_that_was_killed_at_its_last_send_may_have_sent(stage):
 
 def test_a_process_that_was_not_killed_is_no_fault(stage):
     assert stage.killed_at(Point("kill", "sendto", 900), Wish(name="not", order="not")) is None
+
+
+def test_a_cell_that_is_not_the_same_each_time_is_neither_a_pass_nor_a_fault(monkeypatch):
+    plays = iter(["W", "ok", "W"])
+    made = partial(Cell, subject="x", configuration="best", scenario="T04", temperament="deaf")
+    monkeypatch.setattr(
+        scores,
+        "_play_once",
+        lambda *_, **__: made(verdict=next(plays), why="", persons=1, faults=1, effects=1),
+    )
+
+    cell = play(Subject(adapter="control_oracle"), scenarios()["T04"], "deaf")
+
+    assert (cell.verdict, cell.seen) == ("U", "not the same each time: W, ok, W")
+    assert (cell.persons, cell.faults, cell.effects) == (0, 0, 0)
 
 
 def test_a_cell_that_is_not_scored_is_in_no_figure(monkeypatch):

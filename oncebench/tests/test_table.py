@@ -52,6 +52,14 @@ def test_markdown_has_a_line_for_each_subject_the_best_first():
     ]
 
 
+def test_persons_are_of_the_faults_that_all_subjects_are_played_with():
+    apart = cell("sure", "T43", "ok", temperament="transaction", faults=9)
+
+    (row,) = table.rows([cell("sure", "T04", "ok", persons=1), apart])
+
+    assert row.persons_per_1000 == 1000
+
+
 def test_a_cell_that_was_played_again_is_shown_as_it_came_out_then():
     (row,) = table.rows([cell("sure", "T04", "D"), cell("sure", "T04", "ok")])
 

@@ -6,11 +6,12 @@ rules, worst first:
 D  the world counted more effects than were wanted.
 F  a caller was told something false: done, and it never happened; another wish's result; "it has
    not happened" of what did.
-L  it never happened, and no caller was told to look.
+L  it never happened, and no caller was told so, or told to look.
 W  a person is needed, although the truth was to be had: the service honours keys, can be asked,
-   or no byte ever left.
+   or no byte ever left. One that was truly told "it has not happened", for good, is such a person.
 ok everything else. A person may still be needed, where nothing could know.
 N  what the subject says that it does not do. It is never counted as a pass.
+U  not the same each time: neither a pass nor a fault.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Verdict = Literal["ok", "D", "F", "L", "W", "N"]
-WORST: tuple[Verdict, ...] = ("D", "F", "L", "W", "N", "ok")
+Verdict = Literal["ok", "D", "F", "L", "W", "N", "U"]
+WORST: tuple[Verdict, ...] = ("D", "F", "L", "W", "ok")
 HAPPENED = frozenset({"done", "happened"})
 
 
@@ -120,7 +121,7 @@ def _verdict(
         return "F", f"{what}: {false}"
     if last in expected.ends:
         return "ok", f"{what}: {len(counted)} effects, its caller was told {last!r}"
-    if len(counted) < expected.effects and last in {"raised", "failed", "nothing", "conflict"}:
+    if len(counted) < expected.effects and last in {"raised", "nothing", "conflict"}:
         return "L", f"{what}: it never happened, and its caller was told {last!r}"
     if expected.knowable:
         return "W", f"{what}: the truth was to be had, and its caller was told {last!r}"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from oncebench import rows
-from oncebench.checker import WORST, Verdict, judge
+from oncebench.checker import Verdict, judge
 from oncebench.clocks import NoOtherClock
 from oncebench.environments import emptied
 from oncebench.kit import Temperament
@@ -83,25 +83,21 @@ def play(
     """One cell. What comes out wrong is played *confirm* times, and has to be wrong each time."""
     adapter = importlib.import_module(f"oncebench.adapters.{subject.adapter}")
     lacks = _lacks(adapter)
-    missing = [need for need in scenario.needs if need in lacks]
+    missing = [need for need in (*scenario.needs, temperament) if need in lacks]
     if missing:
         return _not_played(subject, scenario, temperament, lacks[missing[0]])
     first = _play_once(subject, scenario, temperament, points_max=points_max)
     if first.verdict not in WRONG:
         return first
-    if first.verdict == "W" and temperament in lacks:
-        return _not_played(subject, scenario, temperament, lacks[temperament])
     plays = [first]
     while len(plays) < confirm:
         plays.append(_play_once(subject, scenario, temperament, points_max=points_max))
-    agree = [p for p in plays if p.verdict == first.verdict]
-    if len(agree) == len(plays):
-        return replace(first, seen=f"{len(agree)} of {len(plays)}")
-    mildest = max(plays, key=lambda p: WORST.index(p.verdict))
-    return replace(
-        mildest,
-        seen=f"not the same each time: {', '.join(p.verdict for p in plays)}",
-    )
+    verdicts = [p.verdict for p in plays]
+    if len(set(verdicts)) == 1:
+        return replace(first, seen=f"{len(plays)} of {len(plays)}")
+    which = _which(subject, scenario, temperament)
+    seen = f"not the same each time: {', '.join(verdicts)}"
+    return Cell(**which, verdict="U", why=first.why, seen=seen, history=first.history)
 
 
 def _lacks(adapter: Any) -> dict[str, str]:

@@ -17,7 +17,7 @@ from typing import Any
 from oncebench import __version__
 from oncebench.scenarios import scenarios
 
-SHOWN = {"ok": "✓", "D": "D", "F": "F", "L": "L", "W": "W", "N": "-"}
+SHOWN = {"ok": "✓", "D": "D", "F": "F", "L": "L", "W": "W", "N": "-", "U": "~"}
 MEANS = {
     "ok": "right",
     "D": "duplicate: more effects than were wanted",
@@ -25,6 +25,7 @@ MEANS = {
     "L": "lost: it never happened, and no caller was told to look",
     "W": "wedged: a person is needed although the truth was to be had",
     "N": "not scored: its docs name no way to do this, or it does not run here",
+    "U": "not the same each time it was played: neither a pass nor a fault, and in no figure",
 }
 CONFIGURATIONS = ("as shipped", "best")
 
@@ -43,8 +44,10 @@ class Row:
 
     @property
     def persons_per_1000(self) -> int | None:
-        """Of the faults that were played. What was not played is in neither number."""
-        played = [c for c in self.cells.values() if c["faults"]]
+        """Of the faults that were played. What was not played is in neither number, nor are the
+        cells of transactions, which few subjects play and in which no person is needed.
+        """
+        played = [c for c in self.cells.values() if c["temperament"] != "transaction"]
         faults = sum(c["faults"] for c in played)
         persons = sum(min(c["persons"], c["faults"]) for c in played)
         return round(1000 * persons / faults) if faults else None
@@ -92,13 +95,13 @@ def _faulty(row: Row) -> tuple[int, int, int]:
 
 
 HEAD = (
-    *("subject", "version", "", "✓", "D", "F", "L", "W", "-"),
+    *("subject", "version", "", "✓", "D", "F", "L", "W", "-", "~"),
     *("persons per 1,000 faults", "effects per wish", "seconds per cell"),
 )
 
 
 def _summary(row: Row) -> list[str]:
-    counts = [str(row.count(verdict)) for verdict in ("ok", "D", "F", "L", "W", "N")]
+    counts = [str(row.count(verdict)) for verdict in SHOWN]
     figures = [_figure(row.effects_per_wish, 2), _figure(row.seconds, 1)]
     return [row.name, row.version, row.configuration, *counts, _persons(row), *figures]
 
@@ -181,7 +184,7 @@ def as_json(made: Sequence[Row], *, command: str, date: str) -> str:
 
 CONTEST = (
     "Play it with the line that it shows. If the adapter uses your library in another way than"
-    " your README says, the adapter is wrong: send a better one, and the table names who wrote it."
+    " your README says, the adapter is wrong: send a better one."
     " An adapter is one short module; the docstring of <code>oncebench.kit</code> says what is in"
     " it."
 )
@@ -258,7 +261,7 @@ def _html_matrix(made: Sequence[Row]) -> str:
         for name in columns:
             verdict = row.cells[name]["verdict"] if name in row.cells else ""
             mark = SHOWN.get(verdict, "")
-            if verdict in {"D", "F", "L", "W", "N"}:
+            if verdict not in {"", "ok"}:
                 mark = f'<a class={verdict} href="#{_anchor(row, name)}">{mark}</a>'
             cells.append(f'<td class="{verdict}">{mark}</td>')
         body.append(
@@ -272,7 +275,7 @@ def _anchor(row: Row, name: str) -> str:
 
 
 def _html_details(row: Row) -> str:
-    shown = [c for c in row.cells.values() if c["verdict"] != "ok" or c["seen"].startswith("not")]
+    shown = [c for c in row.cells.values() if c["verdict"] != "ok"]
     if not shown:
         return ""
     title = f"<h3>{escape(row.name)}, {row.configuration} ({escape(row.version)})</h3>"

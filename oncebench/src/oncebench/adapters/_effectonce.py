@@ -39,13 +39,16 @@ def opened(setup: Setup) -> Any:
 
 
 def contract(setup: Setup) -> dict[str, Any]:
-    """What every tool declares."""
+    """What every tool declares. Best configured it is a "write", which a person can take back:
+    "irreversible" (the README's first example) is not sent again because a service found nothing.
+    """
     return {
-        "kind": "write" if setup.temperament == "asks" else "irreversible",
+        "kind": "write" if setup.best else "irreversible",
         "downstream": DOWNSTREAM[setup.temperament],
         "identity": ["order"],
         "volatile": ["note"],
         "lease_s": setup.lease_s,
+        "wait_s": 2.0,
     }
 
 

@@ -5,6 +5,7 @@ be asked first, and where the error says that nothing happened; not elsewhere.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -32,6 +33,27 @@ def worth_a_retry(setup: Setup, error: BaseException) -> bool:
     if refused(error):
         return False
     return setup.repeatable or nothing_happened(error)
+
+
+def trying_again(setup: Setup, tool: Callable[..., Any]) -> Callable[..., Any]:
+    """The tool; best configured, it tries again itself where the error says that nothing happened.
+    For subjects that have no retries of their own, or none that can tell errors apart.
+    """
+    if not setup.best:
+        return tool
+
+    @wraps(tool)
+    def pay(order: str, amount: int, note: str = "") -> Any:
+        for _ in range(2):
+            try:
+                return tool(order, amount, note)
+            except Exception as error:
+                if not nothing_happened(error):
+                    raise
+                time.sleep(1)
+        return tool(order, amount, note)
+
+    return pay
 
 
 def looking_first(

@@ -11,7 +11,6 @@ import importlib
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from oncebench.adapters._heartbeats import heartbeats
-from oncebench.adapters._retries import looking_first, nothing_happened
+from oncebench.adapters._retries import looking_first, trying_again
 from oncebench.kit import Says, Setup, Wish, now_serving
 
 NAME = "Absurd"
@@ -110,18 +109,8 @@ def _register(setup: Setup, worker: Any) -> None:
         if not setup.best:
             return context.step("pay", lambda: tool(*asked["arguments"]))
         with heartbeats(context.heartbeat, setup.lease_s / 4):
-            return context.step("pay", lambda: _tried(tool, asked["arguments"]))
-
-
-def _tried(tool: Callable[..., Any], arguments: list[Any]) -> Any:
-    for _ in range(2):
-        try:
-            return tool(*arguments)
-        except Exception as error:
-            if not nothing_happened(error):
-                raise
-            time.sleep(1)
-    return tool(*arguments)
+            tried = trying_again(setup, tool)
+            return context.step("pay", lambda: tried(*asked["arguments"]))
 
 
 def said(error: Exception) -> Says:

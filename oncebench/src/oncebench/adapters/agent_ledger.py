@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from oncebench.adapters._loop import running_loop
+from oncebench.adapters._retries import trying_again
 from oncebench.kit import Says, Setup
 
 NAME = "agent-ledger"
@@ -45,7 +46,7 @@ def open(setup: Setup) -> Callable[..., Any]:
         def call(order: str, amount: int, note: str = "") -> Any:
             async def handler(effect: Any) -> Any:
                 key[0] = effect.idem_key
-                return await asyncio.to_thread(tool, order, amount, note)
+                return await asyncio.to_thread(trying_again(setup, tool), order, amount, note)
 
             asked = al.ToolCall(
                 workflow_id="account-1",

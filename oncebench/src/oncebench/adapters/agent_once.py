@@ -1,4 +1,4 @@
-"""agent-once. Best configured: all errors of the client count as unknown, and a stale time. A
+"""agent-once. Best configured: all errors of the client count as unknown, and a call waits. A
 record is reset where the error says that nothing happened. Where the service honours the key,
 `verify` sends the request again under it.
 """
@@ -27,8 +27,8 @@ def open(setup: Setup) -> Callable[..., Any]:
     best: dict[str, Any] = {}
     if setup.best:
         unknown = (TimeoutError, httpx.TransportError, httpx.HTTPStatusError)
-        best = {"unknown_on": unknown, "wait": 2.0, "stale_after": setup.lease_s}
-    once = Once(setup.folder / "once.db", **best)
+        best = {"unknown_on": unknown, "wait": 2.0}
+    once = Once(setup.folder / "once.db", stale_after=setup.lease_s, **best)
     key: list[str | None] = [None]
     setup.key = lambda: key[0]
 

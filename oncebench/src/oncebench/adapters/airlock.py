@@ -12,6 +12,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from oncebench.adapters._retries import trying_again
 from oncebench.kit import Says, Setup
 
 NAME = "airlock-sdk"
@@ -43,7 +44,7 @@ def open(setup: Setup) -> Callable[..., Any]:
             order: str, amount: int, note: str = "", *, idempotency_key: str | None = None
         ) -> Any:
             key[0] = idempotency_key
-            return tool(order, amount, note)
+            return trying_again(setup, tool)(order, amount, note)
 
         return pay
 

@@ -2,7 +2,7 @@
 task is the order; a caller looks for its result before it sends it. As shipped, a message is
 acknowledged before the task runs. Best configured: after it, where the task may be repeated, and it
 is retried there; what runs is waited for, not sent again. Redis delivers an unacknowledged message
-again after the visibility timeout, which is the lease.
+again after the visibility timeout, which is longer than a task runs, and is looked at each second.
 """
 
 from __future__ import annotations
@@ -30,7 +30,11 @@ def open(setup: Setup) -> Callable[..., Any]:
 
     url = setup.servers["redis"]
     app = Celery("payments", broker=url, backend=url)
-    app.conf.broker_transport_options = {"visibility_timeout": max(1, int(setup.lease_s))}
+    app.conf.broker_transport_options = {
+        "visibility_timeout": _longest_s(setup),
+        "unacked_restore_interval": 1,
+        "unacked_restore_throttle": 1,
+    }
     app.conf.worker_prefetch_multiplier = 1
     app.conf.worker_hijack_root_logger = app.conf.worker_redirect_stdouts = False
     app.conf.task_track_started = setup.best
@@ -83,6 +87,12 @@ def _task(setup: Setup, app: Any) -> Any:
             raise
 
     return task
+
+
+def _longest_s(setup: Setup) -> int:
+    """No task runs longer: it waits for its answer, or until no request can land any more."""
+    asks = setup.lands_within_s if setup.temperament == "asks" else 0
+    return max(3, int(setup.lease_s), int(2 * asks))
 
 
 def _again(request: Any) -> bool:

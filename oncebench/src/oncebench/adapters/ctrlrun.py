@@ -88,7 +88,8 @@ def _send_again(setup: Setup, control: Any, effect_key: str) -> str:
     token = idempotency_token_for(effect_key, control.store.get_effect(effect_key).attempt)
     body = {"order": _order(effect_key), "amount": 100, "note": ""}
     headers = {"Idempotency-Key": token}
-    httpx.post(f"{setup.url}/pay", json=body, headers=headers, verify=VERIFY).raise_for_status()
+    path = {"refunds": "/pay", "payouts": "/payouts"}[effect_key.partition(":")[0]]
+    httpx.post(f"{setup.url}{path}", json=body, headers=headers, verify=VERIFY).raise_for_status()
     return "committed"
 
 

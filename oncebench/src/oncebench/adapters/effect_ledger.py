@@ -2,7 +2,7 @@
 refusal is a result, and an operator runs a recovery policy now and then. It permits one more
 attempt where the error says that nothing happened. Where the service honours the provider's key, it
 sends the request again; where it can be asked, it takes what is found, and permits one more attempt
-if nothing is found of an attempt that has ended.
+if nothing is found.
 """
 
 from __future__ import annotations
@@ -97,14 +97,14 @@ def _decided(setup: Setup, operation: Any) -> Any:
                 return None
             body = {**operation.request, "note": ""}
             headers = {"Idempotency-Key": operation.provider_key}
-            answer = send(f"{setup.url}/pay", body, headers)
+            path = {"refunds": "/pay", "payouts": "/payouts"}[operation.effect.partition(":")[0]]
+            answer = send(f"{setup.url}{path}", body, headers)
             return RecoveryDecision("complete", result=answer, **decision)
         case "asks":
             found = setup.find_for_sure(order)
             if found is not None:
                 return RecoveryDecision("complete", result=found, **decision)
-            if operation.state == "indeterminate":
-                return RecoveryDecision("retry", **decision)
+            return RecoveryDecision("retry", **decision)
     return None
 
 

@@ -1,4 +1,4 @@
-"""exactly-once. Where the service can be asked, its prober asks. Best configured: a lease; it
+"""exactly-once. Where the service can be asked, its prober asks. Best configured: it
 compares the amount; a second caller waits; a key is released where the error says that nothing
 happened; and where the service honours the key, the prober sends the request again under it.
 """
@@ -25,9 +25,8 @@ def open(setup: Setup) -> Callable[..., Any]:
     store = Store.sqlite(str(setup.folder / "effects.db"))
     probing: list[str | None] = [None]
     setup.key = lambda: current_key() or probing[0]
-    declared: dict[str, Any] = {}
+    declared: dict[str, Any] = {"lease_ttl": setup.lease_s}
     if setup.best:
-        declared["lease_ttl"] = setup.lease_s
         declared["fingerprint"] = lambda *_, amount, **__: str(amount)
         declared["policy"] = wait(timeout=2.0)
 

@@ -1,7 +1,8 @@
 """idemkey. A caller waits 60 s for a call that runs; here the wait is cut to 2 s, which comes to
 the same end. It retries time-outs of its own accord; httpx's are no TimeoutError. Where the service
-can be asked, `verify` looks whether what was done is there. Best configured: where the service
-honours the key, errors of the client are retried.
+can be asked, `verify` looks whether what was done is there. Best configured: the tool looks first,
+because its text wants tools that can be run again; and where the service honours the key, errors of
+the client are retried.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from oncebench.adapters._retries import looking_first
 from oncebench.kit import Says, Setup
 
 NAME = "idemkey"
@@ -36,7 +38,7 @@ def open(setup: Setup) -> Callable[..., Any]:
         options["verify"] = lambda _: setup.find_for_sure(order_now[0]) is not None
 
     def protect(tool: Callable[..., Any]) -> Callable[..., Any]:
-        protected = guard(tool, tool=tool.__module__, **options)
+        protected = guard(looking_first(setup, tool), tool=tool.__module__, **options)
 
         def call(order: str, amount: int, note: str = "") -> Any:
             order_now[0], key[0] = order, f"{tool.__module__}:{order}"

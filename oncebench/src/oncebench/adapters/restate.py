@@ -99,12 +99,12 @@ def _app(setup: Setup, name: str) -> Any:
     import restate
 
     once = setup.best and not setup.repeatable
-    soon = timedelta(seconds=setup.lease_s / 20)
+    soon, late = timedelta(seconds=setup.lease_s / 20), timedelta(seconds=setup.lease_s / 4)
     if setup.temperament == "asks":  # not before a request can land no more
-        soon = timedelta(seconds=setup.lands_within_s)
+        soon = late = timedelta(seconds=setup.lands_within_s)
     policy = restate.InvocationRetryPolicy(
         initial_interval=soon,
-        max_interval=5 * soon,
+        max_interval=late,
         max_attempts=1 if once else None,
         on_max_attempts="kill" if once else None,
     )

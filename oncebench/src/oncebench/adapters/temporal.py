@@ -10,6 +10,7 @@ import asyncio
 import importlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any
 
 from oncebench.adapters._heartbeats import heartbeats
@@ -25,6 +26,7 @@ SERVERS = ("temporal",)
 README = "docs: Python SDK, Activity Timeouts; Activity Definition, Idempotency, for the best"
 LACKS = {"conflict": "a workflow's id says nothing of its input (docs, Workflow Id)"}
 WAIT_S = 5.0
+BEAT_S = 0.25
 
 
 def open(setup: Setup) -> Callable[..., Any]:
@@ -70,6 +72,7 @@ async def _working(client: Any, queue: str, activity: Any) -> None:
         activities=[activity],
         activity_executor=ThreadPoolExecutor(4),
         workflow_runner=UnsandboxedWorkflowRunner(),
+        max_heartbeat_throttle_interval=timedelta(seconds=BEAT_S),
     )
     _kept.append(asyncio.create_task(worker.run()))
 
@@ -106,7 +109,7 @@ def _activity(setup: Setup) -> Any:
         if not setup.best:
             return tool(*rest)
         try:
-            with heartbeats(activity.heartbeat, setup.lease_s / 4):
+            with heartbeats(activity.heartbeat, BEAT_S):
                 return tool(*rest)
         except Exception as error:
             if not setup.repeatable and nothing_happened(error):

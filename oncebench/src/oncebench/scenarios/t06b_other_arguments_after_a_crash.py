@@ -25,4 +25,5 @@ def play(stage: Stage) -> list[Expected]:
     worker.call(first)
     stage.let_leases_end()
     stage.settle(other)
-    return [stage.expect(other, ends=frozenset({"conflict", "unknown", "busy"}), knowable=False)]
+    ends = frozenset({"conflict", "happened", "unknown", "busy"})
+    return [stage.expect(other, ends=ends, knowable=False)]

@@ -1,4 +1,4 @@
-"""T26: Killed at every system call
+"""T26: Killed at its system calls
 
 What: the process is killed (SIGKILL) at sends, receives and writes to disk of a call, up to half
 of them before the request leaves, and a new process calls again.
@@ -13,7 +13,7 @@ from oncebench.kit import Wish
 from oncebench.stage import Stage
 from oncebench.syscalls import Point
 
-TITLE = "Killed at every system call"
+TITLE = "Killed at its system calls"
 TEMPERAMENTS = ("deaf", "asks", "keys", "transaction")
 NEEDS = ()
 QUICK = True
