@@ -22,7 +22,7 @@ MEANS = {
     "ok": "right",
     "D": "duplicate: more effects than were wanted",
     "F": "false report: a caller was told what is not so",
-    "L": "lost: it never happened, and no caller was told to look",
+    "L": "lost: it never happened, and no caller was told so, or told to look",
     "W": "wedged: a person is needed although the truth was to be had",
     "N": "not scored: its docs name no way to do this, or it does not run here",
     "U": "not the same each time it was played: neither a pass nor a fault, and in no figure",

@@ -1,7 +1,7 @@
 """agent-ledger, on PostgreSQL. A caller waits 30 s for the owner of an effect; here the wait is cut
-to 2 s, which comes to the same end. Best configured: where the service honours the key of the
-effect, an effect whose owner is gone is taken over. Elsewhere that would do it twice, so it is off,
-as it is by default.
+to 2 s, which comes to the same end. Best configured: the tool tries again itself where nothing
+happened; and where the service honours the key of the effect, an effect whose owner is gone is
+taken over. Elsewhere that would do it twice, so it is off, as it is by default.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """airlock-sdk. A caller waits 30 s for the owner of a row; here the wait is cut to 2 s, which
 comes to the same end. The reconciler, which its CLI runs, is run between calls. Best configured:
-what its probe does not find is run again (--on-absent retry). Recovery within a call
-(reconcile_after) stays off, because it gives up what the probe does not find, and init has no
-option for that.
+what its probe does not find is run again (--on-absent retry), and the tool tries again itself where
+nothing happened. Recovery within a call (reconcile_after) stays off, because it gives up what the
+probe does not find, and init has no option for that.
 """
 
 from __future__ import annotations
