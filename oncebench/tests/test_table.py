@@ -53,9 +53,10 @@ def test_markdown_has_a_line_for_each_subject_the_best_first():
 
 
 def test_persons_are_of_the_faults_that_all_subjects_are_played_with():
-    apart = cell("sure", "T43", "ok", temperament="transaction", faults=9)
+    shared = cell("sure", "T43", "ok", temperament="transaction", faults=9)
+    killed = cell("sure", "T26", "ok", faults=6)
 
-    (row,) = table.rows([cell("sure", "T04", "ok", persons=1), apart])
+    (row,) = table.rows([cell("sure", "T04", "ok", persons=1), shared, killed])
 
     assert row.persons_per_1000 == 1000
 

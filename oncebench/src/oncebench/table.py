@@ -44,10 +44,11 @@ class Row:
 
     @property
     def persons_per_1000(self) -> int | None:
-        """Of the faults that were played. What was not played is in neither number, nor are the
-        cells of transactions, which few subjects play and in which no person is needed.
+        """Of the faults that are the same for all. T26 hits each subject at its own system calls,
+        and few subjects play transactions. What was not played is in neither number.
         """
-        played = [c for c in self.cells.values() if c["temperament"] != "transaction"]
+        apart = {"T26", "transaction"}
+        played = [c for c in self.cells.values() if not apart & {c["scenario"], c["temperament"]}]
         faults = sum(c["faults"] for c in played)
         persons = sum(min(c["persons"], c["faults"]) for c in played)
         return round(1000 * persons / faults) if faults else None
