@@ -165,6 +165,15 @@ def test_a_loop_that_wakes_itself_is_not_hit_but_a_byte_to_another_is():
     assert Point("kill", "sendto", 2).hit_in([wakes, asks])
 
 
+def test_what_was_hit_at_a_wake_up_or_not_at_all_is_hit_elsewhere_next_time():
+    wakes = ['7  write(5<anon_inode:[eventfd]>, "x", 8) = 8'] * 9
+    notes = '7  write(4</srv/agent/done.txt>, "o1", 2) = 2'
+
+    assert Point("kill", "write", 7).instead(wakes) == Point("kill", "write", 8)
+    assert Point("kill", "write", 14).instead([*wakes, notes]) == Point("kill", "write", 10)
+    assert Point("kill", "write", 14).instead(wakes) is None
+
+
 @pytest.mark.parametrize(("later", "verdict"), [(2, "duplicate"), (6, "duplicate"), (90, "missed")])
 def test_threads_that_wake_each_other_at_other_times_are_no_excuse(
     program, tmp_path_factory, later, verdict

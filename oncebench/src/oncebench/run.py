@@ -22,6 +22,7 @@ from oncebench.syscalls import NoTracing, Point, hitting, points_of, watching
 from oncebench.world import DAY_S, WIRE, Effect, Kind, World, world
 
 Verdict = Literal["ok", "duplicate", "lost", "stuck", "missed"]
+TRIES = 12  # of one trial, until the program is hit where it should be
 
 
 class NotComparable(Exception):
@@ -187,14 +188,21 @@ class Runner:
 
     def _trial(self, where: str, seen: str, right: Right) -> Trial:
         if where.startswith("wire:"):
-            return self._hit(where, seen, right)
-        first, *beside = Point.parse(where).and_beside()
-        trial = self._hit(where, seen, right, first)
-        while trial.verdict == "missed" and beside:
-            trial = self._hit(where, seen, right, beside.pop(0))
+            return self._hit(where, seen, right)[0]
+        point = Point.parse(where)
+        trial, lines = self._hit(where, seen, right, point)
+        for _ in range(TRIES - 1):
+            nearby = point.instead(lines)
+            if trial.verdict != "missed" or nearby is None:
+                break
+            point = nearby
+            trial, lines = self._hit(where, seen, right, point)
         return trial
 
-    def _hit(self, where: str, seen: str, right: Right, point: Point | None = None) -> Trial:
+    def _hit(
+        self, where: str, seen: str, right: Right, point: Point | None = None
+    ) -> tuple[Trial, list[str]]:
+        """The trial, and the trace of the run that was hit."""
         options = self._options
         with copy_of(options.folder) as folder, self._world(folder) as here:
             command = list(options.command)
@@ -205,12 +213,13 @@ class Runner:
                 _, kind, nth = where.split(":")
                 here.arm(_kind(kind), nth=int(nth))
             ends = [self._run(command, folder, here)]
-            hit = seen if point is None else point.hit_in(_lines(trace))
+            lines = [] if point is None else _lines(trace)
+            hit = seen if point is None else point.hit_in(lines)
             missed = hit is None
             while not missed and not ends[-1].well and len(ends) <= options.restarts:
                 ends.append(self._run(options.command, folder, here))
             effects = right.compare(here.effects())
-        return Trial(
+        trial = Trial(
             where=where,
             seen=hit or seen,
             verdict="missed" if missed else verdict_of(effects, ended_well=ends[-1].well),
@@ -218,6 +227,7 @@ class Runner:
             ends=tuple(map(str, ends)),
             last_output=_tail(ends[-1]),
         )
+        return trial, lines
 
     def _run(self, command: Sequence[str], folder: Path, here: World) -> Ended:
         environment = {

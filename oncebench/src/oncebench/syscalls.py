@@ -63,14 +63,28 @@ class Point:
             if self.nth + by >= 1:
                 yield replace(self, nth=self.nth + by)
 
+    def instead(self, trace: Iterable[str]) -> Point | None:
+        """Where to hit next time, if the run of this trace was not hit where it should have been:
+        at the next call, if it was hit at a wake-up; where it made such a call, if it was not hit.
+        """
+        lines = list(trace)
+        if any((call, nth) == (self.call, self.nth) for _, call, nth in _counted(lines)):
+            return replace(self, nth=self.nth + 1)
+        made = [p.nth for p in points_of(lines) if (p.what, p.call) == (self._meant, self.call)]
+        nearest = min(made, key=lambda nth: abs(nth - self.nth), default=None)
+        return None if nearest is None else replace(self, nth=nearest)
+
+    @property
+    def _meant(self) -> What:
+        return "kill" if self.what == "delay" else self.what
+
     def hit_in(self, trace: Iterable[str]) -> str | None:
         """What the run of this trace was hit at, if it is a call that this harm is for."""
-        meant = "kill" if self.what == "delay" else self.what
         return next(
             (
                 _shown(line)
                 for line, call, nth in _counted(trace)
-                if (call, nth) == (self.call, self.nth) and meant in _harms(line, call)
+                if (call, nth) == (self.call, self.nth) and self._meant in _harms(line, call)
             ),
             None,
         )
