@@ -42,6 +42,8 @@ Temperament = Literal["keys", "asks", "deaf", "transaction"]
 # the loopback service has no use for. With verify=False it is 1 ms.
 VERIFY = False
 
+PATHS = {"refunds": "/pay", "payouts": "/payouts"}  # where each tool sends
+
 
 @dataclass(frozen=True, slots=True)
 class Told:

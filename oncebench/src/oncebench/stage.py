@@ -18,7 +18,7 @@ from typing import Any
 from oncebench import rows
 from oncebench.checker import Counted, Expected, History, Report
 from oncebench.clocks import shifted
-from oncebench.kit import Temperament, Wish
+from oncebench.kit import PATHS, Temperament, Wish
 from oncebench.syscalls import NoTracing, Point, attached, points_of
 from oncebench.world import LANDS_WITHIN_S, Kind, World
 
@@ -182,7 +182,7 @@ class Stage:
         time.sleep(self._pass_s)
 
     def expect(self, wish: Wish, **details: Any) -> Expected:
-        path = {"refunds": "/pay", "payouts": "/payouts"}[wish.tool]
+        path = PATHS[wish.tool]
         right: dict[str, Any] = {"knowable": self.knowable, **details}
         return Expected(wish=wish.name, order=wish.order, path=path, **right)
 

@@ -11,7 +11,7 @@ from datetime import timedelta
 from functools import partial, wraps
 from typing import Any
 
-from oncebench.kit import VERIFY, Says, Setup, ToolFault
+from oncebench.kit import PATHS, VERIFY, Says, Setup, ToolFault
 
 NAME = "ctrlrun"
 KIND = "library"
@@ -88,7 +88,7 @@ def _send_again(setup: Setup, control: Any, effect_key: str) -> str:
     token = idempotency_token_for(effect_key, control.store.get_effect(effect_key).attempt)
     body = {"order": _order(effect_key), "amount": 100, "note": ""}
     headers = {"Idempotency-Key": token}
-    path = {"refunds": "/pay", "payouts": "/payouts"}[effect_key.partition(":")[0]]
+    path = PATHS[effect_key.partition(":")[0]]
     httpx.post(f"{setup.url}{path}", json=body, headers=headers, verify=VERIFY).raise_for_status()
     return "committed"
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from oncebench.adapters._doubts import TooLate, within_the_window
 from oncebench.adapters._retries import nothing_happened, refused
-from oncebench.kit import Says, Setup, Told, send
+from oncebench.kit import PATHS, Says, Setup, Told, send
 
 NAME = "effect-ledger"
 KIND = "library"
@@ -97,7 +97,7 @@ def _decided(setup: Setup, operation: Any) -> Any:
                 return None
             body = {**operation.request, "note": ""}
             headers = {"Idempotency-Key": operation.provider_key}
-            path = {"refunds": "/pay", "payouts": "/payouts"}[operation.effect.partition(":")[0]]
+            path = PATHS[operation.effect.partition(":")[0]]
             answer = send(f"{setup.url}{path}", body, headers)
             return RecoveryDecision("complete", result=answer, **decision)
         case "asks":
