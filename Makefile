@@ -69,9 +69,9 @@ docs: $(VENV)/.servers  ## The site of the documentation, into build/site/html, 
 	$(VENV)/docs/bin/python -m website.build build/site
 	$(BIN)/pytest -q tests/website
 
-prove: $(VENV)/.servers  ## Score libraries, engines and frameworks by the same faults, in three hours on two cores; SCENARIOS= for all of them, SUBJECTS="ctrlrun dbos" for some
+prove: $(VENV)/.servers  ## Score libraries, engines and frameworks by the same faults, in two hours on two cores; SCENARIOS= for all of them, SUBJECTS="ctrlrun dbos" for some
 	mkdir -p build/prove
-	PYTHONPATH=oncebench/src $(BIN)/python -m oncebench score $(SCENARIOS) --jobs 2 $(foreach name,$(SUBJECTS),--subject $(name)) --into build/prove/cells.jsonl || test $$? = 1
+	PYTHONPATH=oncebench/src $(BIN)/python -m oncebench score $(SCENARIOS) --jobs 3 $(foreach name,$(SUBJECTS),--subject $(name)) --into build/prove/cells.jsonl || test $$? = 1
 	PYTHONPATH=oncebench/src $(BIN)/python -m oncebench table build/prove/cells.jsonl --command "make prove" --as html > build/prove/table.html
 	PYTHONPATH=oncebench/src $(BIN)/python -m oncebench table build/prove/cells.jsonl --command "make prove" --as markdown > build/prove/table.md
 
@@ -154,7 +154,7 @@ $(VENV)/.peers: pyproject.toml | $(VENV)/.dev
 # PostgreSQL itself comes with the test group; what no wheel brings comes from Debian. Tests start private ones, in temporary folders, on
 # free ports or sockets; the system's own are not used and not left running.
 $(VENV)/.servers: | $(VENV)/.dev
-	@for package in pgbouncer redis-server curl chromium valgrind strace nodejs; do \
+	@for package in pgbouncer redis-server curl chromium valgrind strace faketime nodejs; do \
 	  PATH="$$PATH:/usr/sbin" command -v $$package >/dev/null && continue; \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    echo "== installing $$package"; apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy $$package; \

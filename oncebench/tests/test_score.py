@@ -156,8 +156,11 @@ def test_a_process_that_was_killed_at_its_last_send_may_have_sent(stage):
     assert stage.killed_at(Point("kill", "sendto", last), Wish(name="hit", order="hit")) is True
 
 
-def test_a_process_that_was_not_killed_is_no_fault(stage):
-    assert stage.killed_at(Point("kill", "sendto", 900), Wish(name="not", order="not")) is None
+def test_a_process_that_was_not_killed_is_no_fault_and_says_where_to_try_next(stage):
+    missed = stage.killed_at(Point("kill", "sendto", 900), Wish(name="not", order="not"))
+
+    assert isinstance(missed, Point)
+    assert stage.killed_at(missed, Wish(name="next", order="next")) is True
 
 
 def test_a_cell_that_is_not_the_same_each_time_is_neither_a_pass_nor_a_fault(monkeypatch):

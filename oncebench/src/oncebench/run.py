@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from oncebench.programs import Ended, copy_of, run
-from oncebench.syscalls import NoTracing, Point, hitting, points_of, watching
+from oncebench.syscalls import TRIES, NoTracing, Point, hitting, points_of, watching
 from oncebench.world import DAY_S, WIRE, Effect, Kind, World, world
 
 Verdict = Literal["ok", "duplicate", "lost", "stuck", "missed"]
-TRIES = 12  # of one trial, until the program is hit where it should be
 
 
 class NotComparable(Exception):

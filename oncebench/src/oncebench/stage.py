@@ -199,14 +199,15 @@ class Stage:
         after = _spread([p for p in kills if str(p) not in early], self.points_max - len(before))
         return before + after
 
-    def killed_at(self, point: Point, wish: Wish) -> bool | None:
+    def killed_at(self, point: Point, wish: Wish) -> bool | Point | None:
         """One process that serves one wish, and is killed on the way. Whether its request may
-        have left: at the send itself, none can know. None, if it was not killed there.
+        have left: at the send itself, none can know. If it was not killed there: where to try
+        next, or None.
         """
         lines, killed = self._once(wish, point)
         hit = point.hit_in(lines)
         if not killed or hit is None:
-            return None
+            return point.instead(lines)
         self.note(f"killed at {point} ({hit})")
         return any(REQUEST in line for line in lines)
 

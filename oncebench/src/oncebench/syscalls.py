@@ -31,6 +31,7 @@ LINE = re.compile(r"^(?P<thread>\d+)\s+(?P<call>\w+)\(\d+<(?P<what>[A-Z0-9-]+:\[
 WAKE_UP = re.compile(r'^\d+\s+\w+\(\d+<UNIX-STREAM:\[.*?\]>, "\\0", ')  # a loop wakes itself
 NOT_STATE = re.compile(r"^/(dev|proc|sys|etc|usr)/|\.pyc|__pycache__|/stdout$|/stderr$")
 
+TRIES = 12  # at one point, until the program is hit where it should be
 What = Literal["kill", "ECONNRESET", "EPIPE", "delay"]
 
 
@@ -56,12 +57,6 @@ class Point:
         if what not in get_args(What):
             raise ValueError(f"{what!r} is not {', '.join(get_args(What))}")
         return cls(what, call, int(nth))  # type: ignore[arg-type]
-
-    def and_beside(self) -> Iterator[Point]:
-        """This point, and those up to three calls from it."""
-        for by in (0, 1, -1, 2, -2, 3, -3):
-            if self.nth + by >= 1:
-                yield replace(self, nth=self.nth + by)
 
     def instead(self, trace: Iterable[str]) -> Point | None:
         """Where to hit next time, if the run of this trace was not hit where it should have been:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from oncebench.checker import Expected
 from oncebench.kit import Wish
 from oncebench.stage import Stage
-from oncebench.syscalls import Point
+from oncebench.syscalls import TRIES, Point
 
 TITLE = "Killed at its system calls"
 TEMPERAMENTS = ("deaf", "asks", "keys", "transaction")
@@ -37,11 +37,14 @@ def play(stage: Stage) -> list[Expected]:
 
 def _killed(stage: Stage, number: int, point: Point) -> tuple[Wish, bool] | None:
     """The wish whose process was killed there, and whether its request may have left. A process
-    that does not come by this time is no fault: the next is killed a little beside.
+    that does not come by this time is no fault: its trace says where to kill the next.
     """
-    for beside in point.and_beside():
-        wish = Wish(name=f"{number} {beside}", order=f"k{number}-{beside.nth}")
-        left = stage.killed_at(beside, wish)
-        if left is not None:
-            return wish, left
+    for again in range(TRIES):
+        wish = Wish(name=f"{number} {point}", order=f"k{number}-{again}")
+        killed = stage.killed_at(point, wish)
+        if isinstance(killed, bool):
+            return wish, killed
+        if killed is None:
+            return None
+        point = killed
     return None
