@@ -127,7 +127,7 @@ class Effect(Struct, frozen=True):
         inside it, or later, may have.
 
         A tool with `separate_dispatch=True` is marked as dispatched here. An async one enters it
-        with `async with`.
+        with `async with`: with `with`, its loop waits for the store.
         """
         return Sending(self)
 
@@ -161,9 +161,6 @@ class Departure(Protocol):
 
     @property
     def key(self) -> str: ...
-
-    @property
-    def at_once(self) -> bool: ...  # can it be written without waiting?
 
     def write_now(self) -> None: ...
 
@@ -231,11 +228,9 @@ def leaving(effect: Effect, sighting: Sighting) -> None:
 
 
 def leaving_unseen(effect: Effect) -> None:
-    """Something may be about to leave that was not announced, in a sync tool: from here on, the
-    record says so. An async tool that goes on without waiting is left to what it declares.
-    """
+    """Something may be about to leave that was not announced: from here on, the record says so."""
     held = departure.get()
-    if held is not None and held.key == effect.ref.key and held.at_once:
+    if held is not None and held.key == effect.ref.key:
         held.write_now()
 
 

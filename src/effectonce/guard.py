@@ -170,7 +170,7 @@ class Guard(GuardOperations):
         allowance: Allowance | Sequence[Allowance] = (),
         spends: str | int | Callable[..., int] = 1,
         searchable: Sequence[str] = (),
-        separate_dispatch: bool = False,
+        separate_dispatch: bool | None = None,
         not_sent: Sequence[type[BaseException]] = (),
         rejected: Sequence[type[BaseException]] = (),
         rules: Rules = (),

@@ -10,7 +10,6 @@ import pytest
 from msgspec.structs import replace
 
 from effectonce import (
-    ContractViolation,
     EffectOnceError,
     Guard,
     InDoubt,
@@ -213,22 +212,116 @@ def test_nothing_is_sent_beside_another_call_of_the_same_step(colour):
     assert pays.paid == 0
 
 
-def test_an_async_tool_has_to_wait_for_its_record():
-    guard, paid = Guard("memory://", cache=0), []
+def test_the_loop_of_an_async_tool_that_does_not_wait_for_its_record_does():
+    guard, states = Guard("memory://", cache=0), []
 
     @guard.tool(kind="write", separate_dispatch=True, retry=ONCE)
     async def pay(order: int) -> str:
         with current_effect().sending():
-            paid.append(order)
+            states.append(guard.find(current_effect().ref.key).state)
         return "paid"
 
     async def main():
         with guard.step("chat", "pay"):
-            await pay(1)
+            return await pay(1)
 
-    with pytest.raises(ContractViolation, match="async with"):
-        asyncio.run(main())
-    assert (paid, guard.counts()) == ([], {"claimed": 1})
+    assert asyncio.run(main()) == "paid"
+    assert (states, guard.counts()) == (["dispatched"], {"completed": 1})
+
+
+class PaysThrough:
+    """A tool that sends through a protected client, and declares so."""
+
+    def __init__(self, colour, *, then=None, **contract):
+        self.store, self.states = FlakyStore(), []
+        self.guard, self.colour = Guard(self.store, cache=0), colour
+        transport = httpx.MockTransport(self._answer)
+        made = httpx.AsyncClient if colour == "async" else httpx.Client
+        client = protect(made(transport=transport), retry=ONCE)
+        declared = {"kind": "write", "retry": ONCE, "wait_s": 0, "through": client} | contract
+
+        def pay(order: int) -> str:
+            self.key = current_effect().ref.key
+            self._look()
+            return client.post("http://shop/pay").text
+
+        async def apay(order: int) -> str:
+            self.key = current_effect().ref.key
+            self._look()
+            return (await client.post("http://shop/pay")).text
+
+        async def sends_without_waiting(order: int) -> str:
+            self.key = current_effect().ref.key
+            self._look()
+            return client.post("http://shop/pay").text
+
+        async def leaves_a_task(order: int) -> str:
+            self.key = current_effect().ref.key
+            self.task = asyncio.ensure_future(client.post("http://shop/pay"))
+            return "on its way"
+
+        tools = {"sync": pay, "async": apay, "sync in async": sends_without_waiting}
+        self.tool = self.guard.tool(name="pay", **declared)(
+            leaves_a_task if then == "leaves a task" else tools[colour]
+        )
+
+    def _look(self):
+        self.states.append(str(self.guard.find(self.key).state))
+
+    def _answer(self, request):
+        self._look()
+        return httpx.Response(200, text="paid")
+
+    def call(self):
+        return asyncio.run(self.acall())
+
+    async def acall(self):
+        with self.guard.step("chat", "pay"):
+            said = self.tool(1)
+            return await said if inspect.isawaitable(said) else said
+
+    @property
+    def writes(self):
+        return [name for name in self.store.log if name not in ("Find", "Attest")]
+
+
+through_each = pytest.mark.parametrize("colour", [*COLOURS, "sync in async"])
+
+
+@through_each
+@pytest.mark.parametrize("downstream", ["none", "probe"])
+@pytest.mark.parametrize("kind", ["write", "irreversible"])
+def test_where_a_crash_would_cost_a_person_a_protected_client_dispatches(kind, downstream, colour):
+    """It declares `through` and no more: nothing is said to have left before something does."""
+    pays = PaysThrough(colour, kind=kind, downstream=downstream, accept_store_loss=True)
+
+    assert pays.call() == "paid"
+    assert pays.states == ["claimed", "dispatched"]
+    assert pays.writes == ["Claim", "Dispatch", "Complete"]
+
+
+@through_each
+@pytest.mark.parametrize(
+    "declared",
+    [{"downstream": "key"}, {"kind": "idempotent_write"}, {"separate_dispatch": False}],
+    ids=str,
+)
+def test_where_it_would_cost_none_there_is_no_write_more(declared, colour):
+    pays = PaysThrough(colour, **declared)
+
+    assert pays.call() == "paid"
+    assert pays.writes == ["Claim", "Complete"]
+
+
+def test_what_a_tool_leaves_behind_may_send_when_its_end_is_written():
+    pays = PaysThrough("async", then="leaves a task")
+
+    async def main():
+        assert await pays.acall() == "on its way"
+        return (await pays.task).text
+
+    assert asyncio.run(main()) == "paid"
+    assert (pays.states, pays.writes) == (["completed"], ["Claim", "Dispatch", "Complete"])
 
 
 @each_colour

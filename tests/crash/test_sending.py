@@ -1,8 +1,8 @@
 """A process that is killed before `sending()` sent nothing, and its call runs again without a
 person; one that is killed later may have.
 
-Only for tools that declare `separate_dispatch`. The workers are real processes, really killed;
-the bank that counts is another one.
+Only for tools that declare `separate_dispatch`, or send through protected clients and declare so.
+The workers are real processes, really killed; the bank that counts is another one.
 """
 
 import json
@@ -24,8 +24,10 @@ from effectonce.testing.bank import Teller
 
 url, port, colour, die_at, separate = sys.argv[1:]
 guard = Guard(url, cache=0)
-contract = dict(kind="write", lease_s=0.2, wait_s=5, separate_dispatch=separate == "separate", name="pay", retry=Retry(attempts=1))
-if colour in ("through", "past"):
+contract = dict(kind="write", lease_s=0.2, wait_s=5, name="pay", retry=Retry(attempts=1))
+if colour in ("sync", "async"):
+    contract["separate_dispatch"] = separate == "separate"
+else:
     contract["through"] = "protected"
 
 
@@ -69,13 +71,28 @@ def pay_by_client(invoice: str) -> str:
     return answer.json()["receipt"]
 
 
+async def aparts(payment):
+    for part in parts(payment):
+        yield part
+
+
+async def apay_by_client(invoice: str) -> str:
+    reached("before")
+    client = httpx.AsyncClient() if colour == "async past" else protect(httpx.AsyncClient())
+    payment = json.dumps({"payment_id": invoice, "amount_minor": 5}).encode()
+    length = {"content-length": str(len(payment))}
+    answer = await client.post(f"http://127.0.0.1:{port}/payments", content=aparts(payment), headers=length)
+    reached("done")
+    return answer.json()["receipt"]
+
+
 async def acall():
     with guard.step("chat", "pay"):
-        return await guard.tool(**contract)(apay)("inv_1")
+        return await guard.tool(**contract)(apay if colour == "async" else apay_by_client)("inv_1")
 
 
 def call():
-    if colour == "async":
+    if colour.startswith("async"):
         return asyncio.run(acall())
     with guard.step("chat", "pay"):
         return guard.tool(**contract)(pay if colour == "sync" else pay_by_client)("inv_1")
@@ -162,7 +179,7 @@ def test_without_a_separate_dispatch_it_is_a_doubt_at_every_point(url, bank, col
     assert len(bank.ledger()) == 0
 
 
-@pytest.mark.parametrize("client", ["through", "past"])
+@pytest.mark.parametrize("client", ["through", "past", "async through", "async past"])
 def test_a_protected_client_says_by_itself_when_it_sends(url, bank, client):
     """Also one that goes past it, whatever the tool declares: a new socket is seen in time."""
     worker = Worker(url, bank, client)
@@ -175,8 +192,9 @@ def test_a_protected_client_says_by_itself_when_it_sends(url, bank, client):
     assert len(bank.ledger()) == 0
 
 
-def test_what_a_protected_client_sends_is_not_sent_again_after_a_crash(url, bank):
-    worker = Worker(url, bank, "through")
+@pytest.mark.parametrize("client", ["through", "async through"])
+def test_what_a_protected_client_sends_is_not_sent_again_after_a_crash(url, bank, client):
+    worker = Worker(url, bank, client)
     worker.dies("before")
     worker.dies("done")
 

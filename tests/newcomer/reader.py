@@ -33,8 +33,9 @@ def run(command, expected, wheel):
         raise SystemExit(f"`{command}` printed:\n{shown}\nand the page says:\n{expected}")
 
 
-def read(page, wheel, names):
+def read(page, wheel, names, port):
     text, done = page.read_text(), 0
+    text = text.replace("https://api.bank.example", f"http://127.0.0.1:{port}")
     for block in BLOCK.finditer(text):
         language, code = block.groups()
         if language == "console":
@@ -74,7 +75,7 @@ def main():
             names[name] = client(
                 stack.enter_context(Bank(f"of-{name}.ledger", honours_keys=honours))
             )
-        done = read(page, wheel, names)
+        done = read(page, wheel, names, names["bank"].process.port)
     here = Path(effectonce.__file__)
     print(json.dumps({"blocks": done, "effectonce": os.fspath(here), "prefix": sys.prefix}))
 

@@ -1,5 +1,6 @@
 """Tools that declare `separate_dispatch` and enter `sending()`, or send through protected clients
-only: their record says *dispatched* when something is about to leave.
+only: their record says *dispatched* when something is about to leave. What connects past those
+clients is taken for that, too.
 
 The flow asks for its dispatch before it runs the tool, as ever. For these tools the performer
 holds that write back. It is written when the tool enters `sending()`, or when a protected client
@@ -36,21 +37,25 @@ from effectonce._drivers import drive
 from effectonce._random import rng
 from effectonce._runtime.performers import AsyncPerformer, Performer, Prepared, Setup, adrive_call
 from effectonce.effect import departure
-from effectonce.errors import ContractViolation, NotSent
+from effectonce.errors import NotSent
 
 ENV = Env(now=time.monotonic, new_token=str, rng=rng)
-WAITS = (
-    "an async tool with separate_dispatch=True waits for its record before it sends: write `async"
-    " with current_effect().sending():`, and send with an async client. Nothing was sent."
-)
 
 
 class HeldBack:
     """The dispatch of one attempt that is not written yet."""
 
-    def __init__(self, write: Dispatch) -> None:
-        self.key, self.write = write.key, write
+    def __init__(self, write: Dispatch, perform: Performer) -> None:
+        self.key, self.write, self._perform = write.key, write, perform
         self.reply: WriteReply | None = None  # None: it was not asked for
+
+    def write_now(self) -> None:
+        """Also for an async tool that sends without waiting: then its loop does."""
+        if self.reply is None:
+            self.answered(drive(insist(self.write, ENV), self._perform))
+
+    async def awrite_now(self) -> None:
+        self.write_now()
 
     def answered(self, reply: WriteReply) -> None:
         """What the store answered. Raises if nothing may leave."""
@@ -66,41 +71,26 @@ class HeldBack:
             case Applied():
                 pass
 
+    def made_up_for(self, reply: WriteReply) -> WriteReply:
+        """Written when the tool had ended: what it left behind need not ask any more."""
+        if isinstance(reply, Applied):
+            self.reply = reply
+        return reply
+
     def ended(self, answer: Any) -> Any:
         """How the tool ended; or why nothing of it was let out, whatever the tool made of that."""
         return self.reply if isinstance(self.reply, Refused | Unavailable) else answer
 
 
-class SyncHeldBack(HeldBack):
-    at_once = True
-
-    def __init__(self, write: Dispatch, perform: Performer) -> None:
-        super().__init__(write)
-        self._perform = perform
-
-    def write_now(self) -> None:
-        if self.reply is None:
-            self.answered(drive(insist(self.write, ENV), self._perform))
-
-    async def awrite_now(self) -> None:
-        self.write_now()
-
-
 class AsyncHeldBack(HeldBack):
-    at_once = False
-
     def __init__(self, write: Dispatch, perform: AsyncPerformer) -> None:
-        super().__init__(write)
-        self._perform = perform
-
-    def write_now(self) -> None:
-        if self.reply is None:
-            raise ContractViolation(WAITS)
+        super().__init__(write, Performer(perform.setup, perform.call))
+        self._aperform = perform
 
     async def awrite_now(self) -> None:
         if self.reply is None:
             try:
-                self.answered(await adrive_call(insist(self.write, ENV), self._perform))
+                self.answered(await adrive_call(insist(self.write, ENV), self._aperform))
             except asyncio.CancelledError:
                 self.reply = Applied(self.write.epoch)  # it may be: then it is taken back
                 raise
@@ -113,12 +103,12 @@ class AnnouncedPerformer:
 
     def __init__(self, setup: Setup, call: Prepared) -> None:
         self._perform = Performer(setup, call)
-        self._held: SyncHeldBack | None = None
+        self._held: HeldBack | None = None
 
     def __call__(self, op: Op[Any]) -> Any:
         match op:
             case Dispatch(send=1):
-                self._held = SyncHeldBack(op, self._perform)
+                self._held = HeldBack(op, self._perform)
                 return Applied(op.epoch)
             case Invoke():
                 return self._run(op)
@@ -126,7 +116,7 @@ class AnnouncedPerformer:
                 self._held = None
                 return self._perform(Renew(op.key, op.token, op.epoch, op.lease_s))
             case Complete() | Fail() | Doubt() | Renew() if self._held is not None:
-                reply = self._perform(self._held.write)
+                reply = self._held.made_up_for(self._perform(self._held.write))
                 self._held = self._held if isinstance(reply, Unavailable) else None
                 return self._perform(op) if isinstance(reply, Applied) else reply
             case _:
@@ -169,7 +159,7 @@ class AsyncAnnouncedPerformer:
                 self._held = None
                 return await self._perform(Renew(op.key, op.token, op.epoch, op.lease_s))
             case Complete() | Fail() | Doubt() | Renew() if self._held is not None:
-                reply = await self._perform(self._held.write)
+                reply = self._held.made_up_for(await self._perform(self._held.write))
                 self._held = self._held if isinstance(reply, Unavailable) else None
                 return await self._perform(op) if isinstance(reply, Applied) else reply
             case _:

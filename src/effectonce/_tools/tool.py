@@ -156,15 +156,15 @@ class GuardedTool:
             lease_s=contract.lease_s,
             wait_s=contract.wait_s,
             retrying=self.retrying,
-            separate_dispatch=contract.separate_dispatch,
+            separate_dispatch=contract.dispatches_apart,
             has_probe=self.probe_function is not None,
             encode=self.hosting.encoder(contract.name, self.signature.returns),
             encode_partial=partial_success,
         )
-        apart = contract.separate_dispatch and self.terms.downstream is not Capability.TRANSACTION
-        announced = apart and self.check.announces
+        apart = contract.dispatches_apart and self.terms.downstream is not Capability.TRANSACTION
+        announced = apart and (self.check.announces or contract.through)
         self.performing = self.hosting.performing or (
-            AnnouncedPerformer if announced or (apart and contract.through) else Performer
+            AnnouncedPerformer if announced else Performer
         )
         self.aperforming = self.hosting.aperforming or (
             AsyncAnnouncedPerformer if announced else AsyncPerformer

@@ -12,6 +12,7 @@ from effectonce._core.canonical import canonical
 from effectonce._core.classification.classify import Rules, as_rules
 from effectonce._core.guarantees import CapabilityName, Kind, KindName, Terms, unasked
 from effectonce._runtime.signature import ToolSignature
+from effectonce._runtime.unprotected_sends import only_through
 from effectonce._tools.approval_rule import ApprovalRule
 from effectonce._tools.provider_terms import terms_of
 from effectonce._validate import errors, of_type, several
@@ -38,6 +39,7 @@ class ToolOptions(TypedDict, total=False):
     rejected: Sequence[type[BaseException]]
     rules: Rules
     one_request: bool
+    through: Any
     approval: Approval | Callable[..., bool] | bool  # the rule is over the model's arguments
     # and how it is asked about, and done, without its framework: see _redrive.py
     probe: Callable[..., Any]
@@ -129,6 +131,7 @@ def declare(name: str, **options: Unpack[ToolOptions]) -> Declared:
         rejected=(Rejected, *errors("rejected", options.get("rejected", ()))),
         rules=(*as_rules(options.get("rules", ())), *theirs.rules),
         one_request=options.get("one_request", False),
+        through=only_through(options.get("through", ())),
         provider=theirs.provider,
         sent_key=theirs.sent_key,
     )

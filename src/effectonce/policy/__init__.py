@@ -252,7 +252,7 @@ class Contract(Struct, frozen=True, kw_only=True):
     allowances: tuple[Allowance, ...] = ()
     spends: str | int | Callable[..., int] = 1  # of each: an argument, a number, a function
     searchable: tuple[str, ...] = ()  # arguments that find an effect again
-    separate_dispatch: bool = False
+    separate_dispatch: bool | None = None  # None: see dispatches_apart
     not_sent: tuple[type[BaseException], ...] = ()
     rejected: tuple[type[BaseException], ...] = ()
     rules: tuple[Rule, ...] = ()
@@ -276,7 +276,7 @@ class Contract(Struct, frozen=True, kw_only=True):
         numbers(lease_s=self.lease_s, wait_s=self.wait_s)
         flags(
             nfc=self.nfc,
-            separate_dispatch=self.separate_dispatch,
+            separate_dispatch=False if self.separate_dispatch is None else self.separate_dispatch,
             one_request=self.one_request,
             accept_store_loss=self.accept_store_loss,
         )
@@ -331,6 +331,15 @@ class Contract(Struct, frozen=True, kw_only=True):
             "time-window dedup lets an effect repeat after its window: it cannot guard an"
             " irreversible tool",
         )
+
+    @property
+    def dispatches_apart(self) -> bool:
+        """Is it written down on its own that something leaves? Where that is seen, and a crash
+        before it would cost a person.
+        """
+        if self.separate_dispatch is None:
+            return self.through and self.terms.resend_s == 0
+        return self.separate_dispatch
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import threading
 from datetime import date
 from typing import Annotated, TypedDict
 
+import httpx
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware, ToolRetryMiddleware
@@ -23,6 +24,7 @@ from langgraph.prebuilt import ToolRuntime
 from langgraph.types import Command, interrupt
 
 from effectonce import ContractViolation, Found, InDoubt, Rejected, Retry, StoreUnavailable
+from effectonce.http.client import protect
 from effectonce.integrations.langchain import (
     EffectOnce,
     check_durability,
@@ -90,6 +92,31 @@ def test_a_lost_answer_is_told_as_a_doubt_and_nothing_is_sent_again(guard, bank,
     assert json.loads(first.content)["retriable"] is False
     assert "try again" not in first.content.lower()
     assert guard.in_doubt()[0].request.key not in first.content + second.content
+
+
+def test_what_failed_before_anything_left_needs_no_person(guard, bank, invoke):
+    """Its contract says through which client the tool sends."""
+    client = protect(httpx.Client(base_url=f"http://127.0.0.1:{bank.port}"))
+    faults = ["a bug"]
+
+    @tool
+    def refund(payment_id: str) -> str:
+        """Refund a payment."""
+        if faults:
+            raise ValueError(faults.pop())
+        payment = {"payment_id": payment_id, "amount_minor": 100}
+        return client.post("/refunds", json=payment).raise_for_status().json()["receipt"]
+
+    contracts = {"refund": {"kind": "irreversible", "through": client}}
+    before, _ = agent_of(guard, refund, asks("a", payment_id="pay_7"), contracts=contracts)
+    after, _ = agent_of(guard, refund, asks("b", payment_id="pay_7"), DONE, contracts=contracts)
+
+    with client:
+        with pytest.raises(ValueError, match="a bug"):
+            invoke(before, says())
+        (message,) = tool_messages(invoke(after, says()))
+
+    assert (message.content, len(bank.ledger())) == ("rcpt_1", 1)
 
 
 def test_a_model_that_decides_again_gets_the_first_result_under_its_new_id(guard, bank, invoke):
