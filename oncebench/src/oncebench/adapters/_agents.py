@@ -147,9 +147,9 @@ def open_with_effectonce(
     """*talk* gets the guard and the contracts, in the words that every integration takes.
 
     As shipped, the contract is declared by the tool's name. Best configured, the tool is guarded
-    with `@guard.tool`, and its client is protected. The scope is the business, and not the
-    conversation: a wish is the same in the next one. Conversations are not kept, because a model
-    that was shown a result and asks again means another effect (docs/howto/agents.md).
+    with `@guard.tool`. The scope is the business, and not the conversation: a wish is the same in
+    the next one. Conversations are not kept, because a model that was shown a result and asks
+    again means another effect (docs/howto/agents.md).
     """
     guard = _effectonce.opened(setup)
     contracts: dict[str, Any] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +34,20 @@ def opened(setup: Setup) -> Any:
     if setup.temperament == "transaction":
         setup.connection = lambda: current_effect().connection
     guard = Guard(setup.database or f"sqlite:///{setup.folder}/effects.db")
-    setup.key = lambda: current_effect().downstream_key
     setup.maintain = guard.reconcile
     return guard
 
 
 def contract(setup: Setup) -> dict[str, Any]:
-    """What every tool declares. Best configured it is a "write", which a person can take back:
-    "irreversible" (the README's first example) is not sent again because a service found nothing.
+    """What every tool declares. It sends through a protected client, which puts the key into the
+    request. Best configured it is a "write", which a person can take back: "irreversible" (the
+    README's first example) is not sent again because a service found nothing.
     """
-    return {
+    import httpx
+
+    from effectonce.http.client import protect
+
+    declared: dict[str, Any] = {
         "kind": "write" if setup.best else "irreversible",
         "downstream": DOWNSTREAM[setup.temperament],
         "identity": ["order"],
@@ -50,6 +55,10 @@ def contract(setup: Setup) -> dict[str, Any]:
         "lease_s": setup.lease_s,
         "wait_s": 2.0,
     }
+    if setup.temperament != "transaction":
+        client = declared["through"] = protect(httpx.Client(verify=VERIFY))
+        setup.post = partial(_post, client)
+    return declared
 
 
 def guarded(
@@ -60,15 +69,12 @@ def guarded(
     name: str,
     found: Callable[[Any], Any] = lambda answer: answer,
 ) -> Any:
-    """The tool with `@guard.tool`. Best configured, its client is protected, and where the service
-    can be asked, how late a request may land is declared.
+    """The tool with `@guard.tool`. Best configured, where the service can be asked, how late a
+    request may land is declared.
     """
     from effectonce import Downstream
 
     declared = contract(setup)
-    if setup.best and setup.temperament != "transaction":
-        setup.post = _protected_post()
-        declared |= {"through": "protected", "separate_dispatch": True}
     if setup.best and setup.temperament == "asks":
         declared["downstream"] = Downstream.probe(delay=setup.lands_within_s)
     if setup.temperament == "keys" and setup.window_s is not None:
@@ -89,16 +95,6 @@ def probe(setup: Setup, found: Callable[[Any], Any]) -> Callable[..., Any]:
     return find
 
 
-def _protected_post() -> Callable[..., Any]:
-    import httpx
-
-    from effectonce.http.client import protect
-
-    client = protect(httpx.Client(verify=VERIFY))
-
-    def post(url: str, body: dict[str, Any], headers: dict[str, str]) -> Any:
-        response = client.post(url, json=body, headers=headers, timeout=timeout_s())
-        response.raise_for_status()
-        return response.json()
-
-    return post
+def _post(client: Any, url: str, body: dict[str, Any], headers: dict[str, str]) -> Any:
+    response = client.post(url, json=body, headers=headers, timeout=timeout_s())
+    return response.raise_for_status().json()

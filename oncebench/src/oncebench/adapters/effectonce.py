@@ -1,6 +1,6 @@
-"""effectonce, as its README begins; best configured, its client is protected, every tool declares
-so, and how late a request may land is declared where the service can be asked. A caller waits 30 s
-for a call that runs; here the wait is cut to 2 s, as it is for others.
+"""effectonce, as its README begins: a tool that sends through a protected client. Best configured,
+it declares how late a request may land, where the service can be asked. A caller waits 30 s for a
+call that runs; here the wait is cut to 2 s, as it is for others.
 """
 
 from __future__ import annotations
