@@ -11,6 +11,7 @@ import sys
 import threading
 
 import aiohttp
+import anyio.to_thread
 import httpx
 import pytest
 from aiohttp import web
@@ -194,6 +195,33 @@ def in_a_context(function):
 def test_a_bare_client_is_noticed(shop, how):
     assert ended(lambda: how(lambda: httpx.post(f"{shop.url}/pay"))) == ["InDoubt", "InDoubt"]
     assert shop.effects == 1
+
+
+@pytest.mark.parametrize("in_thread", [asyncio.to_thread, anyio.to_thread.run_sync])
+def test_a_thread_that_takes_the_context_along_is_none_of_its_own(shop, in_thread):
+    """As frameworks run sync tools. What is done there is noticed there."""
+    guard, client, fails = Guard("memory://", cache=0), protect(httpx.Client(), retry=SOON), [1]
+
+    @guard.tool(kind="write", through=client)
+    async def pays(order: int) -> int:
+        status = await in_thread(lambda: client.get(f"{shop.url}/pay").status_code)
+        if fails:
+            raise ValueError(fails.pop())
+        return await in_thread(lambda: client.post(f"{shop.url}/pay").status_code) - status
+
+    @guard.tool(kind="write", through=client)
+    async def past(order: int) -> None:
+        await in_thread(lambda: httpx.post(f"{shop.url}/pay"))
+        raise ValueError("bad sku")
+
+    with client:
+        with pytest.raises(ValueError, match="1"):
+            asyncio.run(within(guard, pays))
+        assert (asyncio.run(within(guard, pays)), shop.effects) == (0, 1)
+        for _ in range(2):
+            with pytest.raises(InDoubt):
+                asyncio.run(within(guard, past))
+    assert shop.effects == 2
 
 
 def test_another_tool_inside_it_is_noticed(shop):

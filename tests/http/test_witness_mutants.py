@@ -265,8 +265,11 @@ def a_thread_of_a_pool_that_goes_on(scene):
 
 
 def a_task_that_goes_on(scene):
+    """Its connection is open already, so no socket is seen."""
+
     async def main():
         async with httpx.AsyncClient() as bare:
+            await bare.get(scene.url)
             tasks = []
 
             @scene.guard.tool(kind="write", through="protected", retry=ONCE)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import os
 import socket
 import subprocess
@@ -21,6 +22,8 @@ import weakref
 from collections.abc import Callable, Hashable
 from contextvars import Context
 from functools import cache, wraps
+from itertools import islice
+from traceback import walk_stack
 from typing import Any
 
 from effectonce._core.safe_access import attempt
@@ -54,6 +57,7 @@ _ACTS: tuple[tuple[Any, str, str], ...] = (  # what raises these events
     (threading, "_start_new_thread", "_thread.start_new_thread"),
 )
 
+_DEEPEST = 10  # from asyncio.to_thread to the start of a thread there are eight calls
 _PROTECTED: weakref.WeakSet[Any] = weakref.WeakSet()
 # those of them that send the key of the running effect
 _KEYED: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -103,9 +107,22 @@ def install() -> None:
 
 def _heard(event: str, _: Any = None) -> None:
     if event in NOTICED and (effect := running.get()) is not None and noted.get() is not effect:
+        if NOTICED[event] == "started a thread" and _takes_the_context_along():
+            return
         effect.elsewhere.append(NOTICED[event])
         with past_us():  # the store may connect, too
             leaving_unseen(effect)
+
+
+def _takes_the_context_along() -> bool:
+    """Is the thread for work in a copy of the tool's context? What that does is noticed there."""
+    known = {asyncio.to_thread.__code__}
+    backend = sys.modules.get("anyio._backends._asyncio")
+    its = getattr(getattr(backend, "AsyncIOBackend", None), "run_sync_in_worker_thread", None)
+    if its is not None:
+        known.add(its.__code__)
+    stack = islice(walk_stack(inspect.currentframe()), _DEEPEST)
+    return any(frame.f_code in known for frame, _ in stack)
 
 
 def _reporting(event: str, act: Callable[..., Any]) -> Callable[..., Any]:
