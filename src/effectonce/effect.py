@@ -138,11 +138,22 @@ class Effect(Struct, frozen=True):
         self.requests.append(sighting)
         if OVER in self.used:
             sighting.verdict = Verdict(Bucket.CANCELLED, Certainty.NOT_SENT, "its attempt was over")
-            message = (
-                f"an attempt of {self.ref} left something behind, and ended as one that sent"
-                f" nothing. {sighting.request} was not sent."
-            )
-            raise ContractViolation(message, effect=self.ref)
+            raise self._left_behind(f"{sighting.request} was not sent.")
+
+    def act_elsewhere(self, what: str) -> None:
+        """It is about to connect a socket, past the protected clients, or to do something of the
+        kind. An attempt that was taken as one that sent nothing may not.
+        """
+        self.elsewhere.append(what)
+        if OVER in self.used:
+            raise self._left_behind(f"It {what}: that was stopped.")
+
+    def _left_behind(self, then: str) -> ContractViolation:
+        message = (
+            f"an attempt of {self.ref} left something behind, and ended as one that sent nothing."
+            f" {then}"
+        )
+        return ContractViolation(message, effect=self.ref)
 
     @property
     def remaining_s(self) -> float:
@@ -161,6 +172,9 @@ class Departure(Protocol):
 
     @property
     def key(self) -> str: ...
+
+    @property
+    def outer(self) -> Departure | None: ...  # of the tool that runs this one
 
     def write_now(self) -> None: ...
 
@@ -221,25 +235,40 @@ def leaving(effect: Effect, sighting: Sighting) -> None:
     """Something is about to leave that was announced: from here on, the record says so. Raises
     if it may not leave.
     """
-    held = departure.get()
-    if held is not None and held.key == effect.ref.key:
-        with _unsent(sighting):
+    held = _departure_of(effect)
+    if held is not None:
+        with past_us(), _unsent(sighting):
             held.write_now()
 
 
 def leaving_unseen(effect: Effect) -> None:
     """Something may be about to leave that was not announced: from here on, the record says so."""
-    held = departure.get()
-    if held is not None and held.key == effect.ref.key:
-        held.write_now()
+    held = _departure_of(effect)
+    if held is not None:
+        with past_us():  # the store may connect, too
+            held.write_now()
 
 
 async def aleaving(effect: Effect, sighting: Sighting) -> None:
     """The same for an async tool."""
-    held = departure.get()
-    if held is not None and held.key == effect.ref.key:
-        with _unsent(sighting):
+    held = _departure_of(effect)
+    if held is not None:
+        with past_us(), _unsent(sighting):
             await held.awrite_now()
+
+
+async def aleaving_unseen(effect: Effect) -> None:
+    held = _departure_of(effect)
+    if held is not None:
+        with past_us():
+            await held.awrite_now()
+
+
+def _departure_of(effect: Effect) -> Departure | None:
+    held = departure.get()
+    while held is not None and held.key != effect.ref.key:
+        held = held.outer
+    return held
 
 
 @contextmanager

@@ -324,6 +324,165 @@ def test_what_a_tool_leaves_behind_may_send_when_its_end_is_written():
     assert (pays.states, pays.writes) == (["completed"], ["Claim", "Dispatch", "Complete"])
 
 
+class Insists:
+    """A tool that sends once more, to another place, if its first send fails; and together: both
+    at the same time.
+    """
+
+    def __init__(self, how):
+        self.store, self.sent, self.before = FlakyStore(), [], lambda: None
+        self.guard = Guard(self.store, cache=0)
+        self.client = protect(
+            httpx.AsyncClient(transport=httpx.MockTransport(self._answer)), retry=ONCE
+        )
+        ways = {"one after the other": self._one_after_the_other, "together": self._together}
+        self.work = ways[how]
+
+        @self.guard.tool(kind="write", through=self.client, retry=ONCE, wait_s=5, lease_s=0.2)
+        async def pay(order: int) -> str:
+            self.before()
+            return await self.work()
+
+        self.tool = pay
+
+    def _answer(self, request):
+        self.sent.append(request.url.path)
+        return httpx.Response(200, text="paid")
+
+    async def _one_after_the_other(self):
+        for path in ("a", "b"):
+            try:
+                return (await self.client.post(f"http://shop/{path}")).text
+            except EffectOnceError as refused:
+                error = refused
+        raise error
+
+    async def _together(self):
+        posts = [self.client.post(f"http://shop/{path}") for path in ("a", "b")]
+        first, second = await asyncio.gather(*posts, return_exceptions=True)
+        if isinstance(first, BaseException) and isinstance(second, BaseException):
+            raise first
+        return "paid"
+
+    async def call(self):
+        with self.guard.step("chat", "pay"):
+            return await self.tool(1)
+
+
+each_way = pytest.mark.parametrize("how", ["one after the other", "together"])
+
+
+@each_way
+def test_what_may_not_leave_may_not_leave_when_it_is_tried_again(how):
+    pays = Insists(how)
+    pays.store.fail(ops.Dispatch, times=99)
+
+    with pytest.raises(StoreUnavailable):
+        asyncio.run(pays.call())
+    assert pays.sent == []
+    pays.store.faults.clear()
+    assert asyncio.run(pays.call()) == "paid"
+    assert pays.sent == (["/a"] if how == "one after the other" else ["/a", "/b"])
+
+
+@each_way
+def test_nor_beside_an_owner_that_took_it_over(how):
+    pays = Insists(how)
+
+    def taken_over():
+        key = current_effect().ref.key
+        record = pays.guard.find(key)
+        pays.store.apply(ops.Renew(key, record.token, record.epoch, 0))
+        pays.store.apply(ops.Claim(record.request, "another caller", 30, dispatch=True))
+
+    pays.before = taken_over
+    with pytest.raises(EffectOnceError):
+        asyncio.run(pays.call())
+    assert pays.sent == []
+
+
+@pytest.mark.parametrize("fails", [0, 99])
+def test_a_tool_that_stops_waiting_for_its_record_was_not_cancelled_by_its_caller(fails):
+    class Slow(FlakyStore):
+        async def aapply(self, op, /):
+            if isinstance(op, ops.Dispatch) and not timed_out.is_set():
+                await timed_out.wait()
+            return await super().aapply(op)
+
+    sent, timed_out = [], asyncio.Event()
+    store = Slow()
+    store.fail(ops.Dispatch, times=fails)
+    guard = Guard(store, cache=0)
+    transport = httpx.MockTransport(lambda asked: sent.append(1) or httpx.Response(200, text="ok"))
+    client = protect(httpx.AsyncClient(transport=transport), retry=ONCE)
+
+    @guard.tool(kind="write", through=client, retry=ONCE, wait_s=0)
+    async def pay(order: int) -> str:
+        waits = asyncio.ensure_future(client.post("http://shop/a"))
+        await asyncio.sleep(0)
+        waits.cancel()
+        timed_out.set()
+        await asyncio.wait([waits])
+        return (await client.post("http://shop/b")).text
+
+    async def main():
+        with guard.step("chat", "pay"):
+            return await pay(1)
+
+    if fails:
+        with pytest.raises(StoreUnavailable):
+            asyncio.run(main())
+    else:
+        assert asyncio.run(main()) == "ok"
+    assert len(sent) == (0 if fails else 1)
+
+
+@each_colour
+def test_a_tool_that_runs_another_is_dispatched_before_it_does(colour):
+    """Whatever that one sends, and wherever its record is."""
+    guard, states = Guard(FlakyStore(), cache=0), []
+
+    def look(key):
+        states.append(str(guard.find(key).state))
+
+    inner = Guard("memory://", cache=0).tool(kind="write", through="protected", name="inner")
+    outer = guard.tool(kind="write", through="protected", name="outer", retry=ONCE)
+
+    if colour == "sync":
+        note = inner(lambda key: look(key))
+
+        @outer
+        def pay(order: int) -> None:
+            look(current_effect().ref.key)
+            note(current_effect().ref.key)
+
+        def call(order):
+            pay(order)
+
+    else:
+
+        @inner
+        async def anote(key: str) -> None:
+            look(key)
+
+        @outer
+        async def apay(order: int) -> None:
+            look(current_effect().ref.key)
+            await anote(current_effect().ref.key)
+
+        def call(order):
+            asyncio.run(within(order))
+
+        async def within(order):
+            with guard.step("chat", "pay"):
+                await apay(order)
+
+    for order in range(2):
+        with guard.step("chat", "pay"):
+            call(order)
+    assert states == ["claimed", "dispatched"] * 2
+
+
 @each_colour
 def test_a_protected_client_outside_of_it_is_a_dispatch_too(colour):
     """A log-in before `sending()`: what it did is not known after a crash, so it counts as sent."""

@@ -224,6 +224,54 @@ def test_a_thread_that_takes_the_context_along_is_none_of_its_own(shop, in_threa
     assert shop.effects == 2
 
 
+def test_work_for_a_thread_of_a_pool_is_noticed_before_it_is_done(shop):
+    """The thread is there before the tool, and does not know its effect."""
+    guard = Guard("memory://", cache=0)
+    pool = concurrent.futures.ThreadPoolExecutor(1)
+    with protect(httpx.Client(), retry=SOON) as client, pool:
+        pool.submit(int).result()
+
+        @guard.tool(kind="write", through=client)
+        def pays(order: int) -> None:
+            state = pool.submit(lambda: client.post(f"{shop.url}/pay").text)
+            states.append(guard.find(current_effect().ref.key).state)
+            state.result()
+            raise ValueError("bad sku")
+
+        states = []
+        for _ in range(2):
+            with guard.step("chat", "work"), pytest.raises(InDoubt):
+                pays(1)
+    assert (states, shop.effects) == (["dispatched"], 1)
+
+
+def test_what_a_timeout_left_in_a_thread_sends_nothing_past_the_clients_either(shop):
+    guard, go, late = Guard("memory://", cache=0), threading.Event(), []
+
+    def slow():
+        go.wait(30)
+        try:
+            httpx.post(f"{shop.url}/pay")
+        except ContractViolation as error:
+            late.append(str(error))
+
+    @guard.tool(kind="write", through="protected", retry=Retry(attempts=1))
+    async def pays(order: int) -> None:
+        await asyncio.wait_for(asyncio.to_thread(slow), 0.01)
+
+    async def main():
+        with pytest.raises((TimeoutError, GaveUp)):
+            await within(guard, pays)
+        go.set()
+        await asyncio.get_running_loop().shutdown_default_executor()
+
+    asyncio.run(main())
+    assert shop.effects == 0
+    assert [text.partition("nothing. ")[2] for text in late] == [
+        "It connected a socket: that was stopped."
+    ]
+
+
 def test_another_tool_inside_it_is_noticed(shop):
     """Its request is seen by its own effect. Run again, the outer tool may ask for something
     else.

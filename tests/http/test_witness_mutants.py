@@ -204,6 +204,12 @@ def a_thread(scene):
 PAYS = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1], b'')"
 
 
+def a_thread_of_a_warm_pool(scene):
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        pool.submit(int).result()
+        return scene.calls(lambda: pool.submit(scene.client.post, scene.url).result())
+
+
 def a_process(scene):
     return scene.calls(
         lambda: subprocess.run([sys.executable, "-I", "-S", "-c", PAYS, scene.url], check=True)
@@ -241,7 +247,7 @@ def a_tool_inside_it(scene):
 
 def a_thread_of_a_pool_that_goes_on(scene):
     """It was there before the tool, runs in the tool's context, and pays when the tool has
-    failed.
+    failed. A record of its own would refuse that, too.
     """
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         pool.submit(int).result()
@@ -251,7 +257,7 @@ def a_thread_of_a_pool_that_goes_on(scene):
             failed.wait(30)
             scene.client.post(scene.url)
 
-        @scene.guard.tool(kind="write", through=scene.client, retry=ONCE)
+        @scene.guard.tool(kind="write", through=scene.client, separate_dispatch=False, retry=ONCE)
         def work(order: int) -> str:
             if scene.is_first():
                 left.append(pool.submit(contextvars.copy_context().run, later))
@@ -417,6 +423,7 @@ MUTANTS = [
     (what_could_not_leave_is_forgotten, a_token_and_then_nobody_to_pay, "false report"),
     (blind_to("connected a socket"), a_bare_client, "duplicate"),
     (blind_to("started a thread"), a_thread, "duplicate"),
+    (blind_to("gave work to a thread"), a_thread_of_a_warm_pool, "duplicate"),
     (blind_to("started a process"), a_process, "duplicate"),
     (blind_to("forked"), a_fork, "duplicate"),
     (blind_to_tasks, a_task_that_goes_on, "duplicate"),

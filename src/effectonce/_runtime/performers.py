@@ -53,7 +53,7 @@ from effectonce._runtime.heartbeat import Heartbeat
 from effectonce._runtime.isolation import done
 from effectonce._runtime.precondition_checks import achecked, checked
 from effectonce._runtime.step import StepContext, here, inside
-from effectonce.effect import THIS_CLOCK, Effect, running
+from effectonce.effect import THIS_CLOCK, Effect, aleaving_unseen, leaving_unseen, running
 from effectonce.errors import ContractViolation, NotSent, PartialSuccess, StoreUnavailable
 from effectonce.stores.base import (
     AsyncTransaction,
@@ -281,21 +281,22 @@ def _place_inside(call: Prepared, outer: StepContext | None) -> StepContext | No
     return inside(call.ref, outer) if call.ref.key and not call.request.terms.rerun else outer
 
 
-def _noticed_around(outer: Effect, effect: Effect) -> None:
+def _noticed_around(outer: Effect, effect: Effect) -> bool:
     """What a tool does through another, that effect sees: the outer's silence proves nothing."""
     if effect.ref.key:
-        outer.elsewhere.append("ran another tool")
+        outer.act_elsewhere("ran another tool")
+    return bool(effect.ref.key)
 
 
 def _capture(function: Callable[..., Any], call: Prepared, effect: Effect) -> Answer:
     # Not by tokens: a signal may strike between setting a variable and noting its token, and the
     # thread would stay inside this effect.
     before, outside, started = running.get(), here.get(), time.monotonic()
-    if before is not None:
-        _noticed_around(before, effect)
     try:
         try:
             running.set(effect)
+            if before is not None and _noticed_around(before, effect):
+                leaving_unseen(before)
             here.set(_place_inside(call, outside))
             args, kwargs = call.arguments
             return _ok(function(*args, **kwargs))
@@ -431,14 +432,14 @@ class AsyncPerformer(Struct, eq=False):
 
     async def _capture(self, function: Callable[..., Any], effect: Effect) -> Answer:
         call, before = self.call, running.get()
-        if before is not None:
-            _noticed_around(before, effect)
         token, outside, started = (
             running.set(effect),
             here.set(_place_inside(call, here.get())),
             time.monotonic(),
         )
         try:
+            if before is not None and _noticed_around(before, effect):
+                await aleaving_unseen(before)
             args, kwargs = call.arguments
             return _ok(await function(*args, **kwargs))
         except BaseException as error:  # noqa: BLE001

@@ -5,14 +5,14 @@ A tool that declares `through=` sends only through protected clients. If it is s
 anything else that could send, nothing is inferred from what those clients saw. Python reports
 it, in the thread and the context that act: by audit events, in 3.11 by functions of the standard
 library that are wrapped. Both are installed with the first such tool, and stay. Neither sees a
-connection that was open before, or a thread that was started before the tool.
+connection that was open before, or a thread that was started before the tool, unless it is one of
+a pool.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import inspect
 import os
 import socket
 import subprocess
@@ -20,17 +20,19 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.thread import _worker  # what its threads run
 from contextvars import Context
-from functools import cache, wraps
-from itertools import islice
-from traceback import walk_stack
+from functools import cache, partial, wraps
 from typing import Any
 
 from effectonce._core.safe_access import attempt
-from effectonce.effect import Effect, leaving_unseen, noted, past_us, running
+from effectonce.effect import Effect, leaving_unseen, noted, running
 from effectonce.errors import ContractViolation
 
+HANDED_OVER = "effectonce.handed_over"  # Python has no such event
 NOTICED = {
+    HANDED_OVER: "gave work to a thread",
     "socket.connect": "connected a socket",
     "subprocess.Popen": "started a process",
     "os.system": "started a process",
@@ -57,7 +59,6 @@ _ACTS: tuple[tuple[Any, str, str], ...] = (  # what raises these events
     (threading, "_start_new_thread", "_thread.start_new_thread"),
 )
 
-_DEEPEST = 10  # from asyncio.to_thread to the start of a thread there are eight calls
 _PROTECTED: weakref.WeakSet[Any] = weakref.WeakSet()
 # those of them that send the key of the running effect
 _KEYED: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -96,6 +97,8 @@ def only_through(declared: Any) -> bool:
 @cache
 def install() -> None:
     """From now on, notice what running tools do."""
+    pool: Any = ThreadPoolExecutor
+    pool.submit = _handing_over(pool.submit)
     if sys.version_info >= (3, 12):
         sys.addaudithook(_heard)
         return
@@ -105,33 +108,50 @@ def install() -> None:
         setattr(owner, name, _reporting(event, getattr(owner, name)))
 
 
-def _heard(event: str, _: Any = None) -> None:
+def _heard(event: str, args: tuple[Any, ...] = ()) -> None:
     if event in NOTICED and (effect := running.get()) is not None and noted.get() is not effect:
-        if NOTICED[event] == "started a thread" and _takes_the_context_along():
+        if NOTICED[event] == "started a thread" and _is_watched(args[0]):
             return
-        effect.elsewhere.append(NOTICED[event])
-        with past_us():  # the store may connect, too
-            leaving_unseen(effect)
+        effect.act_elsewhere(NOTICED[event])
+        leaving_unseen(effect)
 
 
-def _takes_the_context_along() -> bool:
-    """Is the thread for work in a copy of the tool's context? What that does is noticed there."""
-    known = {asyncio.to_thread.__code__}
-    backend = sys.modules.get("anyio._backends._asyncio")
-    its = getattr(getattr(backend, "AsyncIOBackend", None), "run_sync_in_worker_thread", None)
-    if its is not None:
-        known.add(its.__code__)
-    stack = islice(walk_stack(inspect.currentframe()), _DEEPEST)
-    return any(frame.f_code in known for frame, _ in stack)
+def _is_watched(started: Any) -> bool:
+    """Is the start of a thread no news? It is one of ours; or of a pool, to which the work is
+    handed over before the eyes of `_handing_over`; or of anyio, in the context of the tool.
+    """
+    thread = getattr(started, "__self__", None)
+    return isinstance(thread, threading.Thread) and (
+        thread.name.startswith("effectonce-")
+        or getattr(thread, "_target", None) is _worker
+        or type(thread).__module__.startswith("anyio.")
+    )
 
 
 def _reporting(event: str, act: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(act)
     def reported(*args: Any, **kwargs: Any) -> Any:
-        _heard(event)
+        _heard(event, args)
         return act(*args, **kwargs)
 
     return reported
+
+
+def _handing_over(submit: Callable[..., Any]) -> Callable[..., Any]:
+    """Work for a thread of a pool. In the context of the tool, as `asyncio.to_thread` hands it
+    over, what it does is noticed there.
+    """
+
+    @wraps(submit)
+    def handed_over(pool: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        inner = function
+        while isinstance(inner, partial):
+            inner = inner.func
+        if not isinstance(getattr(inner, "__self__", None), Context):
+            _heard(HANDED_OVER)
+        return submit(pool, function, *args, **kwargs)
+
+    return handed_over
 
 
 def tasks_of(effect: Effect) -> bool:

@@ -33,10 +33,10 @@ from effectonce._core.ops import (
     WriteReply,
 )
 from effectonce._core.retry_state import Env, insist
-from effectonce._drivers import drive
+from effectonce._drivers import adrive, drive
 from effectonce._random import rng
-from effectonce._runtime.performers import AsyncPerformer, Performer, Prepared, Setup, adrive_call
-from effectonce.effect import departure
+from effectonce._runtime.performers import AsyncPerformer, Performer, Prepared, Setup
+from effectonce.effect import Departure, departure
 from effectonce.errors import NotSent
 
 ENV = Env(now=time.monotonic, new_token=str, rng=rng)
@@ -48,10 +48,13 @@ class HeldBack:
     def __init__(self, write: Dispatch, perform: Performer) -> None:
         self.key, self.write, self._perform = write.key, write, perform
         self.reply: WriteReply | None = None  # None: it was not asked for
+        self.outer: Departure | None = departure.get()
 
     def write_now(self) -> None:
-        """Also for an async tool that sends without waiting: then its loop does."""
-        if self.reply is None:
+        """Also for an async tool that sends without waiting: then its loop does. What was refused
+        is asked for again by the next that sends.
+        """
+        if not isinstance(self.reply, Applied):
             self.answered(drive(insist(self.write, ENV), self._perform))
 
     async def awrite_now(self) -> None:
@@ -85,15 +88,18 @@ class HeldBack:
 class AsyncHeldBack(HeldBack):
     def __init__(self, write: Dispatch, perform: AsyncPerformer) -> None:
         super().__init__(write, Performer(perform.setup, perform.call))
-        self._aperform = perform
+        self._call = perform
 
     async def awrite_now(self) -> None:
-        if self.reply is None:
-            try:
-                self.answered(await adrive_call(insist(self.write, ENV), self._aperform))
-            except asyncio.CancelledError:
-                self.reply = Applied(self.write.epoch)  # it may be: then it is taken back
-                raise
+        if isinstance(self.reply, Applied):
+            return
+        # one of its own: to cancel what waits for it need not be to cancel the call
+        perform = AsyncPerformer(self._call.setup, self._call.call)
+        reply: WriteReply = await adrive(insist(self.write, ENV), perform)
+        self.reply = reply
+        if perform.cancelled is not None:
+            raise perform.cancelled
+        self.answered(reply)
 
 
 class AnnouncedPerformer:
@@ -125,7 +131,7 @@ class AnnouncedPerformer:
     def _run(self, op: Invoke) -> Any:
         held, before = self._held, departure.get()
         try:
-            departure.set(held)
+            departure.set(held or before)
             answer = self._perform(op)
         finally:
             departure.set(before)
@@ -166,7 +172,8 @@ class AsyncAnnouncedPerformer:
                 return await self._perform(op)
 
     async def _run(self, op: Invoke) -> Any:
-        held, token = self._held, departure.set(self._held)
+        held = self._held
+        token = departure.set(held or departure.get())
         try:
             answer = await self._perform(op)
         finally:
