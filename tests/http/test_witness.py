@@ -197,7 +197,20 @@ def test_a_bare_client_is_noticed(shop, how):
     assert shop.effects == 1
 
 
-@pytest.mark.parametrize("in_thread", [asyncio.to_thread, anyio.to_thread.run_sync])
+async def traced(function):
+    """As with a tracer that wraps what is handed to a pool."""
+    pool = concurrent.futures.ThreadPoolExecutor
+    below = pool.submit
+
+    def submit(self, function, *args):
+        return below(self, lambda: function(*args))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pool, "submit", submit)
+        return await asyncio.to_thread(function)
+
+
+@pytest.mark.parametrize("in_thread", [asyncio.to_thread, anyio.to_thread.run_sync, traced])
 def test_a_thread_that_takes_the_context_along_is_none_of_its_own(shop, in_thread):
     """As frameworks run sync tools. What is done there is noticed there."""
     guard, client, fails = Guard("memory://", cache=0), protect(httpx.Client(), retry=SOON), [1]

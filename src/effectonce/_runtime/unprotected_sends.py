@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import os
 import socket
 import subprocess
@@ -24,6 +25,8 @@ from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.thread import _worker  # what its threads run
 from contextvars import Context
 from functools import cache, partial, wraps
+from itertools import islice
+from traceback import walk_stack
 from typing import Any
 
 from effectonce._core.safe_access import attempt
@@ -59,6 +62,7 @@ _ACTS: tuple[tuple[Any, str, str], ...] = (  # what raises these events
     (threading, "_start_new_thread", "_thread.start_new_thread"),
 )
 
+_DEEPEST = 10  # from asyncio.to_thread to where we look there are four calls, and tracers' own
 _PROTECTED: weakref.WeakSet[Any] = weakref.WeakSet()
 # those of them that send the key of the running effect
 _KEYED: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -138,20 +142,25 @@ def _reporting(event: str, act: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _handing_over(submit: Callable[..., Any]) -> Callable[..., Any]:
-    """Work for a thread of a pool. In the context of the tool, as `asyncio.to_thread` hands it
-    over, what it does is noticed there.
-    """
+    """Work for a thread of a pool. In the context of the tool, what it does is noticed there."""
 
     @wraps(submit)
     def handed_over(pool: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
-        inner = function
-        while isinstance(inner, partial):
-            inner = inner.func
-        if not isinstance(getattr(inner, "__self__", None), Context):
+        if not _keeps_its_context(function):
             _heard(HANDED_OVER)
         return submit(pool, function, *args, **kwargs)
 
     return handed_over
+
+
+def _keeps_its_context(function: Any) -> bool:
+    """Is it `context.run`; or work of `asyncio.to_thread`, which a tracer may have wrapped?"""
+    while isinstance(function, partial):
+        function = function.func
+    stack = islice(walk_stack(inspect.currentframe()), _DEEPEST)
+    return isinstance(getattr(function, "__self__", None), Context) or any(
+        frame.f_code is asyncio.to_thread.__code__ for frame, _ in stack
+    )
 
 
 def tasks_of(effect: Effect) -> bool:
