@@ -23,6 +23,7 @@ from typing import Any, Literal
 Verdict = Literal["ok", "D", "F", "L", "W", "N", "U"]
 WORST: tuple[Verdict, ...] = ("D", "F", "L", "W", "ok")
 HAPPENED = frozenset({"done", "happened"})
+UNSENT = frozenset({"waiting", "conflict", "failed"})  # said of what no person has approved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,7 @@ class Expected:
     order: str
     path: str = "/pay"
     effects: int = 1
+    amount: Any = None  # only effects of this amount are meant; None: all
     ends: frozenset[str] = HAPPENED  # what its caller should be told in the end
     knowable: bool = True  # whether the truth is to be had without a person
     result: Any = None  # {"value": ...}: exactly this; otherwise a receipt of the world
@@ -95,7 +97,12 @@ def judge(history: History, expected: Sequence[Expected]) -> Judgement:
 
 
 def _wish(history: History, expected: Expected) -> Judgement:
-    counted = [c for c in history.counted if (c.order, c.path) == (expected.order, expected.path)]
+    counted = [
+        c
+        for c in history.counted
+        if (c.order, c.path) == (expected.order, expected.path)
+        and expected.amount in (None, c.amount)
+    ]
     reports = [r for r in history.reports if r.wish == expected.wish]
     last = reports[-1].says if reports else "nothing"
     person = last not in expected.ends
@@ -135,7 +142,7 @@ def _false(expected: Expected, counted: Sequence[Counted], reports: Iterable[Rep
             return f"told {report.says!r}, and it never happened"
         if report.says == "done" and "done" not in expected.ends:
             return "told 'done', of what another wish did"
-        if report.says == "failed" and any(c.asked_at <= report.at for c in counted):
+        if report.says in {"failed", "waiting"} and any(c.asked_at <= report.at for c in counted):
             return "told that it has not happened, and it has"
         if report.says != "done":
             continue

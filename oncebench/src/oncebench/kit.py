@@ -6,7 +6,8 @@ An adapter is a module of `oncebench.adapters` with:
     NAME, KIND, REQUIRES, README   what it is, what is installed, which text it follows
     NPM, SERVERS                   packages of npm, and servers that it needs; none, if not there
     LACKS                          what the subject says that it does not do, with where it says so
-    OFFERS                         ("transaction",), where a tool can share the subject's own
+    OFFERS                         "transaction", where a tool can share the subject's own;
+                                   "approval", where a call can wait for a person's yes
     open(setup)                    returns `protect(tool)`, which returns the protected tool
     said(error)                    what an error of the subject tells its caller
 """
@@ -30,6 +31,7 @@ Says = Literal[
     "happened",  # it happened; the result is not kept
     "unknown",  # it may have happened: a person must look
     "busy",  # another call is at it, or was
+    "waiting",  # nothing was sent: a person has to say yes first
     "failed",  # it has not happened, says the subject
     "conflict",  # the same key and other arguments, or arguments that it refuses
     "expired",  # too old to say
@@ -70,6 +72,7 @@ class Setup:
     servers: dict[str, str] = field(default_factory=dict)  # URLs of the stores that it asked for
     bug: str = ""  # of the control with a broken store
     database: str = ""  # where the effect is a row: the URL of its database
+    approval: bool = False  # every call waits until a person has said yes
 
     # What an adapter may set: how the tool learns its key, how it sends, what runs round a call.
     key: Callable[[], str | None] = lambda: None
@@ -77,6 +80,7 @@ class Setup:
     connection: Callable[[], Any] | None = None  # with the transaction that the tool may share
     around: Callable[[Wish], AbstractContextManager[Any]] = lambda _: nullcontext()
     maintain: Callable[[], object] = lambda: None  # what its docs tell you to run now and then
+    approve: Callable[[Wish], object] = lambda _: None  # a person says yes to what waits
 
     @property
     def repeatable(self) -> bool:

@@ -25,6 +25,10 @@ from oncebench.syscalls import NoTracing
 from oncebench.world import world
 
 WRONG = frozenset({"D", "F", "L", "W"})
+RARE = {
+    "transaction": "its docs name no transaction that a tool could share",
+    "approval": "its docs name no call that waits for a person, or its adapter does not play it",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,10 +105,9 @@ def play(
 
 
 def _lacks(adapter: Any) -> dict[str, str]:
-    """What a subject does not do. A transaction that a tool can share is rare: it is offered."""
-    shares = "transaction" in getattr(adapter, "OFFERS", ())
-    none = {} if shares else {"transaction": "its docs name no transaction that a tool could share"}
-    return {**none, **adapter.LACKS}
+    """What a subject does not do. What is rare is offered."""
+    offers = getattr(adapter, "OFFERS", ())
+    return {**{need: why for need, why in RARE.items() if need not in offers}, **adapter.LACKS}
 
 
 def _play_once(
@@ -135,6 +138,7 @@ def _play_once(
             lease_s=scenario.lease_s,
             pass_s=scenario.pass_s,
             points_max=points_max,
+            approval="approval" in scenario.needs,
         )
         try:
             expected = scenario.play(stage)

@@ -25,7 +25,7 @@ from oncebench.world import LANDS_WITHIN_S, Kind, World
 SOURCE = Path(__file__).parent.parent
 REQUEST = '"POST /pay'  # how the request for an effect begins, in a trace
 LOG = "stderr"  # of all processes of a play; no trace takes it for state
-FINAL = frozenset({"done", "happened", "conflict", "expired"})
+FINAL = frozenset({"done", "happened", "conflict", "expired", "waiting"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +88,12 @@ class Worker:
         self._tell({"maintain": True})
         self._line(self._stage.patience_s)
 
+    def approve(self, wish: Wish) -> None:
+        """A person says yes to what waits for this wish."""
+        self._tell({"approve": asdict(wish)})
+        line = self._line(self._stage.patience_s) or {"says": "nothing", "error": ""}
+        self._stage.note(f"{wish.name}: a person says yes: {line['says']} {line['error']}")
+
     def kill(self) -> None:
         os.killpg(self._process.pid, signal.SIGKILL)
         with contextlib.suppress(BrokenPipeError), self._process:
@@ -136,13 +142,14 @@ class Stage:
         lease_s: float = 1.0,
         pass_s: float | None = None,
         points_max: int = 6,
+        approval: bool = False,
     ) -> None:
         self.subject, self.world, self.folder = subject, world, folder
         self.temperament, self.window_s, self.lease_s = temperament, window_s, lease_s
         self._database = database  # where the effect is a row
         last_s = max(lease_s, LANDS_WITHIN_S) if temperament == "asks" else lease_s
         self._pass_s = last_s * 1.3 if pass_s is None else pass_s
-        self.points_max = points_max
+        self.points_max, self._approval = points_max, approval
         self.patience_s = 45.0
         self.history = History()
         self.knowable = temperament != "deaf"
@@ -298,6 +305,7 @@ class Stage:
             "servers": self.subject.servers,
             "bug": self.subject.bug,
             "database": self._database,
+            "approval": self._approval,
         }
         asked: dict[str, Any] = {"adapter": self.subject.adapter, "setup": setup}
         if once is not None:

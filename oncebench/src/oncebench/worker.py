@@ -46,6 +46,8 @@ def main() -> None:
         if line.get("maintain"):
             setup.maintain()
             return {"says": "maintained"}
+        if "approve" in line:
+            return _approved(setup, kit.Wish(**line["approve"]))
         return _reported(adapter, setup, tools, kit.Wish(**line))
 
     if "once" in asked:
@@ -81,6 +83,16 @@ def _reported(
     if isinstance(result, kit.Told):
         return {"says": result.says, **_took(began)}
     return {"says": "done", "result": _shown(result), **_took(began)}
+
+
+def _approved(setup: kit.Setup, wish: kit.Wish) -> dict[str, Any]:
+    """A person said yes. A subject may refuse that: nothing waits any more."""
+    try:
+        setup.approve(wish)
+    except Exception as error:  # noqa: BLE001  # whatever it raises, it did not take the yes
+        traceback.print_exc()
+        return {"says": "refused", "error": f"{type(error).__name__}: {error}"[:300]}
+    return {"says": "approved", "error": ""}
 
 
 def _shown(result: Any) -> Any:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from oncebench.kit import VERIFY, Setup, timeout_s
+from oncebench.kit import VERIFY, Setup, Wish, timeout_s
 
 CHECKOUT = Path(__file__).parents[4]
 DOWNSTREAM = {"deaf": "none", "asks": "probe", "keys": "key", "transaction": "transaction"}
@@ -55,6 +55,8 @@ def contract(setup: Setup) -> dict[str, Any]:
         "lease_s": setup.lease_s,
         "wait_s": 2.0,
     }
+    if setup.approval:
+        declared["approval"] = True
     if setup.temperament != "transaction":
         client = declared["through"] = protect(httpx.Client(verify=VERIFY))
         setup.post = partial(_post, client)
@@ -83,6 +85,17 @@ def guarded(
     if setup.temperament == "asks":
         pay.probe(probe(setup, found))
     return pay
+
+
+def say_yes(guard: Any, wish: Wish) -> None:
+    """A person approves what waits for this wish, as it was shown."""
+    for waiting in guard.approvals.waiting():
+        if waiting.arguments["order"] == wish.order:
+            guard.approvals.approve(
+                waiting.key, by="ada", reason="it is owed", fingerprint=waiting.fingerprint
+            )
+            return
+    raise LookupError(f"nothing waits for {wish.order}")
 
 
 def probe(setup: Setup, found: Callable[[Any], Any]) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ NAME = "naive retry"
 KIND = "control"
 REQUIRES: tuple[str, ...] = ()
 README = "what agents do today"
-OFFERS = ("transaction",)
+OFFERS = ("transaction", "approval")
 LACKS: dict[str, str] = {}
 
 

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from oncebench import rows
-from oncebench.kit import VERIFY, Says, Setup
+from oncebench.kit import VERIFY, Says, Setup, Told
 
 NAME = "oracle"
 KIND = "control"
 REQUIRES: tuple[str, ...] = ()
 README = "no library can do this"
-OFFERS = ("transaction",)
+OFFERS = ("transaction", "approval")
 LACKS: dict[str, str] = {}
 PATHS = {"oncebench.tools.refunds": "/pay", "oncebench.tools.payouts": "/payouts"}
 
@@ -32,6 +32,7 @@ class OtherAmount(Exception):
 def open(setup: Setup) -> Callable[..., Any]:
     setup.key = lambda: current[0]
     current: list[str] = [""]
+    setup.approve = lambda wish: _yes(setup, wish.order, wish.amount).touch()
 
     def fate(path: str, order: str) -> Any:
         """What became of the last request, once that is known."""
@@ -63,6 +64,8 @@ def open(setup: Setup) -> Callable[..., Any]:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 last = fate(path, order)
                 if last is None or last["fate"] == "nothing":
+                    if setup.approval and not _yes(setup, order, amount).exists():
+                        return Told("waiting")
                     try:
                         result = tool(order, amount, note)
                     except Exception:
@@ -80,6 +83,11 @@ def open(setup: Setup) -> Callable[..., Any]:
         return call
 
     return protect
+
+
+def _yes(setup: Setup, order: str, amount: Any) -> Path:
+    """Where it stands that a person said yes to this."""
+    return setup.folder / f"yes-{order}-{amount}"
 
 
 def said(error: Exception) -> Says:

@@ -14,14 +14,15 @@ from oncebench.kit import Says, Setup
 NAME = "effectonce"
 KIND = "library"
 REQUIRES = (_effectonce.requirement(),)
-README = "README, first example; docs/howto/choose-a-downstream.md and share-a-transaction.md"
-OFFERS = ("transaction",)
+README = "README, first example; docs/howto/choose-a-downstream.md, share-a-transaction.md, approvals.md"
+OFFERS = ("transaction", "approval")
 LACKS: dict[str, str] = {}
 
 
 def open(setup: Setup) -> Callable[..., Any]:
     guard = _effectonce.opened(setup)
     setup.around = lambda wish: guard.step("payments", wish.order)
+    setup.approve = lambda wish: _effectonce.say_yes(guard, wish)
 
     def protect(tool: Callable[..., Any]) -> Callable[..., Any]:
         name = tool.__module__.rpartition(".")[2]
@@ -37,6 +38,8 @@ def said(error: Exception) -> Says:
     match error:
         case errors.InDoubt():
             return "unknown"
+        case errors.ApprovalNeeded():
+            return "waiting"
         case errors.InFlight() | errors.GaveUp() | errors.LeaseLost():
             return "busy"
         case errors.Conflict() | errors.ContractViolation():

@@ -30,9 +30,6 @@ ELSEWHERE = {
     "T23": "arguments in the key hide other arguments: T06",
     "T30": "a failover of the store: needs a replicated store, not played",
     "T31": "an engine finds its own pending record after a restart: T26 and T43 with the engines",
-    "T33": "an approval is used once: no common interface for approvals",
-    "T34": "arguments that change after the approval: no common interface for approvals",
-    "T35": "a resume that is answered twice: no common interface for approvals",
     "T39": "a failover to a replica that lags: needs a replicated store, not played",
     "T40": "a key that is older than the service's window: T29",
 }
