@@ -18,6 +18,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 INSTALL_WITHIN_S = 900
+COPY_ALL = (
+    "for _, key in ipairs(redis.call('KEYS', '*')) do redis.call('COPY', key, key, 'DB', 1) end"
+)
+LEAVE = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '{}'"
 CLIENT = "httpx>=0.27"  # the plain client of the tools
 SHOW_VERSIONS = """
 import hashlib, sys
@@ -117,6 +121,38 @@ def emptied(urls: dict[str, str], *, beside: str | None = None) -> dict[str, str
         run_program("createdb", *at_port, name, beside=beside)
         fresh["postgres"] = at._replace(path=f"/{name}").geturl()
     return fresh
+
+
+class NoOlderCopy(Exception):
+    """This server cannot be put back to what it knew before."""
+
+
+def kept_copy(urls: dict[str, str], *, beside: str | None = None) -> dict[str, str]:
+    """Copies of what the servers know now. Their URLs count after `fall_back`."""
+    copies = dict(urls)
+    for name, url in urls.items():
+        at = urlsplit(url)
+        match name:
+            case "redis":
+                run_program("redis-cli", "-p", str(at.port), "EVAL", COPY_ALL, "0", beside=beside)
+            case "postgres":
+                database = at.path.lstrip("/")
+                at_port = ("-h", "127.0.0.1", "-p", str(at.port), "-U", "oncebench")
+                leave = LEAVE.format(database)
+                run_program("psql", "-q", *at_port, "-c", leave, "postgres", beside=beside)
+                copy = f"{database}_older"
+                run_program("createdb", *at_port, "-T", database, copy, beside=beside)
+                copies[name] = at._replace(path=f"/{copy}").geturl()
+            case _:
+                raise NoOlderCopy(f"{name} cannot be put back to what it knew before")
+    return copies
+
+
+def fall_back(copies: dict[str, str], *, beside: str | None = None) -> None:
+    """From now on, these are what the servers know."""
+    if "redis" in copies:
+        port = str(urlsplit(copies["redis"]).port)
+        run_program("redis-cli", "-p", port, "SWAPDB", "0", "1", beside=beside)
 
 
 @contextmanager

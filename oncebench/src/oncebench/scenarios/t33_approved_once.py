@@ -15,7 +15,7 @@ from oncebench.stage import Stage
 TITLE = "One approval, six processes"
 TEMPERAMENTS = ("deaf",)
 NEEDS = ("approval",)
-QUICK = False
+QUICK = True
 
 
 def play(stage: Stage) -> list[Expected]:
