@@ -111,10 +111,7 @@ def emptied(urls: dict[str, str], *, beside: str | None = None) -> dict[str, str
     """The same servers, with nothing in them of the play before."""
     fresh = dict(urls)
     if "redis" in urls:
-        port = urlsplit(urls["redis"]).port
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as wire:
-            wire.sendall(b"FLUSHALL\r\n")
-            wire.recv(16)
+        _ask_redis(urls["redis"], "FLUSHALL")
     if "postgres" in urls:
         at, name = urlsplit(urls["postgres"]), f"play_{uuid.uuid4().hex[:12]}"
         at_port = ("-h", "127.0.0.1", "-p", str(at.port), "-U", "oncebench")
@@ -131,11 +128,11 @@ def kept_copy(urls: dict[str, str], *, beside: str | None = None) -> dict[str, s
     """Copies of what the servers know now. Their URLs count after `fall_back`."""
     copies = dict(urls)
     for name, url in urls.items():
-        at = urlsplit(url)
         match name:
             case "redis":
-                run_program("redis-cli", "-p", str(at.port), "EVAL", COPY_ALL, "0", beside=beside)
+                _ask_redis(url, f'EVAL "{COPY_ALL}" 0')
             case "postgres":
+                at = urlsplit(url)
                 database = at.path.lstrip("/")
                 at_port = ("-h", "127.0.0.1", "-p", str(at.port), "-U", "oncebench")
                 leave = LEAVE.format(database)
@@ -148,11 +145,18 @@ def kept_copy(urls: dict[str, str], *, beside: str | None = None) -> dict[str, s
     return copies
 
 
-def fall_back(copies: dict[str, str], *, beside: str | None = None) -> None:
+def fall_back(copies: dict[str, str]) -> None:
     """From now on, these are what the servers know."""
     if "redis" in copies:
-        port = str(urlsplit(copies["redis"]).port)
-        run_program("redis-cli", "-p", port, "SWAPDB", "0", "1", beside=beside)
+        _ask_redis(copies["redis"], "SWAPDB 0 1")
+
+
+def _ask_redis(url: str, command: str) -> None:
+    with socket.create_connection(("127.0.0.1", urlsplit(url).port), timeout=10) as wire:
+        wire.sendall(f"{command}\r\n".encode())
+        answer = wire.recv(512)
+    if answer.startswith(b"-"):
+        raise NoServer(f"Redis refuses {command!r}: {answer.decode().strip()}")
 
 
 @contextmanager

@@ -202,7 +202,7 @@ class Stage:
     def fall_back(self) -> None:
         """The store knows what it knew then, as a replica that lags, or a backup."""
         self._kill_all()
-        fall_back(self._copies, beside=self.subject.python)
+        fall_back(self._copies)
         self.subject = replace(self.subject, servers=self._copies)
         shutil.rmtree(self.folder)
         shutil.copytree(self._copy, self.folder)
