@@ -76,12 +76,9 @@ class Worker:
     def finish(self) -> Report:
         """What the caller was told; nothing, if the process died or took too long."""
         assert self._wish is not None
-        line = self._line(self._stage.patience_s)
-        report = Report(
-            wish=self._wish.name,
-            at=time.time(),
-            **({"says": "nothing"} if line is None else line),
-        )
+        line = self._line(self._stage.patience_s) or {"says": "nothing"}
+        ago_s = time.monotonic() - line.pop("told_at", time.monotonic())
+        report = Report(wish=self._wish.name, at=time.time() - ago_s, **line)
         self._stage.note(f"{report.wish}: told {report.says!r} {report.error or report.result}")
         self._stage.history.reports.append(report)
         return report
