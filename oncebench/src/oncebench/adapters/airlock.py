@@ -54,10 +54,14 @@ def open(setup: Setup) -> Callable[..., Any]:
     key: list[str | None] = [None]
     setup.key = lambda: key[0]
 
+    identity: dict[str, Any] = {"key": lambda order, *_, **__: order}
+    if setup.approval:
+        identity = {"key_ignore": ("note",)}  # what is approved are these arguments
+
     def protect(tool: Callable[..., Any]) -> Callable[..., Any]:
         @airlock.guard(
             tool.__module__.rpartition(".")[2],
-            key=lambda order, *_, **__: order,
+            **identity,
             effect=_effect(setup),
             reversibility=airlock.Reversibility.IRREVERSIBLE,
         )
