@@ -13,7 +13,8 @@ Where a call waits for a person, the application keeps the paused run in a file,
 hands it out, and the person's yes in another. Every process goes on with what was kept, as each
 worker of a web back end does. A conversation that waits takes nothing else, so each wish has its
 own. Best configured, what was kept is gone when the run has ended: the next caller is answered from
-the conversation.
+the conversation. With effectonce it stays, as in its examples: a run that is resumed again is
+answered from the store.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class Run:
 
     def end(self) -> None:
         """The run has ended, and its conversation is kept."""
-        if self.best:
+        if self.best and not self.in_store:
             self.paused.unlink(missing_ok=True)
 
     def asks(self, shown: Shown) -> str | None:
