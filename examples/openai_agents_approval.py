@@ -73,13 +73,15 @@ config = RunConfig(group_id="chat-42", tracing_disabled=True)
 
 
 async def start() -> Any:
-    return await Runner.run(desk, "refund pay_7, please", run_config=config)
-
-
-async def pause(result: Any) -> str:
+    result = await Runner.run(desk, "refund pay_7, please", run_config=config)
     state = result.to_state()
-    await sync_approvals(state, run_config=config)  # now it waits in the store, too
-    return str(state.to_string())
+    if not result.interruptions or await sync_approvals(state, run_config=config):
+        return result
+    return await Runner.run(desk, state, run_config=config)  # it was decided before
+
+
+def keep(result: Any) -> None:
+    PAUSED.write_text(result.to_state().to_string())
 
 
 async def resume(stored: str, user: str | None) -> Any:
@@ -95,7 +97,7 @@ if __name__ == "__main__":
     result = asyncio.run(resume(PAUSED.read_text(), user) if PAUSED.exists() else start())
     for waiting in result.interruptions:
         print("it waits for a person:", waiting.arguments)
-        PAUSED.write_text(asyncio.run(pause(result)))
+        keep(result)
     if result.final_output is not None:
         print("refunded:", result.final_output)
     with Bank("run.ledger", honours_keys=True) as bank:

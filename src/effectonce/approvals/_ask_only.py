@@ -11,6 +11,7 @@ from effectonce._core.ops import (
     ClaimReply,
     Find,
     Flow,
+    Mismatch,
     ReadCell,
     Unapproved,
     Unavailable,
@@ -44,4 +45,6 @@ class _AskOnly(GuardedCall):
         token = self.env.new_token()
         claim = Claim(self.request, token, 0.0, dispatch=False, asked_by=self.asked_by)
         reply: ClaimReply = yield from insist(claim, self.env)
+        if isinstance(reply, Mismatch):  # the wish is for these arguments now, and it may wait
+            reply = yield from insist(claim, self.env)
         return reply if isinstance(reply, Unapproved | Unavailable) else Busy(0.0)

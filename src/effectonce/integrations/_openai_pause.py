@@ -8,7 +8,8 @@ where all is known that the call will be made of.
  1. What waits in the state waits in the store: the wish is that of the call which the run makes
     when it goes on.
  2. What was decided in the store needs no answer any more. The state lets the call go on, and the
-    call ends as the store says: it is sent, or the model gets that it was not approved.
+    call ends as the store says: it is sent, or the model gets that it was not approved. That is
+    no person's answer, and marked: if the call waits again by then, it approves nothing.
  3. What was rejected in the state is rejected in the store. What was approved there is approved in
     the store by the call itself, when the run goes on.
 """
@@ -19,13 +20,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from agents import ItemHelpers, RunConfig, RunState, ToolApprovalItem
+from agents import ItemHelpers, RunConfig, RunContextWrapper, RunState, ToolApprovalItem
 from agents.tool_context import ToolContext
 
 from effectonce.approvals._questions import Approver, Approving
 from effectonce.errors import ApprovalNeeded, ContractViolation
 from effectonce.guard import Guard
 from effectonce.integrations._agent_tools import Shown
+
+BY_STORE = "decided in effectonce's store: "  # beside the id of a call that was approved
 
 
 class RunPause:
@@ -88,6 +91,7 @@ class PausedTool:
             tool_arguments=given,
             run_config=run_config,
         )
+        _take_back(run, call_id)
         answer = run.get_approval_status(name, call_id, existing_pending=item)
         try:
             await self._ask(context, given)
@@ -98,20 +102,24 @@ class PausedTool:
             return
         if answer is None:
             state.approve(item)
+            for approved in _approving(run, call_id):
+                approved.append(BY_STORE + call_id)
 
 
 async def sync_approvals(
     state: RunState[Any], *, run_config: RunConfig | None = None, context: Any = None
-) -> None:
+) -> list[ToolApprovalItem]:
     """Let the paused run and the store agree. Call it when a run has paused, and again before the
     run is resumed: what waits for a person can then be decided in either of them.
+
+    Returns the calls that still wait for a person. If there are none, resume the run at once.
 
     *run_config* and *context* are those of the run, as for `Runner.run`. A call of an agent that
     is used as a tool of another is left to the SDK.
     """
     run, agent = state._context, state._current_agent  # noqa: SLF001  # nothing public has them
     if run is None or agent is None:
-        return
+        return []
     if context is not None:
         run.context = context
     waiting = [item for item in state.get_interruptions() if item.agent is agent]
@@ -121,13 +129,33 @@ async def sync_approvals(
         paused = getattr(invoke, "__effectonce_paused__", None)
         if isinstance(paused, PausedTool):
             await paused.sync(state, item, run_config)
+    return [item for item in state.get_interruptions() if _unanswered(run, item)]
+
+
+def _unanswered(run: RunContextWrapper[Any], item: ToolApprovalItem) -> bool:
+    name, call_id = str(item.name), str(item.call_id)
+    return run.get_approval_status(name, call_id, existing_pending=item) is None
 
 
 def _was_approved(context: ToolContext[Any]) -> bool:
-    """This very call, whose arguments were shown: not all calls of the tool."""
-    records = context._approvals.values()  # noqa: SLF001  # the public answer counts all as well
+    """This very call, whose arguments were shown, by a person: not all calls of the tool."""
+    by_store = BY_STORE + context.tool_call_id
+    return any(by_store not in each for each in _approving(context, context.tool_call_id))
+
+
+def _approving(run: RunContextWrapper[Any], call_id: str) -> list[list[str]]:
+    """The lists of calls that were approved in which this one is."""
+    records = run._approvals.values()  # noqa: SLF001  # the public answer counts all as well
     named = (each.approved for each in records if isinstance(each.approved, list))
-    return any(context.tool_call_id in approved for approved in named)
+    return [approved for approved in named if call_id in approved]
+
+
+def _take_back(run: RunContextWrapper[Any], call_id: str) -> None:
+    """What was decided in the store may be decided no more: the store is asked anew."""
+    for approved in _approving(run, call_id):
+        if BY_STORE + call_id in approved:
+            approved.remove(call_id)
+            approved.remove(BY_STORE + call_id)
 
 
 def had_the_same_call(context: ToolContext[Any]) -> bool:

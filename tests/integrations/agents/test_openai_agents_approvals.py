@@ -30,6 +30,7 @@ class Desk:
         approver="ada",
         kind="irreversible",
         default=100,
+        identity=None,
         **options,
     ):
         self.guard, self.bank = guard, bank
@@ -40,10 +41,10 @@ class Desk:
             return bank.pay(payment_id, amount)["receipt"]
 
         if hosted:
-            contract = {"kind": "irreversible", "approval": approval}
+            contract = {"kind": "irreversible", "approval": approval, "identity": identity}
             self.options["contracts"] = {"refund": contract}
         else:
-            refund = guard.tool(kind=kind, approval=approval)(refund)
+            refund = guard.tool(kind=kind, approval=approval, identity=identity)(refund)
         self.tool = function_tool(refund)
 
     def agent(self, *lines):
@@ -219,7 +220,10 @@ def waiting(desk):
 
 def test_while_a_run_waits_its_wish_is_in_the_store(guard, bank):
     desk = Desk(guard, bank, asked_by=lambda _: "agent-7")
-    synced(desk.asked().to_state())
+    state = desk.asked().to_state()
+    still = asyncio.run(sync_approvals(state, run_config=CONFIG))
+
+    assert [item.call_id for item in still] == ["a"]
 
     (wish,) = guard.approvals.waiting()
     assert wish.arguments == {"payment_id": "pay_7", "amount": 100}
@@ -421,20 +425,77 @@ def test_after_a_restart_two_processes_resume_and_it_is_sent_once(guard, bank, t
     assert len(bank.ledger()) == 1
 
 
+def resumed(desk, stored):
+    """The run goes on, with what is stored."""
+
+    async def resume():
+        agent = desk.agent(DONE)
+        state = await RunState.from_string(agent, stored)
+        await sync_approvals(state, run_config=CONFIG)
+        return await Runner.run(agent, state, run_config=CONFIG)
+
+    return asyncio.run(resume())
+
+
+async def not_synced(desk, stored):
+    agent = desk.agent(DONE)
+    state = await RunState.from_string(agent, stored)
+    return await Runner.run(agent, state, run_config=CONFIG)
+
+
 def test_an_approval_is_of_no_use_for_arguments_that_changed(desk, bank, waiting):
     (wish,) = desk.guard.approvals.waiting()
     desk.guard.approvals.approve(wish.key, by="grace", reason="at the desk")
     dearer = Desk(desk.guard, bank, hosted="contracts" in desk.options, default=9_000)
 
-    async def resume():
-        agent = dearer.agent(DONE)
-        state = await RunState.from_string(agent, waiting.to_string())
-        await sync_approvals(state, run_config=CONFIG)
-        return await Runner.run(agent, state, run_config=CONFIG)
-
-    assert len(asyncio.run(resume()).interruptions) == 1
+    assert len(resumed(dearer, waiting.to_string()).interruptions) == 1
     assert [wish.arguments["amount"] for wish in desk.guard.approvals.waiting()] == [9_000]
     assert bank.ledger() == []
+
+
+@pytest.mark.parametrize("hosted", [False, True])
+def test_an_approval_is_of_no_use_for_the_same_payment_with_another_amount(guard, bank, hosted):
+    desk = Desk(guard, bank, hosted=hosted, identity=["payment_id"])
+    synced(desk.asked().to_state())
+    (wish,) = guard.approvals.waiting()
+    guard.approvals.approve(wish.key, by="grace", reason="at the desk")
+
+    dearer = synced(desk.asked(amount=900).to_state()).to_string()
+    results = [resumed(desk, dearer) for _ in range(2)]
+
+    assert [len(result.interruptions) for result in results] == [1, 1]
+    assert [wish.arguments["amount"] for wish in guard.approvals.waiting()] == [900]
+    assert bank.ledger() == []
+
+
+def test_what_the_store_had_approved_is_no_persons_answer_when_its_approval_is_void(guard, bank):
+    desk = Desk(guard, bank, identity=["payment_id"])
+    state = synced(desk.asked().to_state())
+    (wish,) = guard.approvals.waiting()
+    guard.approvals.approve(wish.key, by="grace", reason="at the desk")
+    decided = synced(state).to_string()
+    synced(desk.asked(amount=900).to_state())  # the wish is another by now
+    synced(desk.asked().to_state())  # and this one again
+
+    unsynced = asyncio.run(not_synced(desk, decided))
+    result = resumed(desk, decided)
+
+    assert json.loads(outputs(unsynced)[0][1])["code"] == "APPROVAL_NEEDED"
+    assert len(result.interruptions) == 1
+    assert bank.ledger() == []
+
+
+def test_what_no_longer_waits_when_the_run_pauses_need_not_wait(desk, bank, waiting):
+    (wish,) = desk.guard.approvals.waiting()
+    desk.guard.approvals.approve(wish.key, by="grace", reason="at the desk")
+    go(desk.agent(DONE), synced(waiting))
+
+    again = desk.asked().to_state()
+    still = asyncio.run(sync_approvals(again, run_config=CONFIG))
+
+    assert still == []
+    assert outputs(go(desk.agent(DONE), again)) == [("a", "rcpt_1")]
+    assert len(bank.ledger()) == 1
 
 
 def test_a_state_whose_arguments_were_changed_is_refused_by_the_sdk(desk, bank, waiting):

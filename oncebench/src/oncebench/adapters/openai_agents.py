@@ -32,8 +32,9 @@ def open(setup: Setup) -> Callable[..., Any]:
     return _agents.opened(setup, talk, ids=True)  # ToolContext.tool_call_id
 
 
-async def no_sync(state: Any, **_: Any) -> None:
+async def no_sync(state: Any, **_: Any) -> Any:
     """The answer is in the state alone."""
+    return state.get_interruptions()
 
 
 def talk(
@@ -66,8 +67,9 @@ async def _talk(
     result = await Runner.run(agent, begins, run_config=config, session=session)
     if result.interruptions:
         state = result.to_state()
-        await sync(state, run_config=config)
-        raise run.pause(state.to_string())
+        if await sync(state, run_config=config):
+            raise run.pause(state.to_string())
+        result = await Runner.run(agent, state, run_config=config, session=session)
     run.end()
     return _shown(result.to_input_list())
 
