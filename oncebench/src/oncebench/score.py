@@ -105,9 +105,14 @@ def play(
 
 
 def _lacks(adapter: Any) -> dict[str, str]:
-    """What a subject does not do. What is rare is offered."""
+    """What a subject does not do. What is rare is offered. Whose keys say nothing of the arguments,
+    its approvals say nothing of them either, if it does not offer that.
+    """
     offers = getattr(adapter, "OFFERS", ())
-    return {**{need: why for need, why in RARE.items() if need not in offers}, **adapter.LACKS}
+    lacks = {**{need: why for need, why in RARE.items() if need not in offers}, **adapter.LACKS}
+    if "conflict" in lacks and "approved arguments" not in offers:
+        lacks["approved arguments"] = lacks["conflict"]
+    return lacks
 
 
 def _play_once(
