@@ -187,23 +187,6 @@ def test_a_cell_that_is_not_scored_is_in_no_figure(monkeypatch):
     assert (cell.persons, cell.faults, cell.effects, cell.wishes) == (0, 0, 0, 0)
 
 
-def test_approvals_are_of_arguments_where_keys_are_or_where_it_is_offered(monkeypatch):
-    adapter, scenario = Subject(adapter="control_never_again"), scenarios()["T34"]
-    played = Cell(
-        subject="x", configuration="best", scenario="T34", temperament="deaf", verdict="ok", why=""
-    )
-    monkeypatch.setattr(scores, "_play_once", lambda *_, **__: played)
-    monkeypatch.setattr(control_never_again, "OFFERS", ("approval",), raising=False)
-    assert play(adapter, scenario, "deaf") == played
-
-    monkeypatch.setattr(control_never_again, "LACKS", {"conflict": "one id (README, 1)"})
-    assert play(adapter, scenario, "deaf").why == "one id (README, 1)"
-
-    offered = ("approval", "approved arguments")
-    monkeypatch.setattr(control_never_again, "OFFERS", offered, raising=False)
-    assert play(adapter, scenario, "deaf") == played
-
-
 def test_a_process_with_another_clock_sleeps_as_others_do():
     code = "from oncebench.clocks import mend_sleep; mend_sleep(); import time; a = time.monotonic(); time.sleep(0.1); print(time.time(), time.monotonic() - a)"
     run = subprocess.run(

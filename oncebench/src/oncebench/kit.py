@@ -7,9 +7,7 @@ An adapter is a module of `oncebench.adapters` with:
     NPM, SERVERS                   packages of npm, and servers that it needs; none, if not there
     LACKS                          what the subject says that it does not do, with where it says so
     OFFERS                         "transaction", where a tool can share the subject's own;
-                                   "approval", where a call can wait for a person's yes;
-                                   "approved arguments", where that yes is for the arguments
-                                   though it lacks "conflict"
+                                   "approval", where a call can wait for a person's yes
     open(setup)                    returns `protect(tool)`, which returns the protected tool
     said(error)                    what an error of the subject tells its caller
 """

@@ -105,14 +105,9 @@ def play(
 
 
 def _lacks(adapter: Any) -> dict[str, str]:
-    """What a subject does not do. What is rare is offered. Whose keys say nothing of the arguments,
-    its approvals say nothing of them either, if it does not offer that.
-    """
+    """What a subject does not do. What is rare is offered."""
     offers = getattr(adapter, "OFFERS", ())
-    lacks = {**{need: why for need, why in RARE.items() if need not in offers}, **adapter.LACKS}
-    if "conflict" in lacks and "approved arguments" not in offers:
-        lacks["approved arguments"] = lacks["conflict"]
-    return lacks
+    return {**{need: why for need, why in RARE.items() if need not in offers}, **adapter.LACKS}
 
 
 def _play_once(

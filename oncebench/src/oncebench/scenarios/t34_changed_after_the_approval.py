@@ -15,7 +15,7 @@ from oncebench.stage import Stage
 
 TITLE = "Other arguments than the approved"
 TEMPERAMENTS = ("deaf",)
-NEEDS = ("approval", "approved arguments")
+NEEDS = ("approval", "conflict")
 QUICK = False
 
 
