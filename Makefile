@@ -6,6 +6,7 @@ LOCK   := supply/requirements-dev.txt
 LOWEST := encryption,gateway,otel,postgres,prometheus,redis,server,testing
 PYTHONS ?= python3.11 python3.12 python3.13 python3.14 $(wildcard $(HOME)/.pyenv/versions/3.1[1-9].*/bin/python)
 SCENARIOS ?= --quick
+CHECKED := tests/test_architecture.py tests/test_public_api.py
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test prove test-mcp test-frameworks test-sdks test-lowest test-pythons check docs bench soak model lock sbom dist clean
@@ -18,7 +19,7 @@ demo: $(VENV)/.base  ## The story in ten seconds: refunded four times without us
 
 test: check $(VENV)/.servers  ## Everything: lint, types, the whole suite with coverage of the core and the stores
 	@echo "== the core, the stores and the house, with branch coverage"
-	$(BIN)/pytest -n 2 -q tests/core tests/policy tests/stores tests/conformance tests/properties tests/attacks tests/test_*.py --cov --cov-report=term:skip-covered
+	$(BIN)/pytest -n 2 -q tests/core tests/policy tests/stores tests/conformance tests/properties tests/attacks tests/test_*.py $(CHECKED:%=--ignore=%) --cov --cov-report=term:skip-covered
 	@echo "== crashes, crowds, the command line, the benchmarks"
 	$(BIN)/pytest -n 2 -q tests --ignore=tests/core --ignore=tests/policy --ignore=tests/stores --ignore=tests/conformance --ignore=tests/properties --ignore=tests/attacks --ignore=tests/frameworks --ignore=tests/sdks --ignore=tests/website --ignore-glob='tests/test_*.py'
 	@echo "== oncebench: the controls, effectonce and two peers"
@@ -61,7 +62,7 @@ check: $(VENV)/.dev  ## Seconds: lint, formatting, types, architecture, public n
 	$(BIN)/mypy
 	$(BIN)/basedpyright
 	@echo "== architecture and public names"
-	$(BIN)/pytest -q tests/test_architecture.py tests/test_public_api.py
+	$(BIN)/pytest -n 2 -q $(CHECKED)
 
 docs: $(VENV)/.servers  ## The site of the documentation, into build/site/html, in an environment of its own; then checked in a browser
 	$(BIN)/python -m venv $(VENV)/docs

@@ -5,13 +5,23 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import psycopg
 import pytest
+from redis import Redis
 
 from oncebench import environments
 from oncebench.adapters import restate
 from oncebench.adapters._places import Places
 from oncebench.adapters._retries import looking_first, nothing_happened, worth_a_retry
-from oncebench.environments import NoServer, _found
+from oncebench.environments import (
+    NoOlderCopy,
+    NoServer,
+    _found,
+    emptied,
+    fall_back,
+    kept_copy,
+    servers,
+)
 from oncebench.kit import Setup, ToolFault
 from oncebench.scoring_cli import known
 
@@ -22,6 +32,29 @@ from oncebench.adapters._places import Places
 print(Places(Path(sys.argv[1])).own, flush=True)
 sys.stdin.read()
 """
+
+
+def test_servers_fall_back_to_what_they_knew():
+    with servers(("redis", "postgres")) as urls:
+        here = emptied(urls)
+        with Redis.from_url(here["redis"]) as redis, psycopg.connect(here["postgres"]) as sql:
+            redis.set("then", 1)
+            sql.execute("CREATE TABLE known AS SELECT 'then' AS what").connection.commit()
+            copies = kept_copy(here)
+            redis.mset({"then": 2, "later": 2})
+        with psycopg.connect(here["postgres"]) as sql:
+            sql.execute("INSERT INTO known VALUES ('later')")
+
+        fall_back(copies)
+
+        with Redis.from_url(copies["redis"]) as redis, psycopg.connect(copies["postgres"]) as sql:
+            assert (redis.get("then"), redis.get("later")) == (b"1", None)
+            assert sql.execute("SELECT what FROM known").fetchall() == [("then",)]
+
+
+def test_a_server_that_cannot_fall_back_says_so():
+    with pytest.raises(NoOlderCopy, match="temporal cannot be put back to what it knew before"):
+        kept_copy({"temporal": "127.0.0.1:7233"})
 
 
 @pytest.mark.parametrize("name", [n for n, a in known().items() if a.KIND in {"library", "engine"}])

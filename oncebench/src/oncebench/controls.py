@@ -7,9 +7,15 @@ from oncebench.score import Cell, play
 from oncebench.stage import Subject
 
 EXPECTED = {
-    "control_naive": {"T04/deaf": "D", "T43/keys": "D", "T18/deaf": "D", "T05/deaf": "ok"},
+    "control_naive": {
+        "T04/deaf": "D",
+        "T43/keys": "D",
+        "T18/deaf": "D",
+        "T34/deaf": "D",
+        "T05/deaf": "ok",
+    },
     "control_never_again": {"T04/keys": "W", "T05/deaf": "W", "T04/deaf": "ok"},
-    "control_oracle": {"T04/deaf": "ok", "T09/deaf": "ok", "T43/asks": "ok", "T06/deaf": "ok"},
+    "control_oracle": {"T04/deaf": "ok", "T09/deaf": "ok", "T43/asks": "ok", "T33/deaf": "ok"},
 }
 
 

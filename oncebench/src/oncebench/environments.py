@@ -18,6 +18,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 INSTALL_WITHIN_S = 900
+COPY_ALL = (
+    "for _, key in ipairs(redis.call('KEYS', '*')) do redis.call('COPY', key, key, 'DB', 1) end"
+)
+LEAVE = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '{}'"
 CLIENT = "httpx>=0.27"  # the plain client of the tools
 SHOW_VERSIONS = """
 import hashlib, sys
@@ -107,16 +111,52 @@ def emptied(urls: dict[str, str], *, beside: str | None = None) -> dict[str, str
     """The same servers, with nothing in them of the play before."""
     fresh = dict(urls)
     if "redis" in urls:
-        port = urlsplit(urls["redis"]).port
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as wire:
-            wire.sendall(b"FLUSHALL\r\n")
-            wire.recv(16)
+        _ask_redis(urls["redis"], "FLUSHALL")
     if "postgres" in urls:
         at, name = urlsplit(urls["postgres"]), f"play_{uuid.uuid4().hex[:12]}"
         at_port = ("-h", "127.0.0.1", "-p", str(at.port), "-U", "oncebench")
         run_program("createdb", *at_port, name, beside=beside)
         fresh["postgres"] = at._replace(path=f"/{name}").geturl()
     return fresh
+
+
+class NoOlderCopy(Exception):
+    """This server cannot be put back to what it knew before."""
+
+
+def kept_copy(urls: dict[str, str], *, beside: str | None = None) -> dict[str, str]:
+    """Copies of what the servers know now. Their URLs count after `fall_back`."""
+    copies = dict(urls)
+    for name, url in urls.items():
+        match name:
+            case "redis":
+                _ask_redis(url, f'EVAL "{COPY_ALL}" 0')
+            case "postgres":
+                at = urlsplit(url)
+                database = at.path.lstrip("/")
+                at_port = ("-h", "127.0.0.1", "-p", str(at.port), "-U", "oncebench")
+                leave = LEAVE.format(database)
+                run_program("psql", "-q", *at_port, "-c", leave, "postgres", beside=beside)
+                copy = f"{database}_older"
+                run_program("createdb", *at_port, "-T", database, copy, beside=beside)
+                copies[name] = at._replace(path=f"/{copy}").geturl()
+            case _:
+                raise NoOlderCopy(f"{name} cannot be put back to what it knew before")
+    return copies
+
+
+def fall_back(copies: dict[str, str]) -> None:
+    """From now on, these are what the servers know."""
+    if "redis" in copies:
+        _ask_redis(copies["redis"], "SWAPDB 0 1")
+
+
+def _ask_redis(url: str, command: str) -> None:
+    with socket.create_connection(("127.0.0.1", urlsplit(url).port), timeout=10) as wire:
+        wire.sendall(f"{command}\r\n".encode())
+        answer = wire.recv(512)
+    if answer.startswith(b"-"):
+        raise NoServer(f"Redis refuses {command!r}: {answer.decode().strip()}")
 
 
 @contextmanager

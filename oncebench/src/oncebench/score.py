@@ -17,7 +17,7 @@ from typing import Any
 from oncebench import rows
 from oncebench.checker import Verdict, judge
 from oncebench.clocks import NoOtherClock
-from oncebench.environments import emptied
+from oncebench.environments import NoOlderCopy, emptied
 from oncebench.kit import Temperament
 from oncebench.scenarios import Scenario, scenarios
 from oncebench.stage import Stage, Subject, SubjectBroken
@@ -138,7 +138,7 @@ def _play_once(
             lease_s=scenario.lease_s,
             pass_s=scenario.pass_s,
             points_max=points_max,
-            approval="approval" in scenario.needs,
+            approval=scenario.needs_approval,
         )
         try:
             expected = scenario.play(stage)
@@ -182,7 +182,7 @@ def score(
                 continue
             try:
                 yield play(subject, scenario, temperament, points_max=points_max, confirm=confirm)
-            except (SubjectBroken, NoTracing, NoOtherClock) as error:
+            except (SubjectBroken, NoTracing, NoOtherClock, NoOlderCopy) as error:
                 why = f"it does not run here: {error}"
                 yield _not_played(subject, scenario, temperament, why)
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from typing import Any
 from oncebench import rows
 from oncebench.checker import Counted, Expected, History, Report
 from oncebench.clocks import shifted
+from oncebench.environments import fall_back, kept_copy
 from oncebench.kit import PATHS, Temperament, Wish
 from oncebench.syscalls import NoTracing, Point, attached, points_of
 from oncebench.world import LANDS_WITHIN_S, Kind, World
@@ -74,12 +76,9 @@ class Worker:
     def finish(self) -> Report:
         """What the caller was told; nothing, if the process died or took too long."""
         assert self._wish is not None
-        line = self._line(self._stage.patience_s)
-        report = Report(
-            wish=self._wish.name,
-            at=time.time(),
-            **({"says": "nothing"} if line is None else line),
-        )
+        line = self._line(self._stage.patience_s) or {"says": "nothing"}
+        ago_s = time.monotonic() - line.pop("told_at", time.monotonic())
+        report = Report(wish=self._wish.name, at=time.time() - ago_s, **line)
         self._stage.note(f"{report.wish}: told {report.says!r} {report.error or report.result}")
         self._stage.history.reports.append(report)
         return report
@@ -95,7 +94,8 @@ class Worker:
         self._stage.note(f"{wish.name}: a person says yes: {line['says']} {line['error']}")
 
     def kill(self) -> None:
-        os.killpg(self._process.pid, signal.SIGKILL)
+        if self._process.returncode is None:  # it may have been killed before
+            os.killpg(self._process.pid, signal.SIGKILL)
         with contextlib.suppress(BrokenPipeError), self._process:
             pass  # its pipes are closed, also one that has a line which it never read
 
@@ -154,6 +154,8 @@ class Stage:
         self.history = History()
         self.knowable = temperament != "deaf"
         self._workers: list[Worker] = []
+        self._copies: dict[str, str] = {}
+        self._copy = folder.with_name(f"{folder.name}, older")
         self.environment = {**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONUNBUFFERED": "1"}
 
     # ------------------------------------------------------------ what a scenario does
@@ -187,6 +189,21 @@ class Stage:
 
     def let_leases_end(self) -> None:
         time.sleep(self._pass_s)
+
+    def keep_copy(self) -> None:
+        """What the subject's store knows now: of its files, and of its servers."""
+        self._kill_all()
+        self._copies = kept_copy(self.subject.servers, beside=self.subject.python)
+        shutil.copytree(self.folder, self._copy)
+
+    def fall_back(self) -> None:
+        """The store knows what it knew then, as a replica that lags, or a backup."""
+        self._kill_all()
+        fall_back(self._copies)
+        self.subject = replace(self.subject, servers=self._copies)
+        shutil.rmtree(self.folder)
+        shutil.copytree(self._copy, self.folder)
+        self.note("the store falls back to an older copy")
 
     def expect(self, wish: Wish, **details: Any) -> Expected:
         path = PATHS[wish.tool]
@@ -246,10 +263,13 @@ class Stage:
     def close(self) -> History:
         """End every process, and read what the world counted."""
         self.world.release()
-        for worker in self._workers:
-            worker.kill()
+        self._kill_all()
         self.history.counted.extend(self.counted())
         return self.history
+
+    def _kill_all(self) -> None:
+        for worker in self._workers:
+            worker.kill()
 
     def _once(self, wish: Wish, point: Point | None = None) -> tuple[list[str], bool]:
         """The trace of a process that serves one wish, and whether it was killed."""

@@ -45,9 +45,9 @@ class Row:
     @property
     def persons_per_1000(self) -> int | None:
         """Of the faults that are the same for all. T26 hits each subject at its own system calls,
-        and few subjects play transactions. What was not played is in neither number.
+        and few subjects play transactions and approvals. What was not played is in neither number.
         """
-        apart = {"T26", "transaction"}
+        apart = {"T26", "transaction", *(s.name for s in scenarios().values() if s.needs_approval)}
         played = [c for c in self.cells.values() if not apart & {c["scenario"], c["temperament"]}]
         faults = sum(c["faults"] for c in played)
         persons = sum(min(c["persons"], c["faults"]) for c in played)

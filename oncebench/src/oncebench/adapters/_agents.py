@@ -8,12 +8,20 @@ call to the tool, the tool sends that as its key. What a framework does together
 that engine's row.
 
 The tool returns text, as JSON. What the caller is told is what the model was shown.
+
+Where a call waits for a person, the application keeps the paused run in a file, as the framework
+hands it out, and the person's yes in another. Every process goes on with what was kept, as each
+worker of a web back end does. A conversation that waits takes nothing else, so each wish has its
+own. Best configured, what was kept is gone when the run has ended: the next caller is answered from
+the conversation. With effectonce it stays, as in its examples: a run that is resumed again is
+answered from the store.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -40,6 +48,10 @@ class ToolError(Exception):
     """The framework shows the model an error of the tool."""
 
 
+class Waits(Exception):
+    """The run has paused: a person has to say yes first."""
+
+
 class Run:
     """One run of an agent, with the script of its model."""
 
@@ -48,15 +60,42 @@ class Run:
     ) -> None:
         self.tool, self.conversation, self.arguments = tool, conversation, arguments
         self.prompt = PROMPT
+        self.folder, self.best, self.approval = setup.folder, setup.best, setup.approval
         self.kept: Path | None = setup.folder if setup.best else None
         meant = json.dumps({**arguments, "amount": float(arguments["amount"])}, sort_keys=True)
         self._digest = hashlib.sha256(meant.encode()).hexdigest()[:8]
+        if self.approval:
+            self.conversation = f"{conversation}-{self._digest}"
+        self.paused = setup.folder / f"{self.conversation}.paused"
+        self.yes = setup.folder / f"{self.conversation}.yes"
+        self.in_store = False  # the yes is in effectonce's store
         self._asked = False
         self.call: str | None = None  # the id of the call that the tool serves
 
     @property
     def arguments_json(self) -> str:
         return json.dumps(self.arguments)
+
+    @property
+    def pauses(self) -> bool:
+        """Whether the framework itself asks a person before each call."""
+        return self.approval and not self.in_store
+
+    def pause(self, state: str | bytes) -> Waits:
+        """Keep a run that has paused."""
+        keep(self.paused, state)
+        return Waits(self.conversation)
+
+    def go_on(self, call: str | None) -> None:
+        """The run that was kept is resumed, with the id of the call that waits."""
+        if self.pauses and not self.yes.exists():
+            raise Waits(self.conversation)
+        self.call, self._asked = call, True
+
+    def end(self) -> None:
+        """The run has ended, and its conversation is kept."""
+        if self.best and not self.in_store:
+            self.paused.unlink(missing_ok=True)
 
     def asks(self, shown: Shown) -> str | None:
         """The id of a new call, if the model calls the tool now."""
@@ -96,6 +135,7 @@ def opened(setup: Setup, talk: Callable[[Run], Shown], *, ids: bool = False) -> 
         yield
 
     setup.around = around
+    setup.approve = lambda wish: _say_yes(setup, wish)
 
     def protect(tool: Callable[..., Any]) -> Callable[..., Any]:
         def call(order: str, amount: int, note: str = "") -> Any:
@@ -107,6 +147,23 @@ def opened(setup: Setup, talk: Callable[[Run], Shown], *, ids: bool = False) -> 
         return call
 
     return protect
+
+
+def _say_yes(setup: Setup, wish: Wish) -> None:
+    """The application writes down that a person said yes to what waits."""
+    arguments = {"order": wish.order, "amount": wish.amount, "note": wish.note}
+    run = Run(setup, str, wish.run, arguments)
+    if not run.paused.exists():
+        raise LookupError(f"nothing waits for {wish.order}")
+    run.yes.touch()
+
+
+def keep(file: Path, content: str | bytes) -> None:
+    """Write it so that other processes read all of it, or what was there before."""
+    data = content if isinstance(content, bytes) else content.encode()
+    fresh = file.with_name(f"{file.name}-{os.getpid()}")
+    fresh.write_bytes(data)
+    fresh.replace(file)
 
 
 def as_text(tool: Callable[..., Any]) -> Callable[..., str]:
@@ -123,7 +180,7 @@ def text_of(answer: Any) -> str:
 
 def bare_said(error: Exception) -> Says:
     """A framework says nothing about what happened: it hands on the error of the tool."""
-    return "raised"
+    return "waiting" if isinstance(error, Waits) else "raised"
 
 
 def _read(text: Any) -> Any:
@@ -162,14 +219,16 @@ def open_with_effectonce(
     best: list[Any] = []
 
     def talked(run: Run) -> Shown:
-        run.kept = None
+        run.kept, run.in_store = None, True
         if setup.best:
             if not best:
                 best.append(_effectonce.guarded(setup, guard, run.tool, name=NAME, found=text_of))
             run.tool = best[0]
         return talk(run, {"guard": guard, "contracts": contracts})
 
-    return opened(setup, talked)
+    protect = opened(setup, talked)
+    setup.approve = lambda wish: _effectonce.say_yes(guard, wish)
+    return protect
 
 
 TOLD: dict[str, Says] = {
@@ -182,6 +241,8 @@ TOLD: dict[str, Says] = {
     "KEY_EXPIRED": "expired",
     "RESULT_UNAVAILABLE": "happened",
     "REPLAYED_FAILURE": "failed",
+    "APPROVAL_NEEDED": "waiting",
+    "NOT_APPROVED": "failed",
     "TOOL_FAILED": "failed",
 }
 

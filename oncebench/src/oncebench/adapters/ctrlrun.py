@@ -2,25 +2,32 @@
 transport, which knows whether a byte left, NotExecuted for errors and statuses that say so, and a
 reconcile hook that runs within the call. Where the service honours the attempt's token, the hook
 sends the request again under it.
+
+Approvals: the id of a request is kept, as the README does, and presented by each call. A spent one
+is refused before the effect is looked at, so neither a repeat nor the reconcile hook gets there
+(ctrlrun.control, _secure): the caller knows that its call was begun, and not what became of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from functools import partial, wraps
+from pathlib import Path
 from typing import Any
 
-from oncebench.kit import PATHS, VERIFY, Says, Setup, ToolFault
+from oncebench.kit import PATHS, VERIFY, Says, Setup, ToolFault, Wish
 
 NAME = "ctrlrun"
 KIND = "library"
 REQUIRES = ("ctrlrun==0.12.2",)
 README = "README, Use it in three steps; How it works, 5 and 6, for the best configuration"
+OFFERS = ("approval",)
 LACKS = {
     "results": "a repeat is refused with DuplicateEffect, and no result is kept (ctrlrun.state)"
 }
-POLICY = "schema: ctrlrun.policy/v2\nactions:\n  bank.pay:\n    rules:\n      - decision: allow\n"
+POLICY = "schema: ctrlrun.policy/v2\nactions:\n  bank.pay:\n    rules:\n      - decision: {}\n"
 NOTHING_HAPPENED = frozenset({400, 401, 403, 404, 422, 429})
 
 
@@ -31,14 +38,17 @@ def open(setup: Setup) -> Callable[..., Any]:
 
     policy = setup.folder / "ctrlrun.yaml"
     if not policy.exists():
-        policy.write_text(POLICY)
+        policy.write_text(POLICY.format("approve" if setup.approval else "allow"))
     control = ctrlrun.Control(
         Policy.from_file(policy),
         SQLiteStateStore(setup.folder / "ctrlrun.sqlite"),
         lease=timedelta(seconds=setup.lease_s),
     )
     setup.key = ctrlrun.idempotency_token
-    setup.around = lambda _: ctrlrun.context(agent="agent")
+    setup.around = lambda wish: _acting(setup, wish)
+    setup.approve = lambda wish: control.store.grant_approval(
+        _asked(setup, wish).read_text(), "ada"
+    )
     if setup.best:
         setup.post = _urlopen
 
@@ -54,6 +64,26 @@ def open(setup: Setup) -> Callable[..., Any]:
         )(_saying_so(tool) if setup.best else tool)
 
     return protect
+
+
+@contextmanager
+def _acting(setup: Setup, wish: Wish) -> Iterator[None]:
+    """Who acts, and with the approval of which request, if one was made for this order."""
+    import ctrlrun
+
+    with ExitStack() as ends:
+        ends.enter_context(ctrlrun.context(agent="agent"))
+        if setup.approval and _asked(setup, wish).exists():
+            ends.enter_context(ctrlrun.with_approval(_asked(setup, wish).read_text()))
+        try:
+            yield
+        except ctrlrun.ApprovalRequired as pending:
+            _asked(setup, wish).write_text(pending.request_id)
+            raise
+
+
+def _asked(setup: Setup, wish: Wish) -> Path:
+    return setup.folder / f"request-{wish.order}"
 
 
 def _saying_so(tool: Callable[..., Any]) -> Callable[..., Any]:
@@ -122,6 +152,12 @@ def said(error: Exception) -> Says:
     import ctrlrun
 
     match error:
+        case ctrlrun.ApprovalRequired() | ctrlrun.ApprovalMismatch(reason="pending"):
+            return "waiting"
+        case ctrlrun.ApprovalMismatch(reason="mismatch"):
+            return "conflict"
+        case ctrlrun.ApprovalMismatch(reason="consumed"):
+            return "busy"  # it is consumed as its call begins, in one write (How it works, 3 and 4)
         case ctrlrun.DuplicateEffect(state="committed"):
             return "happened"
         case ctrlrun.AmbiguousEffect():

@@ -14,7 +14,9 @@ from oncebench.kit import Says, Setup
 NAME = "effectonce"
 KIND = "library"
 REQUIRES = (_effectonce.requirement(),)
-README = "README, first example; docs/howto/choose-a-downstream.md, share-a-transaction.md, approvals.md"
+README = (
+    "README, first example; docs/howto/choose-a-downstream.md, share-a-transaction.md, approvals.md"
+)
 OFFERS = ("transaction", "approval")
 LACKS: dict[str, str] = {}
 

@@ -1,5 +1,10 @@
 """LangChain's create_agent. Best configured, a checkpointer keeps the thread, each step is saved
 before the next begins, and a run that did not end is resumed.
+
+Where a person is asked, there has to be a checkpointer, so there is one as shipped as well. The
+first example has one interrupt for each turn of the model; best configured it is one for each call
+(`interrupt_mode="per_call"`), "for new agents". An answer belongs to a checkpoint: each process
+that resumes the checkpoint runs the tool.
 """
 
 from __future__ import annotations
@@ -14,7 +19,11 @@ from oncebench.kit import Setup
 NAME = "LangChain"
 KIND = "framework"
 REQUIRES = ("langchain==1.4.7", "langgraph-checkpoint-sqlite==3.1.2")
-README = "docs: Agents, Tools; LangGraph: Persistence, Durable execution for the best configuration"
+README = (
+    "docs: Agents, Tools; Human-in-the-loop, for approvals; LangGraph: Persistence, Durable"
+    " execution for the best configuration"
+)
+OFFERS = ("approval",)
 LACKS = _agents.BARE
 said = _agents.bare_said
 
@@ -25,27 +34,46 @@ def open(setup: Setup) -> Callable[..., Any]:
     return _agents.opened(setup, talk, ids=True)  # ToolRuntime.tool_call_id
 
 
-def talk(run: _agents.Run, **options: Any) -> _agents.Shown:
+def talk(run: _agents.Run, middleware: tuple[Any, ...] = ()) -> _agents.Shown:
     from langchain.agents import create_agent
+    from langchain.agents.middleware import HumanInTheLoopMiddleware
     from langchain_core.tools import tool
     from langgraph.checkpoint.sqlite import SqliteSaver
+    from langgraph.types import Command
 
+    if run.pauses:
+        mode: Any = {"interrupt_mode": "per_call"} if run.best else {}
+        middleware = (HumanInTheLoopMiddleware({_agents.NAME: True}, **mode), *middleware)
     saver: Any = nullcontext()
-    if run.kept is not None:
-        saver = SqliteSaver.from_conn_string(str(run.kept / "threads.db"))
+    if run.kept is not None or run.approval:
+        saver = SqliteSaver.from_conn_string(str(run.folder / "threads.db"))
     with saver as checkpointer:
         agent: Any = create_agent(
-            _model(run), [tool(run.tool)], checkpointer=checkpointer, **options
+            _model(run), [tool(run.tool)], checkpointer=checkpointer, middleware=middleware
         )
         thread = {"configurable": {"thread_id": run.conversation}}
         asked: Any = {"messages": [{"role": "user", "content": run.prompt}]}
         if checkpointer is None:
             return _shown(agent.invoke(asked, thread)["messages"])
         state = agent.get_state(thread)
-        if state.next:
+        if state.interrupts:
+            run.go_on(_pending(state.values["messages"]))
+            asked = Command(resume=_approved(run, *state.interrupts)) if run.pauses else None
+        elif state.next:
             asked = None  # it did not end: it goes on where it was
             run.call = _pending(state.values["messages"])
-        return _shown(agent.invoke(asked, thread, durability="sync")["messages"])
+        durability = {"durability": "sync"} if run.best else {}
+        result = agent.invoke(asked, thread, **durability)
+        if "__interrupt__" in result:
+            raise run.pause(str(result["__interrupt__"]))
+        run.end()
+        return _shown(result["messages"])
+
+
+def _approved(run: _agents.Run, interrupt: Any) -> dict[str, Any]:
+    """The answer of a person to what waits, in the form of each mode."""
+    approve = {"type": "approve"}
+    return {interrupt.id: approve} if run.best else {"decisions": [approve]}
 
 
 def _pending(messages: Any) -> str | None:

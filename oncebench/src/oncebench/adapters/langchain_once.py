@@ -1,4 +1,6 @@
-"""LangChain with effectonce: a middleware."""
+"""LangChain with effectonce: a middleware. A call that needs an approval is an interrupt, where
+there is a checkpointer; it is decided in effectonce's store, and the thread goes on.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from oncebench.kit import Setup
 NAME = "LangChain with effectonce"
 KIND = "framework"
 REQUIRES = (*langchain.REQUIRES, _effectonce.requirement("langchain"))
-README = "docs/howto/agents.md of effectonce, LangChain and LangGraph"
+README = "docs/howto/agents.md of effectonce, LangChain and LangGraph; approvals-in-frameworks.md"
+OFFERS = ("approval",)
 LACKS = _agents.WITH_EFFECTONCE
 said = _agents.bare_said
 
@@ -25,4 +28,4 @@ def open(setup: Setup) -> Callable[..., Any]:
 def talk(run: _agents.Run, once: dict[str, Any]) -> _agents.Shown:
     from effectonce.integrations.langchain import EffectOnce
 
-    return langchain.talk(run, middleware=[EffectOnce(**once, scope=lambda _: "payments")])
+    return langchain.talk(run, (EffectOnce(**once, scope=lambda _: "payments"),))

@@ -1,4 +1,9 @@
-"""Pydantic AI. Best configured, the messages of a conversation are kept, as its docs say."""
+"""Pydantic AI. Best configured, the messages of a conversation are kept, as its docs say.
+
+Where a person is asked, the tool has `requires_approval=True`. The messages of the run that ended
+with `DeferredToolRequests` are kept, and a new run begins with them and the approval of the call.
+The framework keeps no record of which approvals were used: it says nothing of a second resume.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,11 @@ from oncebench.kit import Setup
 NAME = "Pydantic AI"
 KIND = "framework"
 REQUIRES = ("pydantic-ai-slim==2.66.0",)
-README = "docs: Function Tools; Messages and chat history, Storing and loading messages, for best"
+README = (
+    "docs: Function Tools; Deferred Tools, Human-in-the-Loop Tool Approval, for approvals; Messages"
+    " and chat history, Storing and loading messages, for best"
+)
+OFFERS = ("approval",)
 LACKS = _agents.BARE
 said = _agents.bare_said
 
@@ -24,17 +33,30 @@ def open(setup: Setup) -> Callable[..., Any]:
 
 
 def talk(run: _agents.Run, **options: Any) -> _agents.Shown:
-    from pydantic_ai import Agent, ModelMessagesTypeAdapter
+    from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, Tool
+    from pydantic_ai import ModelMessagesTypeAdapter as Messages
     from pydantic_ai.models.function import FunctionModel
 
-    agent: Any = Agent(FunctionModel(partial(_model, run)), tools=[run.tool], **options)
+    if run.approval:
+        options["output_type"] = [str, DeferredToolRequests]
+    tool = Tool(run.tool, requires_approval=run.pauses)
+    agent: Any = Agent(FunctionModel(partial(_model, run)), tools=[tool], **options)
     file = None if run.kept is None else run.kept / f"{run.conversation}.json"
-    history = None
-    if file is not None and file.exists():
-        history = ModelMessagesTypeAdapter.validate_json(file.read_bytes())
-    result = agent.run_sync(run.prompt, message_history=history, conversation_id=run.conversation)
+    begins: dict[str, Any] = {"user_prompt": run.prompt, "message_history": None}
+    if run.paused.exists():
+        history = Messages.validate_json(run.paused.read_bytes())
+        (call,) = history[-1].tool_calls
+        run.go_on(call.tool_call_id)
+        approved = DeferredToolResults(approvals={call.tool_call_id: True})
+        begins = {"message_history": history, "deferred_tool_results": approved}
+    elif file is not None and file.exists():
+        begins["message_history"] = Messages.validate_json(file.read_bytes())
+    result = agent.run_sync(**begins, conversation_id=run.conversation)
+    if isinstance(result.output, DeferredToolRequests):
+        raise run.pause(result.all_messages_json())
     if file is not None:
-        file.write_bytes(result.all_messages_json())
+        _agents.keep(file, result.all_messages_json())
+    run.end()
     return _shown(result.all_messages())
 
 

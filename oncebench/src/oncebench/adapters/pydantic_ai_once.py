@@ -1,4 +1,6 @@
-"""Pydantic AI with effectonce's capability."""
+"""Pydantic AI with effectonce's capability. A call that needs an approval is a deferred one; it is
+decided in effectonce's store, and the run that was kept goes on.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from oncebench.kit import Setup
 NAME = "Pydantic AI with effectonce"
 KIND = "framework"
 REQUIRES = (*pydantic_ai.REQUIRES, _effectonce.requirement("pydantic-ai"))
-README = "docs/howto/agents.md of effectonce, Pydantic AI"
+README = "docs/howto/agents.md of effectonce, Pydantic AI; approvals-in-frameworks.md"
+OFFERS = ("approval",)
 LACKS = _agents.WITH_EFFECTONCE
 said = _agents.bare_said
 

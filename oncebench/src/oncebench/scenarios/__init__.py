@@ -28,9 +28,8 @@ ELSEWHERE = {
     "T19": "a lock that is gone before the result is there: T18",
     "T20": "who releases a lock has to own it: T01",
     "T23": "arguments in the key hide other arguments: T06",
-    "T30": "a failover of the store: needs a replicated store, not played",
+    "T30": "a failover of Redis loses the last claim: T39",
     "T31": "an engine finds its own pending record after a restart: T26 and T43 with the engines",
-    "T39": "a failover to a replica that lags: needs a replicated store, not played",
     "T40": "a key that is older than the service's window: T29",
 }
 
@@ -47,6 +46,10 @@ class Scenario:
     pass_s: float | None
     window_s: float
     play: Callable[[Stage], list[Expected]]
+
+    @property
+    def needs_approval(self) -> bool:
+        return "approval" in self.needs
 
 
 def scenarios() -> dict[str, Scenario]:

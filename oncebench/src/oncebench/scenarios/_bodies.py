@@ -51,6 +51,16 @@ def second_caller(stage: Stage, *, clock_s: float = 0) -> list[Expected]:
     return [stage.expect(first_wish, knowable=True), stage.expect(second_wish, knowable=True)]
 
 
+def all_at_once(stage: Stage, workers: list[Worker], wishes: list[Wish]) -> None:
+    """Each process has its wish at the same moment, and then insists on it."""
+    for worker, wish in zip(workers, wishes, strict=True):
+        worker.begin(wish)
+    for worker in workers:
+        worker.finish()
+    for worker, wish in zip(workers, wishes, strict=True):
+        stage.settle(wish, worker=worker)
+
+
 def other_amount(stage: Stage, worker: Worker, *, by: Worker) -> list[Expected]:
     """An order was paid; another amount is asked for, then the first again."""
     paid = Wish(name="paid", order="o1", amount=100)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from oncebench.checker import Expected
 from oncebench.kit import Wish
+from oncebench.scenarios._bodies import all_at_once
 from oncebench.stage import Stage
 
 TITLE = "Six processes at once"
@@ -20,10 +21,5 @@ QUICK = False
 def play(stage: Stage) -> list[Expected]:
     wishes = [Wish(name=f"caller {n}", order="o1") for n in range(6)]
     workers = [stage.start() for _ in wishes]
-    for worker, wish in zip(workers, wishes, strict=True):
-        worker.begin(wish)
-    for worker in workers:
-        worker.finish()
-    for worker, wish in zip(workers, wishes, strict=True):
-        stage.settle(wish, worker=worker)
+    all_at_once(stage, workers, wishes)
     return [stage.expect(wish, knowable=True) for wish in wishes]

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from oncebench.checker import UNSENT, Expected
 from oncebench.kit import Wish
+from oncebench.scenarios._bodies import all_at_once
 from oncebench.stage import Stage
 
 TITLE = "One approval, six processes"
 TEMPERAMENTS = ("deaf",)
 NEEDS = ("approval",)
-QUICK = False
+QUICK = True
 
 
 def play(stage: Stage) -> list[Expected]:
@@ -26,12 +27,7 @@ def play(stage: Stage) -> list[Expected]:
         worker.call(wish)  # it waits; and what each process loads at its first call is there
     workers[0].call(other)
     workers[0].approve(wishes[0])
-    for worker, wish in zip(workers, wishes, strict=True):
-        worker.begin(wish)
-    for worker in workers:
-        worker.finish()
-    for worker, wish in zip(workers, wishes, strict=True):
-        stage.settle(wish, worker=worker)
+    all_at_once(stage, workers, wishes)
     workers[0].call(other)
     refused = stage.expect(other, effects=0, ends=UNSENT, knowable=True)
     return [refused, *(stage.expect(wish, knowable=True) for wish in wishes)]

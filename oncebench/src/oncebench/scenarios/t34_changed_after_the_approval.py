@@ -1,8 +1,9 @@
 """T34: Other arguments than the approved
 
-What: a person approves 100. The agent decides again, and goes on with 900.
+What: a person approves 100. The agent decides again, and goes on with 900; and once more.
 Why: An approval of a call, and not of its arguments, is an approval of anything.
-Right: 900 is not sent: the caller is told that it waits, or that it is another call.
+Right: 900 is not sent: the caller is told that it waits, or that it is another call. Neither of
+them is an approval for the next try.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from oncebench.stage import Stage
 
 TITLE = "Other arguments than the approved"
 TEMPERAMENTS = ("deaf",)
-NEEDS = ("approval", "conflict")
-QUICK = False
+NEEDS = ("approval", "changed_arguments")
+QUICK = True
 
 
 def play(stage: Stage) -> list[Expected]:
@@ -25,5 +26,6 @@ def play(stage: Stage) -> list[Expected]:
     worker = stage.start()
     worker.call(approved)
     worker.approve(approved)
+    stage.settle(changed)
     stage.settle(changed)
     return [stage.expect(changed, amount=900, effects=0, ends=UNSENT, knowable=True)]
