@@ -25,7 +25,7 @@ README = (
     "README, Quick Start and Custom Idempotency Keys; Human-in-the-loop, Intent-bound approval;"
     " Configuration (stale=) for the best"
 )
-OFFERS = ("approval", "approved arguments")
+OFFERS = ("approval",)
 LACKS = {
     "asks": "it has no way to ask a service (agent_ledger.types, LedgerHooks)",
     "conflict": "other arguments under the same keys are one effect (README, Custom Idempotency)",

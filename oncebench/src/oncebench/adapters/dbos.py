@@ -31,7 +31,8 @@ README = (
     " Human-in-the-Loop (agent inbox)"
 )
 OFFERS = ("transaction", "approval")
-LACKS = {"conflict": "an id that is used again runs once (docs, Workflow IDs and Idempotency)"}
+ONE_ID = "an id that is used again runs once (docs, Workflow IDs and Idempotency)"
+LACKS = {"conflict": ONE_ID, "changed_arguments": ONE_ID}
 WAIT_S = 5.0
 DAY_S = 86400.0
 WAITING = "pending approval"

@@ -29,7 +29,8 @@ README = (
     " for the best configuration"
 )
 OFFERS = ("approval",)
-LACKS = {"conflict": "a thread goes on with the input that it began with (docs, Persistence)"}
+ONE_ID = "a thread goes on with the input that it began with (docs, Persistence)"
+LACKS = {"conflict": ONE_ID, "changed_arguments": ONE_ID}
 
 
 def open(setup: Setup) -> Callable[..., Any]:
