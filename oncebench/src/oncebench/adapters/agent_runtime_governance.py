@@ -3,12 +3,21 @@ that they do not survive a restart. Best configured: the SQLite store, whose unk
 person settles, and a tool that raises its error for them where the service does not honour keys.
 Its reconciliation ledger, which needs a sealed runtime with signed audit and two
 trusted identities, is not set up here.
+
+Approvals: its README begins with a callback, which is asked at each call and shown its arguments;
+here it looks whether a person has said yes to them. Best configured: the SQLite store. There an
+approval is for one request, and is consumed before the tool is called: who comes after that with
+the same request is denied, although the result is kept, and operators have to compare the stores
+(docs/production.md, Approval recovery). With the callback and the SQLite store of keys alone, all
+callers are told the result, but who said yes is then for the application to keep.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 from oncebench.adapters._retries import nothing_happened, refused
@@ -17,7 +26,12 @@ from oncebench.kit import Says, Setup, send
 NAME = "agent-runtime-governance"
 KIND = "library"
 REQUIRES = ("agent-runtime-governance==0.9.1",)
-README = "README, Quick start; Production reliability, SQLiteIdempotencyStore, for the best"
+README = (
+    "README, Quick start; Production reliability, SQLiteIdempotencyStore, for the best;"
+    " docs/production.md, Required configuration, SQLiteApprovalStore"
+)
+OFFERS = ("approval",)
+NOT_YET = "human decision"  # its callback did not say yes
 LACKS = {"asks": "its reconciliation needs a sealed production runtime, not set up here (docs)"}
 
 
@@ -25,6 +39,7 @@ def open(setup: Setup) -> Callable[..., Any]:
     from agent_runtime_governance import (
         ExecutionMode,
         InvocationOptions,
+        RiskTier,
         Runtime,
         SQLiteIdempotencyStore,
     )
@@ -35,22 +50,53 @@ def open(setup: Setup) -> Callable[..., Any]:
         store = SQLiteIdempotencyStore(path, lease_seconds=setup.lease_s)
         if setup.temperament != "keys":
             setup.post = _post
-    runtime = Runtime(idempotency_store=store)
+    approvals = [_approvals(setup)] if setup.approval else []
+    runtime = Runtime(approvals, idempotency_store=store)
+    needs = {"risk": RiskTier.HIGH, "requires_approval": True} if setup.approval else {}
     key: list[str | None] = [None]
     setup.key = lambda: key[0]
 
     def protect(tool: Callable[..., Any]) -> Callable[..., Any]:
         name = tool.__module__.rpartition(".")[2]
-        governed = runtime.tool(name=name, execution_mode=ExecutionMode.IDEMPOTENT)(tool)
+        mode = ExecutionMode.IDEMPOTENT
+        governed = runtime.tool(name=name, execution_mode=mode, **needs)(tool)
 
         def call(order: str, amount: int, note: str = "") -> Any:
-            key[0] = f"{name}:{sha256(order.encode()).hexdigest()}"  # keys have few characters
-            asked = InvocationOptions(idempotency_key=key[0])
+            key[0] = _key(name, order)
+            request = key[0] if setup.approval else None
+            asked = InvocationOptions(idempotency_key=key[0], request_id=request)
             return governed(order, amount, note, _governance=asked)
 
         return call
 
     return protect
+
+
+def _key(tool: str, order: str) -> str:
+    return f"{tool}:{sha256(order.encode()).hexdigest()}"  # keys have few characters
+
+
+def _approvals(setup: Setup) -> Any:
+    """The middleware, and how a person answers."""
+    import agent_runtime_governance as arg
+
+    if setup.best:
+        store = arg.SQLiteApprovalStore(setup.folder / "approvals.sqlite")
+        yes = partial(
+            arg.DecisionRecord, arg.DecisionOutcome.ALLOW, "it is owed", "console", approver="ada"
+        )
+        setup.approve = lambda wish: store.decide(_key(wish.tool, wish.order), yes())
+        return arg.ApprovalMiddleware(store=store, reservation_ttl_seconds=setup.lease_s)
+
+    def said_yes(order: str, amount: Any) -> Path:
+        return setup.folder / f"yes-{order}-{amount}"
+
+    def asked(_: Any, request: Any) -> bool:
+        order, amount, _note = request.arguments["args"]
+        return said_yes(order, amount).exists()
+
+    setup.approve = lambda wish: said_yes(wish.order, wish.amount).touch()
+    return arg.ApprovalMiddleware(arg.HumanDecisionProvider(asked))
 
 
 def _post(url: str, body: dict[str, Any], headers: dict[str, str]) -> Any:
@@ -74,6 +120,14 @@ def said(error: Exception) -> Says:
             return "unknown"
         case arg.GovernanceDenied() if "different parameters" in str(error):
             return "conflict"
+        case arg.GovernanceDenied() if "reused for a different request" in str(error):
+            return "conflict"
+        case arg.GovernanceDenied() if str(error) in {"approval decision pending", NOT_YET}:
+            return "waiting"
+        case arg.GovernanceDenied() if "already consumed" in str(error):
+            return "unknown"  # operators compare the stores
+        case arg.GovernanceDenied() if "reserved" in str(error):
+            return "busy"
         case arg.IdempotencyInProgressError():
             return "busy"
         case arg.IdempotencyAlreadyAppliedError():

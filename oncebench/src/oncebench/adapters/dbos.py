@@ -3,6 +3,9 @@ place: what a dead process left is recovered when the next one launches there, o
 it for an executor that is gone. Where the effect is a row, the step is a transaction of a
 datasource. Best configured: PostgreSQL; the step is retried where it may be; and where it may not,
 a workflow is not recovered, and a person looks.
+
+Where a person has to say yes, the workflow publishes that it waits and receives the answer, as in
+the docs' agent inbox. Then it goes on by itself, in the process that began it.
 """
 
 from __future__ import annotations
@@ -17,16 +20,22 @@ from typing import Any
 
 from oncebench.adapters._places import Places
 from oncebench.adapters._retries import looking_first, worth_a_retry
-from oncebench.kit import Says, Setup, ToolFault
+from oncebench.kit import Says, Setup, Told, ToolFault, Wish
 
 NAME = "DBOS"
 KIND = "engine"
 REQUIRES = ("dbos==3.3.0",)
 SERVERS = ("postgres",)
-README = "docs: Workflow IDs and Idempotency; Steps, Configurable Retries; Workflow Recovery"
-OFFERS = ("transaction",)
-LACKS = {"conflict": "an id that is used again runs once (docs, Workflow IDs and Idempotency)"}
+README = (
+    "docs: Workflow IDs and Idempotency; Steps, Configurable Retries; Workflow Recovery;"
+    " Human-in-the-Loop (agent inbox)"
+)
+OFFERS = ("transaction", "approval")
+ONE_ID = "an id that is used again runs once (docs, Workflow IDs and Idempotency)"
+LACKS = {"conflict": ONE_ID, "changed_arguments": ONE_ID}
 WAIT_S = 5.0
+DAY_S = 86400.0
+WAITING = "pending approval"
 
 
 def open(setup: Setup) -> Callable[..., Any]:
@@ -55,6 +64,11 @@ def open(setup: Setup) -> Callable[..., Any]:
 
     @DBOS.workflow(**recovered)
     def workflow(module: str, order: str, amount: int, note: str) -> Any:
+        if setup.approval:
+            DBOS.set_event("status", WAITING)
+            if not DBOS.recv("approval", timeout_seconds=DAY_S):
+                raise PermissionError(order)
+            DBOS.set_event("status", "approved")
         if setup.best and is_a_row:  # a transaction has no retries of its own, and is rolled back
             with suppress(ToolFault):
                 return step(module, order, amount, note)
@@ -65,11 +79,28 @@ def open(setup: Setup) -> Callable[..., Any]:
     DBOS.launch()
     waiting = ThreadPoolExecutor()
 
+    def waits(workflow_id: str) -> bool:
+        return bool(DBOS.get_event(workflow_id, "status", timeout_seconds=0) == WAITING)
+
+    def approve(wish: Wish) -> None:
+        workflow_id = f"oncebench.tools.{wish.tool}:{wish.order}"
+        if not waits(workflow_id):
+            raise LookupError(f"nothing waits for {wish.order}")
+        DBOS.send(workflow_id, True, "approval")
+
+    setup.approve = approve
+
     def protect(tool: Callable[..., Any]) -> Callable[..., Any]:
         def call(order: str, amount: int, note: str = "") -> Any:
-            with SetWorkflowID(f"{tool.__module__}:{order}"):
+            workflow_id = f"{tool.__module__}:{order}"
+            with SetWorkflowID(workflow_id):
                 handle = DBOS.start_workflow(workflow, tool.__module__, order, amount, note)
-            return waiting.submit(handle.get_result).result(WAIT_S)
+            try:
+                return waiting.submit(handle.get_result).result(WAIT_S)
+            except TimeoutError:
+                if setup.approval and waits(workflow_id):
+                    return Told("waiting")
+                raise
 
         return call
 

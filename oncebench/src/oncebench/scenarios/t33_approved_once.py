@@ -1,7 +1,7 @@
 """T33: One approval, six processes
 
-What: a call waits for a person, who says yes. Six processes go on with it at the same moment.
-Another call waits too, and nobody answers it.
+What: six processes have the same call, which waits for a person, who says yes once. All six go on
+with it at the same moment. Another call waits too, and nobody answers it.
 Why: An approval that each of them may use is six effects.
 Right: one effect, and all six are told so. What nobody approved was not sent.
 """
@@ -23,7 +23,8 @@ def play(stage: Stage) -> list[Expected]:
     other = Wish(name="not approved", order="o2")
     wishes = [Wish(name=f"caller {n}", order="o1") for n in range(6)]
     workers = [stage.start() for _ in wishes]
-    workers[0].call(wishes[0])
+    for worker, wish in zip(workers, wishes, strict=True):
+        worker.call(wish)  # it waits; and what each process loads at its first call is there
     workers[0].call(other)
     workers[0].approve(wishes[0])
     all_at_once(stage, workers, wishes)
