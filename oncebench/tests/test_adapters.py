@@ -10,24 +10,29 @@ import pytest
 
 from oncebench.adapters import _agents, _effectonce
 from oncebench.environments import versions
-from oncebench.kit import Setup, Temperament, Told
+from oncebench.kit import Setup, Temperament, Told, Wish
 from oncebench.scenarios import scenarios
 from oncebench.scoring_cli import known
 
 ARGUMENTS = {"order": "o1", "amount": 100, "note": ""}
 
 
-@pytest.fixture
-def run(tmp_path):
-    setup = Setup(
-        folder=tmp_path,
+def _setup(folder, **options):
+    return Setup(
+        folder=folder,
         url="",
         temperament="deaf",
         window_s=None,
         lands_within_s=1,
         best=True,
         lease_s=1,
+        **options,
     )
+
+
+@pytest.fixture
+def run(tmp_path):
+    setup = _setup(tmp_path)
     return lambda **other: _agents.Run(setup, lambda: "", "chat-1", {**ARGUMENTS, **other})
 
 
@@ -95,6 +100,28 @@ def test_a_model_that_was_shown_the_answer_does_not_call_again(run):
     assert run(amount=100.0).asks([(call, _agents.text_of(None))]) is None
     assert run().asks([(call, "Error: it failed")]) is not None
     assert run(amount=250).asks([(call, _agents.text_of(0))]) is not None
+
+
+def test_a_run_that_waits_is_kept_and_goes_on_when_a_person_said_yes(tmp_path):
+    def run(amount=100):
+        return _agents.Run(setup, lambda: "", "chat-1", {**ARGUMENTS, "amount": amount})
+
+    setup = _setup(tmp_path, approval=True)
+    _agents.opened(setup, list)
+    with pytest.raises(LookupError, match="nothing waits for o1"):
+        setup.approve(Wish(name="pay", order="o1"))
+    first = run()
+    assert isinstance(first.pause("the state"), _agents.Waits)
+    with pytest.raises(_agents.Waits):
+        run().go_on("call_1")
+
+    setup.approve(Wish(name="pay", order="o1"))
+
+    assert run().paused.read_text() == "the state"
+    run().go_on("call_1")
+    assert not run(amount=900).paused.exists(), "another wish has a conversation of its own"
+    run().end()
+    assert not run().paused.exists()
 
 
 def test_what_the_model_is_shown_is_what_the_caller_is_told(run):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from oncebench.checker import Counted, Expected, History, Report, judge
+from oncebench.checker import UNSENT, Counted, Expected, History, Report, judge
 
 PAID = Counted(path="/pay", order="o1", amount=100, receipt="receipt-1")
 AGAIN = Counted(path="/pay", order="o1", amount=100, receipt="receipt-2")
 WISH = Expected(wish="pay", order="o1")
+NOT_APPROVED = Expected(wish="pay", order="o1", effects=0, ends=UNSENT)
 UNKNOWABLE = Expected(wish="pay", order="o1", knowable=False)
 
 
@@ -40,6 +43,12 @@ DONE = told("done", {"receipt": "receipt-1"})
         ([], [told("raised")], WISH, "L"),
         ([], [told("failed")], WISH, "W"),
         ([], [], WISH, "L"),
+        ([PAID], [told("waiting")], WISH, "F"),
+        ([], [told("waiting")], NOT_APPROVED, "ok"),
+        ([], [told("unknown")], NOT_APPROVED, "W"),
+        ([PAID], [told("waiting"), DONE], NOT_APPROVED, "D"),
+        ([PAID], [told("waiting")], replace(NOT_APPROVED, amount=900), "ok"),
+        ([PAID], [DONE], replace(NOT_APPROVED, amount=900), "F"),
     ],
 )
 def test_the_verdict_of_one_wish(counted, reports, expected, verdict):
