@@ -146,7 +146,7 @@ def _handing_over(submit: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(submit)
     def handed_over(pool: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
-        if not _keeps_its_context(function):
+        if running.get() is not None and not _keeps_its_context(function):
             _heard(HANDED_OVER)
         return submit(pool, function, *args, **kwargs)
 
