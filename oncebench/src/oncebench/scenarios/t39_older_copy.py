@@ -5,6 +5,8 @@ lags, or is restored from a backup: of this effect, it knows nothing. The caller
 Why: A key that is made at random and kept in the store is gone with it; one that is derived from
 what is wanted is the same again, and the service recognises it.
 Right: one effect. What the older copy knows is known.
+Not played where the service can only be asked: there, a subject would have to ask before its first
+request. Who asks only when it is in doubt, effectonce among others, does it twice.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ from oncebench.stage import Stage
 
 TITLE = "The store falls back to an older copy"
 TEMPERAMENTS = ("keys",)
-NEEDS = ()
-QUICK = True
+NEEDS = ("business_key",)
+QUICK = False
 
 
 def play(stage: Stage) -> list[Expected]:
