@@ -52,6 +52,25 @@ def test_markdown_has_a_line_for_each_subject_the_best_first():
     ]
 
 
+def test_what_few_offer_is_counted_apart():
+    cells = [
+        cell("sure", "T04", "ok"),
+        cell("sure", "T33", "W"),
+        cell("sure", "T35", "ok"),
+        cell("sure", "T43", "ok", temperament="transaction"),
+        cell("plain", "T04", "W", persons=1),
+        cell("plain", "T33", "N"),
+    ]
+    shown = table.as_markdown(table.rows(cells), **SAYS).splitlines()
+
+    assert [line for line in shown if " 1.0 |" in line] == [
+        "| <sure> | sure 1.0 |  |  | 1 ✓ | 0 |",
+        "| <plain> | plain 1.0 |  |  | 1 W | 1000 |",
+    ]
+    assert "| <sure> |  | 1 ✓, 1 W |  | 1 ✓ |" in shown
+    assert not any(line.startswith("| <plain> |  |") for line in shown)
+
+
 def test_persons_are_of_the_faults_that_all_subjects_are_played_with():
     shared = cell("sure", "T43", "ok", temperament="transaction", faults=9)
     killed = cell("sure", "T26", "ok", faults=6)

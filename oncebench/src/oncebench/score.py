@@ -26,7 +26,7 @@ from oncebench.world import world
 
 WRONG = frozenset({"D", "F", "L", "W"})
 RARE = {
-    "transaction": "its docs name no transaction that a tool could share",
+    "transaction": "its docs name no transaction to share, or its adapter does not play it",
     "approval": "its docs name no call that waits for a person, or its adapter does not play it",
 }
 

@@ -7,8 +7,8 @@ history, and the line that plays it again.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -24,10 +24,12 @@ MEANS = {
     "F": "false report: a caller was told what is not so",
     "L": "lost: it never happened, and no caller was told so, or told to look",
     "W": "wedged: a person is needed although the truth was to be had",
-    "N": "not scored: its docs name no way to do this, or it does not run here",
+    "N": "not scored: it says that it does not do this, its adapter does not play it, or it does"
+    " not run here",
     "U": "not the same each time it was played: neither a pass nor a fault, and in no figure",
 }
 CONFIGURATIONS = ("as shipped", "best")
+RARE = ("approvals", "transaction")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +46,10 @@ class Row:
 
     @property
     def persons_per_1000(self) -> int | None:
-        """Of the faults that are the same for all. T26 hits each subject at its own system calls,
-        and few subjects play transactions and approvals. What was not played is in neither number.
+        """Of the faults that are the same for all: T26 hits each subject at its own system calls.
+        What was not played is in neither number.
         """
-        apart = {"T26", "transaction", *(s.name for s in scenarios().values() if s.needs_approval)}
-        played = [c for c in self.cells.values() if not apart & {c["scenario"], c["temperament"]}]
+        played = [c for c in self.cells.values() if not rare_part(c) and c["scenario"] != "T26"]
         faults = sum(c["faults"] for c in played)
         persons = sum(min(c["persons"], c["faults"]) for c in played)
         return round(1000 * persons / faults) if faults else None
@@ -63,6 +64,15 @@ class Row:
         """From the first call of a cell to the last word about it, on average."""
         took = [c["seconds"] for c in self.cells.values() if c["wishes"]]
         return sum(took) / len(took) if took else None
+
+
+def rare_part(cell: dict[str, Any]) -> str:
+    """Which part of what few subjects offer; "": a cell that all could play. It is counted apart,
+    so that who offers it can lose nothing by it beside who does not.
+    """
+    if cell["scenario"] in {s.name for s in scenarios().values() if s.needs_approval}:
+        return "approvals"
+    return "transaction" if cell["temperament"] == "transaction" else ""
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -91,8 +101,9 @@ def rows(cells: Iterable[dict[str, Any]]) -> list[Row]:
 
 
 def _faulty(row: Row) -> tuple[int, int, int]:
-    bad = row.count("D") + row.count("F") + row.count("L")
-    return (bad, row.count("W"), row.persons_per_1000 or 0)
+    common = [cell["verdict"] for cell in row.cells.values() if not rare_part(cell)]
+    bad = sum(common.count(verdict) for verdict in "DFL")
+    return (bad, common.count("W"), row.persons_per_1000 or 0)
 
 
 HEAD = (
@@ -121,8 +132,19 @@ def as_markdown(made: Sequence[Row], *, command: str, date: str) -> str:
             of = subjects[name]
             shown = [text for c in CONFIGURATIONS for text in _brief(of.get(c))]
             lines.append(_line((name, next(iter(of.values())).version, *shown)))
+    rare = ("what few offer", *(f"{what}, {c}" for what in RARE for c in CONFIGURATIONS))
+    lines += ["", _line(rare), "|" + "---|" * len(rare), *_rare(made)]
     lines += ["", *(f"- **{SHOWN[v]}** {meaning}" for v, meaning in MEANS.items())]
     return "\n".join([*lines, "- **persons** are needed for 1,000 faults"]) + "\n"
+
+
+def _rare(made: Sequence[Row]) -> Iterator[str]:
+    """A line for each subject that offers approvals, or transactions to share."""
+    for name in dict.fromkeys(row.name for row in made):
+        of = {row.configuration: row for row in made if row.name == name}
+        shown = [_counts(of.get(c), what) for what in RARE for c in CONFIGURATIONS]
+        if any(shown):
+            yield _line((name, *shown))
 
 
 def _line(texts: Iterable[str]) -> str:
@@ -135,11 +157,22 @@ def _rank(of: dict[str, Row]) -> list[tuple[int, int, int]]:
 
 
 def _brief(row: Row | None) -> tuple[str, str]:
-    """How often each verdict was given: `12 ✓, 3 D`; and the persons."""
-    if row is None:
-        return ("", "")
-    counts = [f"{row.count(v)} {SHOWN[v]}" for v in SHOWN if row.count(v)]
-    return (", ".join(counts), _persons(row))
+    """How often each verdict was given in what all could play: `12 ✓, 3 D`; and the persons."""
+    return ("", "") if row is None else (_counts(row, ""), _persons(row))
+
+
+def _counts(row: Row | None, rare: str) -> str:
+    """How often each verdict was given in a rare part, or in what all could play."""
+    counted = (
+        {}
+        if row is None
+        else Counter(
+            cell["verdict"]
+            for cell in row.cells.values()
+            if rare_part(cell) == rare and (not rare or cell["verdict"] != "N")
+        )
+    )
+    return ", ".join(f"{counted[v]} {SHOWN[v]}" for v in SHOWN if v in counted)
 
 
 def _persons(row: Row) -> str:

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from oncebench.adapters import _effectonce
+from oncebench.adapters._retries import looking_first
 from oncebench.kit import Says, Setup, Told, Wish
 
 # What no framework alone does, and none says that it does.
@@ -48,6 +49,10 @@ class ToolError(Exception):
     """The framework shows the model an error of the tool."""
 
 
+class Stopped(Exception):
+    """A run stopped in the middle, and what it did may not be repeated: a person looks."""
+
+
 class Waits(Exception):
     """The run has paused: a person has to say yes first."""
 
@@ -63,6 +68,7 @@ class Run:
         self.folder, self.best, self.approval = setup.folder, setup.best, setup.approval
         self.kept: Path | None = setup.folder if setup.best else None
         meant = json.dumps({**arguments, "amount": float(arguments["amount"])}, sort_keys=True)
+        self._repeatable = setup.repeatable
         self._digest = hashlib.sha256(meant.encode()).hexdigest()[:8]
         if self.approval:
             self.conversation = f"{conversation}-{self._digest}"
@@ -80,6 +86,12 @@ class Run:
     def pauses(self) -> bool:
         """Whether the framework itself asks a person before each call."""
         return self.approval and not self.in_store
+
+    def resume(self, call: str | None) -> None:
+        """A run that stopped in the middle goes on, with the call that it was at."""
+        if self.best and not self._repeatable and not self.in_store:
+            raise Stopped(self.conversation)
+        self.call = call
 
     def pause(self, state: str | bytes) -> Waits:
         """Keep a run that has paused."""
@@ -121,8 +133,13 @@ class Run:
 
 def opened(setup: Setup, talk: Callable[[Run], Shown], *, ids: bool = False) -> Callable[..., Any]:
     """*talk* runs an agent, and returns what the model was shown. *ids*: the framework hands the id
-    of a call to the tool.
+    of a call to the tool. Best configured, the tool asks the service first, where it can be asked.
     """
+    protect = _opened(setup, talk, ids=ids)
+    return lambda tool: protect(looking_first(setup, tool))
+
+
+def _opened(setup: Setup, talk: Callable[[Run], Shown], *, ids: bool = False) -> Callable[..., Any]:
     conversation = ""
     serving: list[Run] = []
     if ids and setup.best:
@@ -180,7 +197,13 @@ def text_of(answer: Any) -> str:
 
 def bare_said(error: Exception) -> Says:
     """A framework says nothing about what happened: it hands on the error of the tool."""
-    return "waiting" if isinstance(error, Waits) else "raised"
+    match error:
+        case Waits():
+            return "waiting"
+        case Stopped():
+            return "unknown"
+        case _:
+            return "raised"
 
 
 def _read(text: Any) -> Any:
@@ -226,7 +249,7 @@ def open_with_effectonce(
             run.tool = best[0]
         return talk(run, {"guard": guard, "contracts": contracts})
 
-    protect = opened(setup, talked)
+    protect = _opened(setup, talked)
     setup.approve = lambda wish: _effectonce.say_yes(guard, wish)
     return protect
 

@@ -5,17 +5,14 @@ Its reconciliation ledger, which needs a sealed runtime with signed audit and tw
 trusted identities, is not set up here.
 
 Approvals: its README begins with a callback, which is asked at each call and shown its arguments;
-here it looks whether a person has said yes to them. Best configured: the SQLite store. There an
-approval is for one request, and is consumed before the tool is called: who comes after that with
-the same request is denied, although the result is kept, and operators have to compare the stores
-(docs/production.md, Approval recovery). With the callback and the SQLite store of keys alone, all
-callers are told the result, but who said yes is then for the application to keep.
+here it looks whether a person has said yes to them, which the application keeps. Its SQLite store
+of approvals is not used: there an approval is consumed before the tool is called, and who comes
+after that is denied, although the result is kept (docs/production.md, Approval recovery).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -26,10 +23,7 @@ from oncebench.kit import Says, Setup, send
 NAME = "agent-runtime-governance"
 KIND = "library"
 REQUIRES = ("agent-runtime-governance==0.9.1",)
-README = (
-    "README, Quick start; Production reliability, SQLiteIdempotencyStore, for the best;"
-    " docs/production.md, Required configuration, SQLiteApprovalStore"
-)
+README = "README, Quick start; Production reliability, SQLiteIdempotencyStore, for the best"
 OFFERS = ("approval",)
 NOT_YET = "human decision"  # its callback did not say yes
 LACKS = {"asks": "its reconciliation needs a sealed production runtime, not set up here (docs)"}
@@ -62,9 +56,8 @@ def open(setup: Setup) -> Callable[..., Any]:
         governed = runtime.tool(name=name, execution_mode=mode, **needs)(tool)
 
         def call(order: str, amount: int, note: str = "") -> Any:
-            key[0] = _key(name, order)
-            request = key[0] if setup.approval else None
-            asked = InvocationOptions(idempotency_key=key[0], request_id=request)
+            key[0] = f"{name}:{sha256(order.encode()).hexdigest()}"  # keys have few characters
+            asked = InvocationOptions(idempotency_key=key[0])
             return governed(order, amount, note, _governance=asked)
 
         return call
@@ -72,21 +65,9 @@ def open(setup: Setup) -> Callable[..., Any]:
     return protect
 
 
-def _key(tool: str, order: str) -> str:
-    return f"{tool}:{sha256(order.encode()).hexdigest()}"  # keys have few characters
-
-
 def _approvals(setup: Setup) -> Any:
     """The middleware, and how a person answers."""
     import agent_runtime_governance as arg
-
-    if setup.best:
-        store = arg.SQLiteApprovalStore(setup.folder / "approvals.sqlite")
-        yes = partial(
-            arg.DecisionRecord, arg.DecisionOutcome.ALLOW, "it is owed", "console", approver="ada"
-        )
-        setup.approve = lambda wish: store.decide(_key(wish.tool, wish.order), yes())
-        return arg.ApprovalMiddleware(store=store, reservation_ttl_seconds=setup.lease_s)
 
     def said_yes(order: str, amount: Any) -> Path:
         return setup.folder / f"yes-{order}-{amount}"
@@ -120,14 +101,8 @@ def said(error: Exception) -> Says:
             return "unknown"
         case arg.GovernanceDenied() if "different parameters" in str(error):
             return "conflict"
-        case arg.GovernanceDenied() if "reused for a different request" in str(error):
-            return "conflict"
-        case arg.GovernanceDenied() if str(error) in {"approval decision pending", NOT_YET}:
+        case arg.GovernanceDenied() if str(error) == NOT_YET:
             return "waiting"
-        case arg.GovernanceDenied() if "already consumed" in str(error):
-            return "unknown"  # operators compare the stores
-        case arg.GovernanceDenied() if "reserved" in str(error):
-            return "busy"
         case arg.IdempotencyInProgressError():
             return "busy"
         case arg.IdempotencyAlreadyAppliedError():

@@ -1,5 +1,5 @@
-"""Control: it looks into the world's own books, which no library can. It must be right
-everywhere, or the run is void.
+"""Control: it looks into the world's own books, which no library can. It must be right in what
+it is played with, or the run is void.
 """
 
 from __future__ import annotations

@@ -5,19 +5,19 @@ sends the request again under it.
 
 Approvals: the id of a request is kept, as the README does, and presented by each call. A spent one
 is refused before the effect is looked at, so neither a repeat nor the reconcile hook gets there
-(ctrlrun.control, _secure): the caller knows that its call was begun, and not what became of it.
+(ctrlrun.control, _secure): the caller reads the effect's record, which says what is known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
-from oncebench.kit import PATHS, VERIFY, Says, Setup, ToolFault, Wish
+from oncebench.kit import PATHS, VERIFY, Says, Setup, Told, ToolFault, Wish
 
 NAME = "ctrlrun"
 KIND = "library"
@@ -55,13 +55,23 @@ def open(setup: Setup) -> Callable[..., Any]:
     def protect(tool: Callable[..., Any]) -> Callable[..., Any]:
         name = tool.__module__.rpartition(".")[2]
         hook = _hook(setup, control, name)
-        return ctrlrun.protect(
+        protected: Callable[..., Any] = ctrlrun.protect(
             "bank.pay",
             effect=name + ":{order}",
             control=control,
             reconcile=hook,
             reconcile_eagerly=setup.best and hook is not None,
         )(_saying_so(tool) if setup.best else tool)
+
+        def call(order: str, amount: int, note: str = "") -> Any:
+            try:
+                return protected(order=order, amount=amount, note=note)
+            except ctrlrun.ApprovalMismatch as error:
+                if error.reason != "consumed":
+                    raise
+                return Told(_known(control.store.get_effect(f"{name}:{order}")))
+
+        return call if setup.approval else protected
 
     return protect
 
@@ -80,6 +90,15 @@ def _acting(setup: Setup, wish: Wish) -> Iterator[None]:
         except ctrlrun.ApprovalRequired as pending:
             _asked(setup, wish).write_text(pending.request_id)
             raise
+
+
+def _known(effect: Any) -> Says:
+    """What the record of an effect says, whose approval was used."""
+    if effect is not None and effect.state == "committed":
+        return "happened"
+    if effect is None or effect.lease_is_live(datetime.now(UTC)):
+        return "busy"
+    return "unknown"
 
 
 def _asked(setup: Setup, wish: Wish) -> Path:
@@ -156,8 +175,6 @@ def said(error: Exception) -> Says:
             return "waiting"
         case ctrlrun.ApprovalMismatch(reason="mismatch"):
             return "conflict"
-        case ctrlrun.ApprovalMismatch(reason="consumed"):
-            return "busy"  # it is consumed as its call begins, in one write (How it works, 3 and 4)
         case ctrlrun.DuplicateEffect(state="committed"):
             return "happened"
         case ctrlrun.AmbiguousEffect():

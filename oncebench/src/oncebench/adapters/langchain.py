@@ -1,5 +1,6 @@
 """LangChain's create_agent. Best configured, a checkpointer keeps the thread, each step is saved
-before the next begins, and a run that did not end is resumed.
+before the next begins, and a run that did not end is resumed, unless what it did may not be
+repeated: then a person looks.
 
 Where a person is asked, there has to be a checkpointer, so there is one as shipped as well. The
 first example has one interrupt for each turn of the model; best configured it is one for each call
@@ -61,7 +62,7 @@ def talk(run: _agents.Run, middleware: tuple[Any, ...] = ()) -> _agents.Shown:
             asked = Command(resume=_approved(run, *state.interrupts)) if run.pauses else None
         elif state.next:
             asked = None  # it did not end: it goes on where it was
-            run.call = _pending(state.values["messages"])
+            run.resume(_pending(state.values["messages"]))
         durability = {"durability": "sync"} if run.best else {}
         result = agent.invoke(asked, thread, **durability)
         if "__interrupt__" in result:

@@ -29,8 +29,7 @@ README = (
     " for the best configuration"
 )
 OFFERS = ("approval",)
-ONE_ID = "a thread goes on with the input that it began with (docs, Persistence)"
-LACKS = {"conflict": ONE_ID, "changed_arguments": ONE_ID}
+LACKS = {"conflict": "a thread goes on with the input that it began with (docs, Persistence)"}
 
 
 def open(setup: Setup) -> Callable[..., Any]:
@@ -64,6 +63,9 @@ def open(setup: Setup) -> Callable[..., Any]:
         def call(order: str, amount: int, note: str = "") -> Any:
             config = configured(order)
             state = graph.get_state(config)
+            asked = {"order": order, "amount": amount, "note": note}
+            if state.interrupts and not _same(state.values, asked):
+                return told(graph.invoke(asked, config, **durability))  # it begins anew
             if state.interrupts:
                 if not answer(order).exists():
                     return Told("waiting")
@@ -75,7 +77,6 @@ def open(setup: Setup) -> Callable[..., Any]:
                 return told(graph.invoke(None, config, **durability))
             if "result" in state.values:
                 return state.values["result"]
-            asked = {"order": order, "amount": amount, "note": note}
             return told(graph.invoke(asked, config, **durability))
 
         setup.approve = approve
@@ -89,6 +90,10 @@ def open(setup: Setup) -> Callable[..., Any]:
         return Told("waiting") if "__interrupt__" in state else state["result"]
 
     return protect
+
+
+def _same(values: dict[str, Any], asked: dict[str, Any]) -> bool:
+    return all(values.get(name) == asked[name] for name in ("order", "amount"))
 
 
 def _graph(setup: Setup, send: Callable[..., Any]) -> Any:
