@@ -133,6 +133,14 @@ class ApprovalNeeded(EffectOnceError):
         " arguments once it is decided."
     )
 
+    def __init__(self, message: str, *, fingerprint: str = "", **data: Any) -> None:
+        super().__init__(message, **data)
+        self.fingerprint = fingerprint  # of the arguments that wait
+
+    def because(self, why: str) -> ApprovalNeeded:
+        """The same, with why the last answer did not count."""
+        return ApprovalNeeded(f"{self} {why}.", effect=self.effect, fingerprint=self.fingerprint)
+
 
 class LimitReached(EffectOnceError):
     """An allowance has less left than this call would spend; nothing was sent."""

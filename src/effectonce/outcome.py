@@ -300,12 +300,13 @@ def _refuse(
                 f"{effect} came before its predecessor had an outcome. Nothing was sent.",
                 effect=effect,
             )
-        case Unapproved(since_s, expired):
+        case Unapproved(since_s, expired, fingerprint):
             again = " It was approved, and that has expired." if expired else ""
             raise ApprovalNeeded(
                 f"{effect} waits for a person to approve it, since {since_s:.0f} s.{again} Nothing"
                 " was sent.",
                 effect=effect,
+                fingerprint=fingerprint,
             )
         case Unavailable(error):
             message = f"{effect} was not run by this call: {error}"

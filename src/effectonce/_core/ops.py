@@ -93,6 +93,7 @@ class Unapproved(Struct, frozen=True):
 
     since_s: float
     expired: bool = False  # it was approved, and that was not used in time
+    fingerprint: str = ""  # of the arguments that wait
 
 
 class Unavailable(Struct, frozen=True):

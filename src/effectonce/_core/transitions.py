@@ -105,7 +105,7 @@ def _reply(before: Record | None, after: Record | None, op: RecordOp | Sweep, sc
             changed = before is not None and before.state is State.CLAIMED
             if changed and before.request.fingerprint != after.request.fingerprint:  # type: ignore[union-attr]
                 return Mismatch(after.request.terms.tool)
-            return Unapproved(0.0)
+            return Unapproved(0.0, fingerprint=after.request.fingerprint)
         taken_over = before is not None and asked is Claim and _vanished(before, scene)
         return Held(after.epoch, after.sends, after.state is State.DISPATCHED, taken_over)
     return after if asked is Attest else Applied(after.epoch)
@@ -161,7 +161,8 @@ def _claim_refusal(r: Record | None, op: Claim, scene: Scene) -> Any:
         case _ if r.token == op.token:
             return Held(r.epoch, r.sends, r.state is State.DISPATCHED)
         case _ if lease_over(r, op, scene) and not approved(r, op, scene):
-            return Unapproved(scene.now - r.created_at, expired=r.dedup_until != inf)
+            expired, fingerprint = r.dedup_until != inf, r.request.fingerprint
+            return Unapproved(scene.now - r.created_at, expired, fingerprint)
         case _ if lease_over(r, op, scene):
             return _wait_for_others(op, scene)
         case _:

@@ -23,19 +23,21 @@ from effectonce._tools.tool import GuardedTool
 from effectonce.approvals._standing import waits
 
 
-def ask_only(tool: GuardedTool, call: Prepared) -> Flow[Unapproved | Unavailable | None]:
-    """Write down that it waits for a person. None: it does not, and nothing is written."""
+def ask_only(tool: GuardedTool, call: Prepared) -> Flow[Unapproved | Unavailable | bool]:
+    """Write down that it waits for a person. If it does not, nothing is written. True: the store
+    has decided about these arguments. False: it needs no approval, so no person was asked here.
+    """
     request = call.request
     if not request.terms.approval:
-        return None
+        return False
     found: Record | Unavailable | None = yield from Find(request.key)
     clock: Cell | Unavailable = yield from ReadCell(CLOCK)
     if isinstance(found, Record) and isinstance(clock, Cell):
         same = found.request.fingerprint == request.fingerprint
         if same and not waits(found, clock.now):
-            return None
+            return True
     ending = yield from tool.flow(call, _AskOnly)
-    return ending if isinstance(ending, Unapproved | Unavailable) else None
+    return ending if isinstance(ending, Unapproved | Unavailable) else True
 
 
 class _AskOnly(GuardedCall):

@@ -64,11 +64,15 @@ class Approving:
         self._approver, self._where = approver, where
 
     def question(self, error: ApprovalNeeded, refused: str = "") -> Question | None:
-        """What to ask now; None: it was decided in the meantime, so the call is made again."""
+        """What to ask now; None: it was decided in the meantime, or the wish is for the arguments
+        of another call by now. Then the call is made again.
+        """
         assert error.effect is not None
         key = error.effect.key
         wish = self._approvals.find(key)
-        return None if wish is None else self._about(wish, refused)
+        if wish is None or error.fingerprint not in ("", wish.fingerprint):
+            return None
+        return self._about(wish, refused)
 
     def asked(self, shown: Mapping[str, Any]) -> Question | None:
         """The question that was shown so, if it still waits for its answer."""
@@ -100,7 +104,7 @@ class Approving:
             if approved:
                 approvals.approve(wish.key, by=by, reason=reason, fingerprint=wish.fingerprint)
             else:
-                approvals.reject(wish.key, by=by, reason=reason)
+                approvals.reject(wish.key, by=by, reason=reason, fingerprint=wish.fingerprint)
         except ContractViolation as error:
             return str(error) if approvals.find(wish.key) == wish else ""
         return ""

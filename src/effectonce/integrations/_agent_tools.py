@@ -319,24 +319,25 @@ class AgentTools:
 
     async def aask(
         self, guarded: GuardedTool | None, call: AgentCall, converted: Callable[[], Converted]
-    ) -> None:
+    ) -> bool:
         """Write down that it waits for a person, and raise that. If it does not, nothing happens:
-        nothing is sent here. *converted*: the arguments of a guarded tool.
+        nothing is sent here. Returns whether the store has decided about it. *converted*: the
+        arguments of a guarded tool.
         """
         if guarded is not None:
             async with await self.awithin(guarded, call):
-                await self._aask(guarded, guarded.prepare(*converted()))
-            return
+                return await self._aask(guarded, guarded.prepare(*converted()))
         tool, leg = self._tool(call.tool, asynchronous=True), ToolRun(dict, self._recorded)
         asked = self._asked(tool, call, leg)
         effect = asked.at(await adrive_call(asked.place(), AsyncPlain(self.guard.store)))
         with _asking(effect, call):
-            await self._aask(tool, effect)
+            return await self._aask(tool, effect)
 
-    async def _aask(self, tool: GuardedTool, effect: Prepared) -> None:
-        waits = await adrive_call(ask_only(tool, effect), AsyncPlain(self.guard.store))
-        if waits is not None:
-            tool.concluded(waits, effect)
+    async def _aask(self, tool: GuardedTool, effect: Prepared) -> bool:
+        asked = await adrive_call(ask_only(tool, effect), AsyncPlain(self.guard.store))
+        if not isinstance(asked, bool):
+            tool.concluded(asked, effect)  # which raises it
+        return asked is True
 
     def _tool(self, name: str, *, asynchronous: bool) -> GuardedTool:
         known = self._tools.get((name, asynchronous))

@@ -8,10 +8,13 @@ where all is known that the call will be made of.
  1. What waits in the state waits in the store: the wish is that of the call which the run makes
     when it goes on.
  2. What was decided in the store needs no answer any more. The state lets the call go on, and the
-    call ends as the store says: it is sent, or the model gets that it was not approved. That is
-    no person's answer, and marked: if the call waits again by then, it approves nothing.
+    call ends as the store says: it is sent, or the model gets that it was not approved.
  3. What was rejected in the state is rejected in the store. What was approved there is approved in
     the store by the call itself, when the run goes on.
+ 4. An answer is of a person, and about what that person was shown. The state notes for each call
+    which question it was last: an answer of the store's, or one to another question (arguments
+    that changed, an approval that has expired), is taken back, and the call waits again. A pause
+    of the tool's own is answered by no store.
 """
 
 from __future__ import annotations
@@ -23,12 +26,13 @@ from typing import Any
 from agents import ItemHelpers, RunConfig, RunContextWrapper, RunState, ToolApprovalItem
 from agents.tool_context import ToolContext
 
-from effectonce.approvals._questions import Approver, Approving
+from effectonce.approvals._questions import Approver, Approving, Question
 from effectonce.errors import ApprovalNeeded, ContractViolation
 from effectonce.guard import Guard
 from effectonce.integrations._agent_tools import Shown
 
-BY_STORE = "decided in effectonce's store: "  # beside the id of a call that was approved
+NOTES = "effectonce: asked about"  # where a name of a tool stands in the SDK's approvals
+BY_STORE = "decided in the store"
 
 
 class RunPause:
@@ -44,21 +48,20 @@ class RunPause:
         except ApprovalNeeded as error:
             if not _was_approved(context):
                 raise
-            question = await asyncio.to_thread(self._approving.question, error)
-            # an answer is for one approval: what expired has to be asked about again
-            if question is not None and question.wish.expired:
-                raise
+            question = await self.question(error)
             if question is not None:
+                if not _is_about(_notes(context).get(context.tool_call_id), question):
+                    raise
                 answer = {"approved": True}
                 why = await asyncio.to_thread(self._approving.decide, question, answer, context)
                 if why:
-                    raise ApprovalNeeded(f"{error} {why}.", effect=error.effect) from None
+                    raise error.because(why) from None
         return await act()
 
-    async def reject(self, error: ApprovalNeeded, message: str | None, context: Any) -> None:
-        question = await asyncio.to_thread(self._approving.question, error)
-        if question is None:
-            return
+    async def question(self, error: ApprovalNeeded) -> Question | None:
+        return await asyncio.to_thread(self._approving.question, error)
+
+    async def reject(self, question: Question, message: str | None, context: Any) -> None:
         answer = {"approved": False, "reason": message}
         why = await asyncio.to_thread(self._approving.decide, question, answer, context)
         if why:
@@ -70,7 +73,7 @@ class PausedTool:
 
     def __init__(
         self,
-        ask: Callable[[ToolContext[Any], str], Awaitable[None]],
+        ask: Callable[[ToolContext[Any], str], Awaitable[bool]],
         pause: RunPause,
         shown: Shown,
     ) -> None:
@@ -91,19 +94,33 @@ class PausedTool:
             tool_arguments=given,
             run_config=run_config,
         )
-        _take_back(run, call_id)
-        answer = run.get_approval_status(name, call_id, existing_pending=item)
+        if _notes(run).get(call_id) == BY_STORE:
+            _take_back(run, call_id)
         try:
-            await self._ask(context, given)
+            decided = await self._ask(context, given)
         except ApprovalNeeded as error:
-            if answer is False:
-                message = run.get_rejection_message(name, call_id, existing_pending=item)
-                await self._pause.reject(error, message, context)
+            question = await self._pause.question(error)
+            if question is not None:
+                await self._answered(run, item, question, context)
             return
-        if answer is None:
+        if decided and _unanswered(run, item):
             state.approve(item)
-            for approved in _approving(run, call_id):
-                approved.append(BY_STORE + call_id)
+            _notes(run)[call_id] = BY_STORE
+
+    async def _answered(
+        self, run: RunContextWrapper[Any], item: ToolApprovalItem, question: Question, context: Any
+    ) -> None:
+        """It waits in the store. What the state has of an answer is to this question, or to none
+        that stands.
+        """
+        name, call_id = str(item.name), str(item.call_id)
+        if run.get_approval_status(name, call_id, existing_pending=item) is False:
+            message = run.get_rejection_message(name, call_id, existing_pending=item)
+            await self._pause.reject(question, message, context)
+            return
+        if not _is_about(_notes(run).get(call_id), question):
+            _take_back(run, call_id)
+        _notes(run)[call_id] = question.id
 
 
 async def sync_approvals(
@@ -129,7 +146,15 @@ async def sync_approvals(
         paused = getattr(invoke, "__effectonce_paused__", None)
         if isinstance(paused, PausedTool):
             await paused.sync(state, item, run_config)
-    return [item for item in state.get_interruptions() if _unanswered(run, item)]
+    return [item for item in state.get_interruptions() if _waits(state, item)]
+
+
+def _waits(state: RunState[Any], item: ToolApprovalItem) -> bool:
+    """Has it no answer, in its own state? An agent that is used as a tool has a state within."""
+    nested = state._find_nested_approval_state(item)  # noqa: SLF001  # nothing public has it
+    within, inner = (state, item) if nested is None else nested
+    run = within._context  # noqa: SLF001  # as above
+    return run is None or _unanswered(run, inner)
 
 
 def _unanswered(run: RunContextWrapper[Any], item: ToolApprovalItem) -> bool:
@@ -138,9 +163,8 @@ def _unanswered(run: RunContextWrapper[Any], item: ToolApprovalItem) -> bool:
 
 
 def _was_approved(context: ToolContext[Any]) -> bool:
-    """This very call, whose arguments were shown, by a person: not all calls of the tool."""
-    by_store = BY_STORE + context.tool_call_id
-    return any(by_store not in each for each in _approving(context, context.tool_call_id))
+    """This very call, whose arguments were shown: not all calls of the tool."""
+    return bool(_approving(context, context.tool_call_id))
 
 
 def _approving(run: RunContextWrapper[Any], call_id: str) -> list[list[str]]:
@@ -151,11 +175,27 @@ def _approving(run: RunContextWrapper[Any], call_id: str) -> list[list[str]]:
 
 
 def _take_back(run: RunContextWrapper[Any], call_id: str) -> None:
-    """What was decided in the store may be decided no more: the store is asked anew."""
+    """Its answer counts no more: it waits again."""
+    _notes(run).pop(call_id, None)
     for approved in _approving(run, call_id):
-        if BY_STORE + call_id in approved:
-            approved.remove(call_id)
-            approved.remove(BY_STORE + call_id)
+        approved.remove(call_id)
+
+
+def _notes(run: RunContextWrapper[Any]) -> dict[str, str]:
+    """By call, which question was asked last. It is kept with the state: the SDK stores a record
+    of approvals for each name of a tool, and this is one, with texts by call.
+    """
+    records = run._approvals  # noqa: SLF001  # nothing public is kept with a state
+    if NOTES not in records:
+        records[NOTES] = run._restore_approval_record({})  # noqa: SLF001  # an empty one
+    return records[NOTES].rejection_messages
+
+
+def _is_about(asked: str | None, question: Question) -> bool:
+    """Is an answer one to this question? Without a note, the state was never synced: then it is
+    about the arguments that the model wrote, and the person was shown these.
+    """
+    return asked == question.id if asked is not None else not question.wish.expired
 
 
 def had_the_same_call(context: ToolContext[Any]) -> bool:

@@ -218,10 +218,11 @@ class _ProtectedTools:
                 # the tool's own, and definite: as the tool wants it shown
                 return await _formatted(tool, context, error, FAILED)
 
-        async def ask(context: ToolContext[Any], given: str) -> None:
+        async def ask(context: ToolContext[Any], given: str) -> bool:
             call = self._call(tool, context, given)
             with contextlib.suppress(ContractViolation):  # the call itself says what is wrong
-                await self._box.aask(guarded, call, lambda: _converted(tool, context, call))
+                return await self._box.aask(guarded, call, lambda: _converted(tool, context, call))
+            return False
 
         invoke.__effectonce__ = self._box.guard  # type: ignore[attr-defined]
         invoke.__effectonce_paused__ = PausedTool(ask, self._pause, self._shown)  # type: ignore[attr-defined]

@@ -60,4 +60,4 @@ class PersonAtClient:
                 raise needed
             why = await asyncio.to_thread(self._approving.decide, question, said, call)
             if why:
-                raise ApprovalNeeded(f"{needed} {why}.", effect=needed.effect)
+                raise needed.because(why)

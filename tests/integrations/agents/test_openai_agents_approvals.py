@@ -2,14 +2,17 @@
 
 import asyncio
 import json
+import threading
 
 import pytest
 from agents import Agent, RunConfig, Runner, RunState, function_tool
 from agents.exceptions import ModelBehaviorError
+from openai.types.responses import ResponseFunctionToolCall
 from pydantic import BaseModel
 
 from effectonce import Approval, Guard
 from effectonce._core.ops import Search
+from effectonce.approvals import Approvals
 from effectonce.integrations.openai_agents import protect, sync_approvals
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
@@ -350,14 +353,21 @@ def test_without_that_the_second_is_refused_and_not_taken_for_the_first(desk, ba
     assert len(bank.ledger()) == 1
 
 
-def test_a_pause_of_the_tools_own_leaves_nothing_in_the_store(guard, bank):
-    desk = Desk(guard, bank, hosted=True, approval=lambda amount: amount > 500)
+@pytest.mark.parametrize("hosted", [False, True])
+@pytest.mark.parametrize("approval", [False, lambda amount: amount > 500])
+def test_a_pause_of_the_tools_own_waits_and_leaves_nothing_in_the_store(
+    guard, bank, hosted, approval
+):
+    desk = Desk(guard, bank, hosted=hosted, approval=approval)
     desk.tool.needs_approval = True
+    state = desk.asked(amount=1).to_state()
 
-    state = synced(desk.asked(amount=1).to_state())
+    still = asyncio.run(sync_approvals(state, run_config=CONFIG))
 
-    assert len(state.get_interruptions()) == 1
+    assert [item.call_id for item in still] == ["a"]
+    assert len(go(desk.agent(DONE), state).interruptions) == 1
     assert records(guard) == ()
+    assert bank.ledger() == []
 
 
 def test_arguments_as_the_sdk_converts_them_are_those_of_the_wish(guard, bank):
@@ -483,6 +493,95 @@ def test_what_the_store_had_approved_is_no_persons_answer_when_its_approval_is_v
     assert json.loads(outputs(unsynced)[0][1])["code"] == "APPROVAL_NEEDED"
     assert len(result.interruptions) == 1
     assert bank.ledger() == []
+
+
+@pytest.mark.parametrize("identity", [None, ["payment_id"]])
+def test_an_answer_of_the_framework_is_of_no_use_for_a_default_that_changed(guard, bank, identity):
+    state = synced(Desk(guard, bank, identity=identity).asked().to_state())
+    state.approve(state.get_interruptions()[0])
+    dearer = Desk(Guard(guard.store), bank, default=9_000, identity=identity)
+
+    unsynced = asyncio.run(not_synced(dearer, state.to_string()))
+    result = resumed(dearer, state.to_string())
+
+    assert json.loads(outputs(unsynced)[0][1])["code"] in ("APPROVAL_NEEDED", "KEY_CONFLICT")
+    assert len(result.interruptions) == 1
+    assert bank.ledger() == []
+
+
+def test_an_answer_approves_the_wish_that_it_was_for_and_no_other_that_took_its_place(
+    guard, bank, monkeypatch
+):
+    desk = Desk(guard, bank, identity=["payment_id"])
+    approved_100 = approved(desk.asked(amount=100))
+    asked_900 = desk.asked(amount=900).to_state()
+    find, others = Approvals.find, []
+
+    def after_another_process(self, key):
+        if not others:
+            others.append(threading.Thread(target=lambda: synced(asked_900)))
+            others[0].start()
+            others[0].join()
+        return find(self, key)
+
+    monkeypatch.setattr(Approvals, "find", after_another_process)
+    ((_, text),) = outputs(go(desk.agent(DONE), approved_100))
+
+    assert json.loads(text)["code"] == "KEY_CONFLICT"
+    assert len(guard.approvals.waiting()) == 1
+    assert bank.ledger() == []
+
+
+def test_what_expired_is_approved_by_a_new_answer(bank):
+    clock = FakeClock()
+    guard = Guard(MemoryStore(clock=clock))
+    desk = Desk(guard, bank, kind="write", approval=Approval(valid_s=60))
+    state = synced(desk.asked().to_state())
+    (wish,) = guard.approvals.waiting()
+    guard.approvals.approve(wish.key, by="grace", reason="at the desk")
+    clock.advance(61)
+
+    synced(state)
+    state.approve(state.get_interruptions()[0])
+
+    assert asyncio.run(sync_approvals(state, run_config=CONFIG)) == []
+    assert outputs(go(desk.agent(DONE), state)) == [("a", "rcpt_1")]
+    (record,) = records(guard)
+    assert record.evidence[-1].outcome == b"ada: answered in OpenAI Agents"
+
+
+def test_an_answer_that_is_older_than_the_question_is_taken_back(bank):
+    clock = FakeClock()
+    guard = Guard(MemoryStore(clock=clock))
+    desk = Desk(guard, bank, kind="write", approval=Approval(valid_s=60))
+    state = synced(desk.asked().to_state())
+    state.approve(state.get_interruptions()[0])
+    (wish,) = guard.approvals.waiting()
+    guard.approvals.approve(wish.key, by="grace", reason="at the desk")
+    clock.advance(61)
+
+    still = asyncio.run(sync_approvals(state, run_config=CONFIG))
+
+    assert [item.call_id for item in still] == ["a"]
+    assert bank.ledger() == []
+
+
+def test_a_call_of_an_agent_that_is_used_as_a_tool_waits_until_its_own_state_is_answered(
+    guard, bank
+):
+    clerk = Desk(guard, bank).agent(asks(("a", {"payment_id": "pay_7"})), DONE)
+    asked = ResponseFunctionToolCall(
+        type="function_call", call_id="c", name="clerk", arguments='{"input": "refund"}'
+    )
+    tools = [clerk.as_tool("clerk", "refunds")]
+    state = go(Agent(name="boss", model=Scripted([asked], DONE), tools=tools), "x").to_state()
+
+    before = asyncio.run(sync_approvals(state, run_config=CONFIG))
+    state.approve(state.get_interruptions()[0])
+    after = asyncio.run(sync_approvals(state, run_config=CONFIG))
+
+    assert [item.call_id for item in before] == ["a"]
+    assert after == []
 
 
 def test_what_no_longer_waits_when_the_run_pauses_need_not_wait(desk, bank, waiting):

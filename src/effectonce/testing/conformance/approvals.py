@@ -44,9 +44,9 @@ def _found(bench: Bench, key: str = "k") -> Record:
 
 def what_needs_an_approval_waits_and_has_no_owner(bench: Bench) -> None:
     wish = _wish()
-    assert bench.apply(_claim(bench, wish, "agent")) == Unapproved(0.0)
+    assert bench.apply(_claim(bench, wish, "agent")) == Unapproved(0.0, fingerprint="same")
     bench.clock.advance(5)
-    assert bench.apply(_claim(bench, wish)) == Unapproved(5.0)
+    assert bench.apply(_claim(bench, wish)) == Unapproved(5.0, fingerprint="same")
     record = _found(bench)
     assert (record.state, record.token, record.sends) == (State.CLAIMED, "", 0)
     assert record.reason == "agent"
@@ -80,7 +80,7 @@ def an_approval_ends(bench: Bench) -> None:
     bench.apply(_claim(bench, wish))
     _approve(bench, wish)
     bench.clock.advance(VALID_S)
-    assert bench.apply(_claim(bench, wish)) == Unapproved(VALID_S, expired=True)
+    assert bench.apply(_claim(bench, wish)) == Unapproved(VALID_S, True, "same")
     assert isinstance(_approve(bench, wish, "grace"), Applied)
     assert isinstance(bench.apply(_claim(bench, wish)), Held)
 
@@ -157,7 +157,7 @@ def what_needs_an_approval_by_now_waits_for_one(bench: Bench) -> None:
     claim = Claim(asked, bench.token(), LEASE_S, dispatch=False)
     assert isinstance(bench.apply(claim), Held)
     bench.apply(Renew("k", claim.token, 1, 0))
-    assert bench.apply(_claim(bench, _wish(), "agent")) == Unapproved(0.0)
+    assert bench.apply(_claim(bench, _wish(), "agent")) == Unapproved(0.0, fingerprint="same")
     assert bench.apply(Dispatch("k", claim.token, 1, 1, LEASE_S)) == Refused(State.CLAIMED)
     assert isinstance(_approve(bench, _wish()), Applied)
     assert isinstance(bench.apply(_claim(bench, _wish())), Held)
