@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from effectonce import (
+    ContractViolation,
     EffectOnceError,
     Guard,
     InDoubt,
@@ -19,6 +20,7 @@ from effectonce import (
     current_effect,
 )
 from effectonce._core import ops
+from effectonce.effect import OVER
 from effectonce.http.client import protect
 from tests.flaky import FlakyStore
 
@@ -311,6 +313,76 @@ def test_where_it_would_cost_none_there_is_no_write_more(declared, colour):
 
     assert pays.call() == "paid"
     assert pays.writes == ["Claim", "Complete"]
+
+
+class Talks:
+    """A tool that opens a connection by `GET` through which it talks in its own way."""
+
+    def __init__(self, colour, *, before=lambda: None):
+        self.store, self.states = FlakyStore(), []
+        self.guard = Guard(self.store, cache=0)
+        transport = httpx.MockTransport(lambda asked: self._look() or httpx.Response(101))
+        made = httpx.AsyncClient if colour == "async" else httpx.Client
+        client = protect(made(transport=transport), retry=ONCE)
+        upgrade = {"connection": "upgrade", "upgrade": "websocket"}
+
+        def talk(order: int) -> str:
+            self.key = current_effect().ref.key
+            before()
+            client.get("http://shop/talk", headers=upgrade)
+            self._look()
+            return "bought"
+
+        async def atalk(order: int) -> str:
+            self.key = current_effect().ref.key
+            before()
+            await client.get("http://shop/talk", headers=upgrade)
+            self._look()
+            return "bought"
+
+        declared = {"kind": "write", "retry": ONCE, "wait_s": 0, "through": client, "name": "talk"}
+        self.tool = self.guard.tool(**declared)(atalk if colour == "async" else talk)
+
+    def _look(self):
+        self.states.append(str(self.guard.find(self.key).state))
+
+    def call(self):
+        return asyncio.run(self.acall())
+
+    async def acall(self):
+        with self.guard.step("chat", "talk"):
+            said = self.tool(1)
+            return await said if inspect.isawaitable(said) else said
+
+
+@each_colour
+def test_a_connection_of_which_nothing_is_seen_is_written_down_before_it_is_handed_out(colour):
+    talks = Talks(colour)
+
+    said = talks.call()
+
+    assert (said, talks.states) == ("bought", ["claimed", "dispatched"])
+
+
+@each_colour
+def test_nobody_gets_such_a_connection_if_the_store_cannot_be_told(colour):
+    talks = Talks(colour)
+    talks.store.fail(ops.Dispatch, times=99)
+
+    with pytest.raises(StoreUnavailable):
+        talks.call()
+
+    assert talks.states == ["claimed"]
+
+
+@each_colour
+def test_nor_once_its_attempt_counts_as_not_sent(colour):
+    talks = Talks(colour, before=lambda: current_effect().used.add(OVER))
+
+    with pytest.raises(ContractViolation, match="was not sent"):
+        talks.call()
+
+    assert talks.states == ["claimed"]
 
 
 def test_what_a_tool_leaves_behind_may_send_when_its_end_is_written():
