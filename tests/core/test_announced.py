@@ -4,6 +4,7 @@ on, and not before.
 
 import asyncio
 import inspect
+import threading
 
 import httpx
 import pytest
@@ -471,6 +472,116 @@ def test_nor_beside_an_owner_that_took_it_over(how):
     with pytest.raises(EffectOnceError):
         asyncio.run(pays.call())
     assert pays.sent == []
+
+
+class AnswersOneWriteOfTwo(FlakyStore):
+    """Two ask it for the same write at once: the first gets it, and then the other gets no
+    answer.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.asked, self.first_is_let_go = 0, threading.Event()
+        self.inner_lock = threading.Lock()
+        self.both_ask = threading.Barrier(2)
+
+    def apply(self, op):
+        if not isinstance(op, ops.Dispatch):
+            return super().apply(op)
+        with self.inner_lock:
+            self.asked += 1
+            mine = self.asked
+        if mine <= 2:
+            self.both_ask.wait(30)
+        if mine == 1:
+            return super().apply(op)
+        assert self.first_is_let_go.wait(30)
+        raise StoreUnavailable("the connection was lost")
+
+    async def aapply(self, op):
+        return await asyncio.to_thread(self.apply, op)
+
+
+def paid_and_notified(colour, store, sent):
+    """A tool that makes two requests at once, and can do without the answer of the second."""
+
+    def answer(asked):
+        sent.append(asked.url.path)
+        store.first_is_let_go.set()
+        return httpx.Response(200, text="ok")
+
+    made = httpx.AsyncClient if colour == "async" else httpx.Client
+    client = protect(made(transport=httpx.MockTransport(answer)), retry=ONCE)
+    guard = Guard(store, cache=0)
+    declared = {"kind": "write", "through": client, "retry": ONCE, "wait_s": 0, "name": "pay"}
+    urls = ("http://shop/pay", "http://shop/notify")
+
+    @guard.tool(**declared)
+    async def apay(order: int) -> str:
+        await asyncio.gather(*map(client.post, urls), return_exceptions=True)
+        return "paid"
+
+    @guard.tool(**declared | {"name": "pay in threads"})
+    async def pay_in_threads(order: int) -> str:
+        posts = [asyncio.to_thread(client.post, url) for url in urls]
+        await asyncio.gather(*posts, return_exceptions=True)
+        return "paid"
+
+    tool = apay if colour == "async" else pay_in_threads
+
+    async def call():
+        with guard.step("chat", "pay"):
+            return await tool(1)
+
+    return lambda: asyncio.run(call())
+
+
+@each_colour
+def test_a_write_that_got_no_answer_takes_nothing_back_that_another_was_let_do(colour):
+    store, sent = AnswersOneWriteOfTwo(), []
+    call = paid_and_notified(colour, store, sent)
+
+    said = [call(), call()]
+
+    assert said == ["paid", "paid"]
+    assert len(sent) == len(set(sent))
+
+
+@each_colour
+def test_what_is_refused_to_one_that_sends_says_nothing_about_another_that_was_let(colour):
+    """The other call of its step ends between the two."""
+    refusals, sent = [ops.Refused(None)], []
+
+    class Refuses(FlakyStore):
+        def apply(self, op):
+            refused = isinstance(op, ops.Dispatch) and refusals
+            return refusals.pop() if refused else super().apply(op)
+
+    guard = Guard(Refuses(), cache=0)
+    transport = httpx.MockTransport(lambda asked: sent.append(1) or httpx.Response(200))
+    made = httpx.AsyncClient if colour == "async" else httpx.Client
+    client = protect(made(transport=transport), retry=ONCE)
+
+    @guard.tool(kind="write", through=client, retry=ONCE, wait_s=0)
+    async def pay(order: int) -> None:
+        try:
+            await awaited(client.post("http://shop/a"))
+        except NotSent:
+            await awaited(client.post("http://shop/b"))
+            raise
+
+    async def call():
+        with guard.step("chat", "pay"):
+            await pay(1)
+
+    for _ in range(2):
+        with pytest.raises(InDoubt):
+            asyncio.run(call())
+    assert sent == [1]
+
+
+async def awaited(said):
+    return await said if inspect.isawaitable(said) else said
 
 
 @pytest.mark.parametrize("fails", [0, 99])

@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from threading import Lock
 from typing import Any
 
+from effectonce._core.classification.classify import OURS
 from effectonce._core.ops import (
     Applied,
     Complete,
@@ -47,7 +49,8 @@ class HeldBack:
 
     def __init__(self, write: Dispatch, perform: Performer) -> None:
         self.key, self.write, self._perform = write.key, write, perform
-        self.reply: WriteReply | None = None  # None: it was not asked for
+        self.reply: WriteReply | None = None  # None: it was not asked for. Applied: for good
+        self._noting = Lock()
         self.outer: Departure | None = departure.get()
 
     def write_now(self) -> None:
@@ -62,27 +65,43 @@ class HeldBack:
 
     def answered(self, reply: WriteReply) -> None:
         """What the store answered. Raises if nothing may leave."""
-        self.reply = reply
+        self._note(reply)
+        if isinstance(self.reply, Applied):
+            return
         match reply:
             case Unavailable(error):
                 raise error
             case Refused():
-                raise NotSent(
-                    "another caller has this effect by now, or another call of its step was sent"
-                    " first"
-                )
+                raise _not_ours()
             case Applied():
                 pass
+
+    def _note(self, reply: WriteReply) -> None:
+        """Two that send at once ask at once. What one of them was let do may have left, whatever
+        the other was told.
+        """
+        with self._noting:
+            if not isinstance(self.reply, Applied):
+                self.reply = reply
 
     def made_up_for(self, reply: WriteReply) -> WriteReply:
         """Written when the tool had ended: what it left behind need not ask any more."""
         if isinstance(reply, Applied):
-            self.reply = reply
+            self._note(reply)
         return reply
 
     def ended(self, answer: Any) -> Any:
         """How the tool ended; or why nothing of it was let out, whatever the tool made of that."""
         return self.reply if isinstance(self.reply, Refused | Unavailable) else answer
+
+
+def _not_ours() -> NotSent:
+    """It speaks for the one that asked: another of the same attempt may be let do it later."""
+    error = NotSent(
+        "another caller has this effect by now, or another call of its step was sent first"
+    )
+    error.effectonce_verdict = error.effectonce_verdict.but(matched=OURS)
+    return error
 
 
 class AsyncHeldBack(HeldBack):
@@ -96,7 +115,7 @@ class AsyncHeldBack(HeldBack):
         # one of its own: to cancel what waits for it need not be to cancel the call
         perform = AsyncPerformer(self._call.setup, self._call.call)
         reply: WriteReply = await adrive(insist(self.write, ENV), perform)
-        self.reply = reply
+        self._note(reply)
         if perform.cancelled is not None:
             raise perform.cancelled
         self.answered(reply)
