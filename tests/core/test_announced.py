@@ -26,6 +26,7 @@ from effectonce.http.client import protect
 from tests.flaky import FlakyStore
 
 ONCE = Retry(attempts=1, base_s=0, cap_s=0)
+TWICE = Retry(attempts=2, base_s=0, cap_s=0)
 COLOURS = ("sync", "async")
 each_colour = pytest.mark.parametrize("colour", COLOURS)
 
@@ -578,6 +579,105 @@ def test_what_is_refused_to_one_that_sends_says_nothing_about_another_that_was_l
         with pytest.raises(InDoubt):
             asyncio.run(call())
     assert sent == [1]
+
+
+class StallsOneWrite(FlakyStore):
+    """Its first dispatch waits until it is let go, and is then done, or gets no answer."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked, self.go_on, self.stalled = asyncio.Event(), asyncio.Event(), False
+
+    async def aapply(self, op):
+        if isinstance(op, ops.Dispatch) and not self.stalled:
+            self.stalled = True
+            self.asked.set()
+            await self.go_on.wait()
+        return await super().aapply(op)
+
+
+def shop(sent):
+    def answer(asked):
+        sent.append(asked.url.path)
+        return httpx.Response(200, text="paid")
+
+    return protect(httpx.AsyncClient(transport=httpx.MockTransport(answer)), retry=ONCE)
+
+
+@pytest.mark.parametrize("apart", [None, False])
+def test_a_task_that_is_on_its_way_when_its_tool_says_not_sent_sends_nothing(apart):
+    sent, left = [], []
+    guard, client = Guard(FlakyStore(), cache=0), shop(sent)
+
+    async def later(again):
+        await again.wait()
+        await client.post("http://shop/late")
+
+    @guard.tool(kind="write", through=client, retry=TWICE, wait_s=0, separate_dispatch=apart)
+    async def pay(order: int) -> str:
+        if not left:
+            left.append((again := asyncio.Event(), asyncio.ensure_future(later(again))))
+            raise NotSent("the address service says no")
+        left[0][0].set()
+        await asyncio.wait([left[0][1]])
+        return (await client.post("http://shop/pay")).text
+
+    async def call():
+        with guard.step("chat", "pay"):
+            return await pay(1)
+
+    said = asyncio.run(call())
+
+    assert (said, sent) == ("paid", ["/pay"])
+    assert "was not sent" in str(left[0][1].exception())
+
+
+def test_what_waits_for_its_record_when_its_tool_says_not_sent_sends_nothing():
+    sent, left, store = [], [], StallsOneWrite()
+    guard, client = Guard(store, cache=0), shop(sent)
+
+    @guard.tool(kind="write", through=client, retry=TWICE, wait_s=0)
+    async def pay(order: int) -> str:
+        if not left:
+            left.append(asyncio.ensure_future(client.post("http://shop/late")))
+            await store.asked.wait()
+            raise NotSent("the address service says no")
+        return (await client.post("http://shop/pay")).text
+
+    async def call():
+        with guard.step("chat", "pay"):
+            said = await pay(1)
+        store.go_on.set()
+        await asyncio.wait(left)
+        return said
+
+    said = asyncio.run(call())
+
+    assert (said, sent) == ("paid", ["/pay"])
+    assert "was not sent" in str(left[0].exception())
+
+
+def test_what_waits_for_its_record_when_another_was_not_let_sends_nothing():
+    sent, left, store = [], [], StallsOneWrite()
+    guard, client = Guard(store, cache=0), shop(sent)
+
+    @guard.tool(kind="write", through=client, retry=ONCE, wait_s=0)
+    async def pay(order: int) -> str:
+        left.append(asyncio.ensure_future(client.post("http://shop/late")))
+        await store.asked.wait()
+        store.fail(ops.Dispatch, times=3)
+        return (await client.post("http://shop/pay")).text
+
+    async def call():
+        with guard.step("chat", "pay"), pytest.raises(StoreUnavailable):
+            await pay(1)
+        store.go_on.set()
+        await asyncio.wait(left)
+
+    asyncio.run(call())
+
+    assert sent == []
+    assert "was not sent" in str(left[0].exception())
 
 
 async def awaited(said):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from threading import Lock
+from threading import RLock
 from typing import Any
 
 from effectonce._core.classification.classify import OURS
@@ -39,7 +39,7 @@ from effectonce._drivers import adrive, drive
 from effectonce._random import rng
 from effectonce._runtime.performers import AsyncPerformer, Performer, Prepared, Setup
 from effectonce.effect import Departure, departure
-from effectonce.errors import NotSent
+from effectonce.errors import ContractViolation, NotSent
 
 ENV = Env(now=time.monotonic, new_token=str, rng=rng)
 
@@ -50,7 +50,9 @@ class HeldBack:
     def __init__(self, write: Dispatch, perform: Performer) -> None:
         self.key, self.write, self._perform = write.key, write, perform
         self.reply: WriteReply | None = None  # None: it was not asked for. Applied: for good
-        self._noting = Lock()
+        self._over = False  # its attempt ended as one that sent nothing
+        # reentrant: a signal's handler may send, too
+        self._noting = RLock()
         self.outer: Departure | None = departure.get()
 
     def write_now(self) -> None:
@@ -66,6 +68,11 @@ class HeldBack:
     def answered(self, reply: WriteReply) -> None:
         """What the store answered. Raises if nothing may leave."""
         self._note(reply)
+        if self._over:
+            raise ContractViolation(
+                "an attempt left something behind, and ended as one that sent nothing. It was not"
+                " sent."
+            )
         if isinstance(self.reply, Applied):
             return
         match reply:
@@ -92,7 +99,16 @@ class HeldBack:
 
     def ended(self, answer: Any) -> Any:
         """How the tool ended; or why nothing of it was let out, whatever the tool made of that."""
-        return self.reply if isinstance(self.reply, Refused | Unavailable) else answer
+        with self._noting:
+            self._over = isinstance(self.reply, Refused | Unavailable)
+            return self.reply if self._over else answer
+
+    def close(self) -> None:
+        """What still waits for this write may not send: another attempt may be on its way, whose
+        write the store cannot tell from this one.
+        """
+        with self._noting:
+            self._over = True
 
 
 def _not_ours() -> NotSent:
@@ -138,6 +154,7 @@ class AnnouncedPerformer:
             case Invoke():
                 return self._run(op)
             case Unsend() if self._held is not None:
+                self._held.close()
                 self._held = None
                 return self._perform(Renew(op.key, op.token, op.epoch, op.lease_s))
             case Complete() | Fail() | Doubt() | Renew() if self._held is not None:
@@ -181,6 +198,7 @@ class AsyncAnnouncedPerformer:
             case Invoke():
                 return await self._run(op)
             case Unsend() if self._held is not None:
+                self._held.close()
                 self._held = None
                 return await self._perform(Renew(op.key, op.token, op.epoch, op.lease_s))
             case Complete() | Fail() | Doubt() | Renew() if self._held is not None:
