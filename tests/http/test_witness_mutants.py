@@ -11,6 +11,7 @@ import concurrent.futures
 import contextlib
 import contextvars
 import itertools
+import multiprocessing
 import os
 import socket
 import subprocess
@@ -210,6 +211,46 @@ def a_thread_of_a_warm_pool(scene):
         return scene.calls(lambda: pool.submit(scene.client.post, scene.url).result())
 
 
+def a_thread_of_a_warm_pool_in_an_earlier_context(scene):
+    """As with work of a request that came before."""
+    earlier = contextvars.copy_context()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        pool.submit(int).result()
+        return scene.calls(lambda: pool.submit(earlier.run, scene.client.post, scene.url).result())
+
+
+def a_process_of_a_warm_pool(scene):
+    spawned = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, spawned) as pool:
+        pool.submit(int).result()
+        return scene.calls(lambda: pool.submit(httpx.post, scene.url).result().status_code)
+
+
+def a_datagram(scene, how="sendto"):
+    """A bank that is paid by datagrams: what arrived is counted after each call."""
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as bank,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made,
+    ):
+        bank.bind(("127.0.0.1", 0))
+        bank.settimeout(30)
+        there = bank.getsockname()
+        ways = {
+            "sendto": lambda: made.sendto(b"pay", there),
+            "sendmsg": lambda: made.sendmsg([b"pay"], [], 0, there),
+        }
+
+        def act():
+            ways[how]()
+            scene.ledger.paid += bank.recv(9) == b"pay"
+
+        return scene.calls(act)
+
+
+def a_datagram_in_parts(scene):
+    return a_datagram(scene, "sendmsg")
+
+
 def a_process(scene):
     return scene.calls(
         lambda: subprocess.run([sys.executable, "-I", "-S", "-c", PAYS, scene.url], check=True)
@@ -369,6 +410,17 @@ def blind_to(what):
     return sabotage
 
 
+def every_context_is_the_tools(monkeypatch):
+    keeps = unprotected_sends._keeps_its_context
+
+    def mistaken(function):
+        return isinstance(getattr(function, "__self__", None), contextvars.Context) or keeps(
+            function
+        )
+
+    monkeypatch.setattr(unprotected_sends, "_keeps_its_context", mistaken)
+
+
 def blind_to_tasks(monkeypatch):
     monkeypatch.setattr(check_use, "tasks_of", lambda effect: False)
 
@@ -424,6 +476,14 @@ MUTANTS = [
     (blind_to("connected a socket"), a_bare_client, "duplicate"),
     (blind_to("started a thread"), a_thread, "duplicate"),
     (blind_to("gave work to a thread"), a_thread_of_a_warm_pool, "duplicate"),
+    (
+        every_context_is_the_tools,
+        a_thread_of_a_warm_pool_in_an_earlier_context,
+        "duplicate",
+    ),
+    (blind_to("gave work to a process"), a_process_of_a_warm_pool, "duplicate"),
+    (blind_to("sent a datagram"), a_datagram, "duplicate"),
+    (blind_to("sent a datagram"), a_datagram_in_parts, "duplicate"),
     (blind_to("started a process"), a_process, "duplicate"),
     (blind_to("forked"), a_fork, "duplicate"),
     (blind_to_tasks, a_task_that_goes_on, "duplicate"),
