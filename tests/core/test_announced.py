@@ -766,6 +766,70 @@ def test_a_tool_that_runs_another_is_dispatched_before_it_does(colour):
     assert states == ["claimed", "dispatched"] * 2
 
 
+def one_inside_another(colour, outer_guard, inner_guard, ran, before=lambda: None):
+    """A call of a tool that runs another."""
+    declared = {"kind": "write", "retry": ONCE, "wait_s": 0}
+    inner = inner_guard.tool(name="inner", **declared)
+    outer = outer_guard.tool(name="outer", through="protected", **declared)
+
+    if colour == "sync":
+        note = inner(lambda order: ran.append(order))
+
+        @outer
+        def pay(order: int) -> None:
+            before()
+            note(order)
+
+    else:
+
+        @inner
+        async def anote(order: int) -> None:
+            ran.append(order)
+
+        @outer
+        async def pay(order: int) -> None:
+            before()
+            await anote(order)
+
+    async def call():
+        with outer_guard.step("chat", "pay"):
+            await awaited(pay(1))
+
+    return lambda: asyncio.run(call())
+
+
+@each_colour
+@pytest.mark.parametrize("shared", [True, False], ids=["one store", "two stores"])
+def test_a_tool_inside_another_whose_record_cannot_be_written_was_not_started(colour, shared):
+    store, ran = FlakyStore(), []
+    guard = Guard(store, cache=0)
+    inner_guard = guard if shared else Guard(FlakyStore(), cache=0)
+    call = one_inside_another(colour, guard, inner_guard, ran)
+    store.fail(ops.Dispatch, times=3)
+
+    with pytest.raises(StoreUnavailable):
+        call()
+    counts = inner_guard.counts()
+    call()
+
+    assert "in_doubt" not in counts
+    assert ran == [1]
+
+
+@each_colour
+def test_a_tool_inside_one_that_counts_as_not_sent_is_not_started(colour):
+    ran, inner_guard = [], Guard(FlakyStore(), cache=0)
+    over = [lambda: current_effect().used.add(OVER)]
+    call = one_inside_another(
+        colour, Guard(FlakyStore(), cache=0), inner_guard, ran, lambda: over and over.pop()()
+    )
+
+    with pytest.raises(EffectOnceError, match="that was stopped"):
+        call()
+
+    assert (ran, inner_guard.counts()) == ([], {"claimed": 1})
+
+
 @each_colour
 def test_a_protected_client_outside_of_it_is_a_dispatch_too(colour):
     """A log-in before `sending()`: what it did is not known after a crash, so it counts as sent."""
