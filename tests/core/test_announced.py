@@ -3,7 +3,9 @@ on, and not before.
 """
 
 import asyncio
+import contextlib
 import inspect
+import signal
 import threading
 
 import httpx
@@ -236,8 +238,8 @@ def test_the_loop_of_an_async_tool_that_does_not_wait_for_its_record_does():
 class PaysThrough:
     """A tool that sends through a protected client, and declares so."""
 
-    def __init__(self, colour, *, then=None, **contract):
-        self.store, self.states = FlakyStore(), []
+    def __init__(self, colour, *, then=None, store=None, **contract):
+        self.store, self.states = store or FlakyStore(), []
         self.guard, self.colour = Guard(self.store, cache=0), colour
         transport = httpx.MockTransport(self._answer)
         made = httpx.AsyncClient if colour == "async" else httpx.Client
@@ -682,6 +684,49 @@ def test_what_waits_for_its_record_when_another_was_not_let_sends_nothing():
 
 async def awaited(said):
     return await said if inspect.isawaitable(said) else said
+
+
+class SoftTimeLimit(Exception):
+    pass
+
+
+@contextlib.contextmanager
+def time_limit():
+    """A signal raises in the main thread, as a worker's soft time limit does."""
+
+    def strike(*_):
+        raise SoftTimeLimit
+
+    before = signal.signal(signal.SIGUSR1, strike)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("landed", [True, False], ids=["it had landed", "it had not"])
+@pytest.mark.parametrize("lost", [0, 1], ids=["", "what takes it back is asked for twice"])
+def test_a_time_limit_that_strikes_while_the_record_is_written_leaves_no_doubt(landed, lost):
+    class Struck(FlakyStore):
+        def apply(self, op):
+            strikes = isinstance(op, ops.Dispatch) and "Dispatch" not in self.log
+            if not strikes:
+                return super().apply(op)
+            self.fail(ops.Unsend, "unacknowledged", times=lost)
+            self.fail(ops.Renew, "unacknowledged", times=lost)
+            if landed:
+                super().apply(op)
+            self.log.append("Dispatch")
+            return signal.raise_signal(signal.SIGUSR1)
+
+    pays = PaysThrough("sync", store=Struck())
+
+    with time_limit(), pytest.raises(SoftTimeLimit):
+        pays.call()
+
+    assert pays.guard.counts() == {"claimed": 1}
+    assert pays.call() == "paid"
+    assert pays.states == ["claimed", "claimed", "dispatched"]
 
 
 @pytest.mark.parametrize("fails", [0, 99])

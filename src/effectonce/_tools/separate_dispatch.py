@@ -41,6 +41,8 @@ from effectonce._runtime.performers import AsyncPerformer, Performer, Prepared, 
 from effectonce.effect import Departure, departure
 from effectonce.errors import ContractViolation, NotSent
 
+# there is no write to take back, only a claim to go on with
+NOT_DISPATCHED = Refused(None)
 ENV = Env(now=time.monotonic, new_token=str, rng=rng)
 
 
@@ -50,6 +52,8 @@ class HeldBack:
     def __init__(self, write: Dispatch, perform: Performer) -> None:
         self.key, self.write, self._perform = write.key, write, perform
         self.reply: WriteReply | None = None  # None: it was not asked for. Applied: for good
+        # the write may have landed, though its answer never came: what interrupts does not undo it
+        self.asked = False
         self._over = False  # its attempt ended as one that sent nothing
         # reentrant: a signal's handler may send, too
         self._noting = RLock()
@@ -60,6 +64,7 @@ class HeldBack:
         is asked for again by the next that sends.
         """
         if not isinstance(self.reply, Applied):
+            self.asked = True
             self.answered(drive(insist(self.write, ENV), self._perform))
 
     async def awrite_now(self) -> None:
@@ -130,6 +135,7 @@ class AsyncHeldBack(HeldBack):
             return
         # one of its own: to cancel what waits for it need not be to cancel the call
         perform = AsyncPerformer(self._call.setup, self._call.call)
+        self.asked = True
         reply: WriteReply = await adrive(insist(self.write, ENV), perform)
         self._note(reply)
         if perform.cancelled is not None:
@@ -154,15 +160,21 @@ class AnnouncedPerformer:
             case Invoke():
                 return self._run(op)
             case Unsend() if self._held is not None:
-                self._held.close()
-                self._held = None
-                return self._perform(Renew(op.key, op.token, op.epoch, op.lease_s))
+                return self._take_back(op, self._held)
             case Complete() | Fail() | Doubt() | Renew() if self._held is not None:
                 reply = self._held.made_up_for(self._perform(self._held.write))
                 self._held = self._held if isinstance(reply, Unavailable) else None
                 return self._perform(op) if isinstance(reply, Applied) else reply
             case _:
                 return self._perform(op)
+
+    def _take_back(self, op: Unsend, held: HeldBack) -> WriteReply:
+        held.close()
+        reply: WriteReply = self._perform(op) if held.asked else NOT_DISPATCHED
+        if isinstance(reply, Refused):
+            reply = self._perform(Renew(op.key, op.token, op.epoch, op.lease_s))
+        self._held = held if isinstance(reply, Unavailable) else None
+        return reply
 
     def _run(self, op: Invoke) -> Any:
         held, before = self._held, departure.get()
@@ -198,15 +210,21 @@ class AsyncAnnouncedPerformer:
             case Invoke():
                 return await self._run(op)
             case Unsend() if self._held is not None:
-                self._held.close()
-                self._held = None
-                return await self._perform(Renew(op.key, op.token, op.epoch, op.lease_s))
+                return await self._take_back(op, self._held)
             case Complete() | Fail() | Doubt() | Renew() if self._held is not None:
                 reply = self._held.made_up_for(await self._perform(self._held.write))
                 self._held = self._held if isinstance(reply, Unavailable) else None
                 return await self._perform(op) if isinstance(reply, Applied) else reply
             case _:
                 return await self._perform(op)
+
+    async def _take_back(self, op: Unsend, held: AsyncHeldBack) -> WriteReply:
+        held.close()
+        reply: WriteReply = await self._perform(op) if held.asked else NOT_DISPATCHED
+        if isinstance(reply, Refused):
+            reply = await self._perform(Renew(op.key, op.token, op.epoch, op.lease_s))
+        self._held = held if isinstance(reply, Unavailable) else None
+        return reply
 
     async def _run(self, op: Invoke) -> Any:
         held = self._held
