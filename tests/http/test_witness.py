@@ -772,3 +772,85 @@ def test_what_goes_through_a_websocket_is_not_nothing():
             await socket.receive()
 
     assert with_aiohttp(act) == (["InDoubt", "InDoubt"], ["pay"])
+
+
+class NeverFound(aiohttp.abc.AbstractResolver):
+    """Looks a host up for longer than anybody waits."""
+
+    def __init__(self):
+        self.asked, self.over = [], asyncio.Event()
+
+    async def resolve(self, host, port=0, family=socket.AF_INET):
+        self.asked.append(host)
+        await self.over.wait()
+        raise OSError("no such name")
+
+    async def close(self):
+        self.over.set()
+
+
+def with_a_slow_name_service(act):
+    """How two calls end of a tool whose host is not found in time."""
+    guard, says = Guard("memory://", cache=0), []
+
+    async def main():
+        names = NeverFound()
+        connector = aiohttp.TCPConnector(resolver=names)
+        timeout = aiohttp.ClientTimeout(total=None, connect=0.05)
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as made:
+            session = protect(made, retry=Retry(attempts=1))
+
+            @guard.tool(kind="write", through=session, retry=Retry(attempts=1), wait_s=0)
+            async def work(order: int) -> None:
+                await act(session)
+
+            for _ in range(2):
+                with guard.step("chat", "work"):
+                    try:
+                        await work(1)
+                    except Exception as error:  # whatever comes out is looked at
+                        says.append(type(error).__name__)
+        await names.close()
+
+    asyncio.run(main())
+    return says, guard.counts()
+
+
+def test_a_host_that_is_not_found_in_time_got_no_request():
+    async def act(session):
+        await session.post("http://bank.test/pay")
+
+    says, counts = with_a_slow_name_service(act)
+
+    assert "InDoubt" not in says
+    assert counts == {"claimed": 1}
+
+
+def test_nor_does_one_that_was_to_be_read():
+    async def act(session):
+        try:
+            await session.get("http://bank.test/token")
+        except TimeoutError:
+            raise ValueError("no token") from None
+
+    says, counts = with_a_slow_name_service(act)
+
+    assert (says, counts) == (["ValueError", "ValueError"], {"claimed": 1})
+
+
+def test_a_task_that_was_started_beside_a_request_is_noticed_still():
+    """It is the tool's own, whatever a client does at the same time."""
+
+    async def act(session):
+        later = asyncio.ensure_future(asyncio.Event().wait())
+        tasks.append(later)
+        try:
+            await session.get("http://bank.test/token")
+        except TimeoutError:
+            raise ValueError("no token") from None
+
+    tasks = []
+
+    says, _ = with_a_slow_name_service(act)
+
+    assert says == ["InDoubt", "InDoubt"]

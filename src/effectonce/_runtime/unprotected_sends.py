@@ -220,5 +220,10 @@ def tasks_of(effect: Effect) -> bool:
 
 
 def _inside(task: asyncio.Task[Any], effect: Effect) -> bool:
+    """Not one that a protected client started for a request: that was noted as such. aiohttp goes
+    on to look a host up when nobody waits any more.
+    """
     contexts = [each for each in gc.get_referents(task) if isinstance(each, Context)]
-    return any(context.get(running) is effect for context in contexts)
+    return any(
+        context.get(running) is effect and context.get(noted) is not effect for context in contexts
+    )
