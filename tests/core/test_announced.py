@@ -3,13 +3,17 @@ on, and not before.
 """
 
 import asyncio
+import contextlib
 import inspect
+import signal
+import threading
 
 import httpx
 import pytest
 from msgspec.structs import replace
 
 from effectonce import (
+    ContractViolation,
     EffectOnceError,
     Guard,
     InDoubt,
@@ -19,10 +23,12 @@ from effectonce import (
     current_effect,
 )
 from effectonce._core import ops
+from effectonce.effect import OVER
 from effectonce.http.client import protect
 from tests.flaky import FlakyStore
 
 ONCE = Retry(attempts=1, base_s=0, cap_s=0)
+TWICE = Retry(attempts=2, base_s=0, cap_s=0)
 COLOURS = ("sync", "async")
 each_colour = pytest.mark.parametrize("colour", COLOURS)
 
@@ -232,8 +238,8 @@ def test_the_loop_of_an_async_tool_that_does_not_wait_for_its_record_does():
 class PaysThrough:
     """A tool that sends through a protected client, and declares so."""
 
-    def __init__(self, colour, *, then=None, **contract):
-        self.store, self.states = FlakyStore(), []
+    def __init__(self, colour, *, then=None, store=None, **contract):
+        self.store, self.states = store or FlakyStore(), []
         self.guard, self.colour = Guard(self.store, cache=0), colour
         transport = httpx.MockTransport(self._answer)
         made = httpx.AsyncClient if colour == "async" else httpx.Client
@@ -311,6 +317,76 @@ def test_where_it_would_cost_none_there_is_no_write_more(declared, colour):
 
     assert pays.call() == "paid"
     assert pays.writes == ["Claim", "Complete"]
+
+
+class Talks:
+    """A tool that opens a connection by `GET` through which it talks in its own way."""
+
+    def __init__(self, colour, *, before=lambda: None):
+        self.store, self.states = FlakyStore(), []
+        self.guard = Guard(self.store, cache=0)
+        transport = httpx.MockTransport(lambda asked: self._look() or httpx.Response(101))
+        made = httpx.AsyncClient if colour == "async" else httpx.Client
+        client = protect(made(transport=transport), retry=ONCE)
+        upgrade = {"connection": "upgrade", "upgrade": "websocket"}
+
+        def talk(order: int) -> str:
+            self.key = current_effect().ref.key
+            before()
+            client.get("http://shop/talk", headers=upgrade)
+            self._look()
+            return "bought"
+
+        async def atalk(order: int) -> str:
+            self.key = current_effect().ref.key
+            before()
+            await client.get("http://shop/talk", headers=upgrade)
+            self._look()
+            return "bought"
+
+        declared = {"kind": "write", "retry": ONCE, "wait_s": 0, "through": client, "name": "talk"}
+        self.tool = self.guard.tool(**declared)(atalk if colour == "async" else talk)
+
+    def _look(self):
+        self.states.append(str(self.guard.find(self.key).state))
+
+    def call(self):
+        return asyncio.run(self.acall())
+
+    async def acall(self):
+        with self.guard.step("chat", "talk"):
+            said = self.tool(1)
+            return await said if inspect.isawaitable(said) else said
+
+
+@each_colour
+def test_a_connection_of_which_nothing_is_seen_is_written_down_before_it_is_handed_out(colour):
+    talks = Talks(colour)
+
+    said = talks.call()
+
+    assert (said, talks.states) == ("bought", ["claimed", "dispatched"])
+
+
+@each_colour
+def test_nobody_gets_such_a_connection_if_the_store_cannot_be_told(colour):
+    talks = Talks(colour)
+    talks.store.fail(ops.Dispatch, times=99)
+
+    with pytest.raises(StoreUnavailable):
+        talks.call()
+
+    assert talks.states == ["claimed"]
+
+
+@each_colour
+def test_nor_once_its_attempt_counts_as_not_sent(colour):
+    talks = Talks(colour, before=lambda: current_effect().used.add(OVER))
+
+    with pytest.raises(ContractViolation, match="was not sent"):
+        talks.call()
+
+    assert talks.states == ["claimed"]
 
 
 def test_what_a_tool_leaves_behind_may_send_when_its_end_is_written():
@@ -401,6 +477,258 @@ def test_nor_beside_an_owner_that_took_it_over(how):
     assert pays.sent == []
 
 
+class AnswersOneWriteOfTwo(FlakyStore):
+    """Two ask it for the same write at once: the first gets it, and then the other gets no
+    answer.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.asked, self.first_is_let_go = 0, threading.Event()
+        self.inner_lock = threading.Lock()
+        self.both_ask = threading.Barrier(2)
+
+    def apply(self, op):
+        if not isinstance(op, ops.Dispatch):
+            return super().apply(op)
+        with self.inner_lock:
+            self.asked += 1
+            mine = self.asked
+        if mine <= 2:
+            self.both_ask.wait(30)
+        if mine == 1:
+            return super().apply(op)
+        assert self.first_is_let_go.wait(30)
+        raise StoreUnavailable("the connection was lost")
+
+    async def aapply(self, op):
+        return await asyncio.to_thread(self.apply, op)
+
+
+def paid_and_notified(colour, store, sent):
+    """A tool that makes two requests at once, and can do without the answer of the second."""
+
+    def answer(asked):
+        sent.append(asked.url.path)
+        store.first_is_let_go.set()
+        return httpx.Response(200, text="ok")
+
+    made = httpx.AsyncClient if colour == "async" else httpx.Client
+    client = protect(made(transport=httpx.MockTransport(answer)), retry=ONCE)
+    guard = Guard(store, cache=0)
+    declared = {"kind": "write", "through": client, "retry": ONCE, "wait_s": 0, "name": "pay"}
+    urls = ("http://shop/pay", "http://shop/notify")
+
+    @guard.tool(**declared)
+    async def apay(order: int) -> str:
+        await asyncio.gather(*map(client.post, urls), return_exceptions=True)
+        return "paid"
+
+    @guard.tool(**declared | {"name": "pay in threads"})
+    async def pay_in_threads(order: int) -> str:
+        posts = [asyncio.to_thread(client.post, url) for url in urls]
+        await asyncio.gather(*posts, return_exceptions=True)
+        return "paid"
+
+    tool = apay if colour == "async" else pay_in_threads
+
+    async def call():
+        with guard.step("chat", "pay"):
+            return await tool(1)
+
+    return lambda: asyncio.run(call())
+
+
+@each_colour
+def test_a_write_that_got_no_answer_takes_nothing_back_that_another_was_let_do(colour):
+    store, sent = AnswersOneWriteOfTwo(), []
+    call = paid_and_notified(colour, store, sent)
+
+    said = [call(), call()]
+
+    assert said == ["paid", "paid"]
+    assert len(sent) == len(set(sent))
+
+
+@each_colour
+def test_what_is_refused_to_one_that_sends_says_nothing_about_another_that_was_let(colour):
+    """The other call of its step ends between the two."""
+    refusals, sent = [ops.Refused(None)], []
+
+    class Refuses(FlakyStore):
+        def apply(self, op):
+            refused = isinstance(op, ops.Dispatch) and refusals
+            return refusals.pop() if refused else super().apply(op)
+
+    guard = Guard(Refuses(), cache=0)
+    transport = httpx.MockTransport(lambda asked: sent.append(1) or httpx.Response(200))
+    made = httpx.AsyncClient if colour == "async" else httpx.Client
+    client = protect(made(transport=transport), retry=ONCE)
+
+    @guard.tool(kind="write", through=client, retry=ONCE, wait_s=0)
+    async def pay(order: int) -> None:
+        try:
+            await awaited(client.post("http://shop/a"))
+        except NotSent:
+            await awaited(client.post("http://shop/b"))
+            raise
+
+    async def call():
+        with guard.step("chat", "pay"):
+            await pay(1)
+
+    for _ in range(2):
+        with pytest.raises(InDoubt):
+            asyncio.run(call())
+    assert sent == [1]
+
+
+class StallsOneWrite(FlakyStore):
+    """Its first dispatch waits until it is let go, and is then done, or gets no answer."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked, self.go_on, self.stalled = asyncio.Event(), asyncio.Event(), False
+
+    async def aapply(self, op):
+        if isinstance(op, ops.Dispatch) and not self.stalled:
+            self.stalled = True
+            self.asked.set()
+            await self.go_on.wait()
+        return await super().aapply(op)
+
+
+def shop(sent):
+    def answer(asked):
+        sent.append(asked.url.path)
+        return httpx.Response(200, text="paid")
+
+    return protect(httpx.AsyncClient(transport=httpx.MockTransport(answer)), retry=ONCE)
+
+
+@pytest.mark.parametrize("apart", [None, False])
+def test_a_task_that_is_on_its_way_when_its_tool_says_not_sent_sends_nothing(apart):
+    sent, left = [], []
+    guard, client = Guard(FlakyStore(), cache=0), shop(sent)
+
+    async def later(again):
+        await again.wait()
+        await client.post("http://shop/late")
+
+    @guard.tool(kind="write", through=client, retry=TWICE, wait_s=0, separate_dispatch=apart)
+    async def pay(order: int) -> str:
+        if not left:
+            left.append((again := asyncio.Event(), asyncio.ensure_future(later(again))))
+            raise NotSent("the address service says no")
+        left[0][0].set()
+        await asyncio.wait([left[0][1]])
+        return (await client.post("http://shop/pay")).text
+
+    async def call():
+        with guard.step("chat", "pay"):
+            return await pay(1)
+
+    said = asyncio.run(call())
+
+    assert (said, sent) == ("paid", ["/pay"])
+    assert "was not sent" in str(left[0][1].exception())
+
+
+def test_what_waits_for_its_record_when_its_tool_says_not_sent_sends_nothing():
+    sent, left, store = [], [], StallsOneWrite()
+    guard, client = Guard(store, cache=0), shop(sent)
+
+    @guard.tool(kind="write", through=client, retry=TWICE, wait_s=0)
+    async def pay(order: int) -> str:
+        if not left:
+            left.append(asyncio.ensure_future(client.post("http://shop/late")))
+            await store.asked.wait()
+            raise NotSent("the address service says no")
+        return (await client.post("http://shop/pay")).text
+
+    async def call():
+        with guard.step("chat", "pay"):
+            said = await pay(1)
+        store.go_on.set()
+        await asyncio.wait(left)
+        return said
+
+    said = asyncio.run(call())
+
+    assert (said, sent) == ("paid", ["/pay"])
+    assert "was not sent" in str(left[0].exception())
+
+
+def test_what_waits_for_its_record_when_another_was_not_let_sends_nothing():
+    sent, left, store = [], [], StallsOneWrite()
+    guard, client = Guard(store, cache=0), shop(sent)
+
+    @guard.tool(kind="write", through=client, retry=ONCE, wait_s=0)
+    async def pay(order: int) -> str:
+        left.append(asyncio.ensure_future(client.post("http://shop/late")))
+        await store.asked.wait()
+        store.fail(ops.Dispatch, times=3)
+        return (await client.post("http://shop/pay")).text
+
+    async def call():
+        with guard.step("chat", "pay"), pytest.raises(StoreUnavailable):
+            await pay(1)
+        store.go_on.set()
+        await asyncio.wait(left)
+
+    asyncio.run(call())
+
+    assert sent == []
+    assert "was not sent" in str(left[0].exception())
+
+
+async def awaited(said):
+    return await said if inspect.isawaitable(said) else said
+
+
+class SoftTimeLimit(Exception):
+    pass
+
+
+@contextlib.contextmanager
+def time_limit():
+    """A signal raises in the main thread, as a worker's soft time limit does."""
+
+    def strike(*_):
+        raise SoftTimeLimit
+
+    before = signal.signal(signal.SIGUSR1, strike)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("landed", [True, False], ids=["it had landed", "it had not"])
+@pytest.mark.parametrize("lost", [0, 1], ids=["", "what takes it back is asked for twice"])
+def test_a_time_limit_that_strikes_while_the_record_is_written_leaves_no_doubt(landed, lost):
+    class Struck(FlakyStore):
+        def apply(self, op):
+            strikes = isinstance(op, ops.Dispatch) and "Dispatch" not in self.log
+            if not strikes:
+                return super().apply(op)
+            self.fail(ops.Unsend, "unacknowledged", times=lost)
+            self.fail(ops.Renew, "unacknowledged", times=lost)
+            if landed:
+                super().apply(op)
+            self.log.append("Dispatch")
+            return signal.raise_signal(signal.SIGUSR1)
+
+    pays = PaysThrough("sync", store=Struck())
+
+    with time_limit(), pytest.raises(SoftTimeLimit):
+        pays.call()
+
+    assert pays.guard.counts() == {"claimed": 1}
+    assert pays.call() == "paid"
+    assert pays.states == ["claimed", "claimed", "dispatched"]
+
+
 @pytest.mark.parametrize("fails", [0, 99])
 def test_a_tool_that_stops_waiting_for_its_record_was_not_cancelled_by_its_caller(fails):
     class Slow(FlakyStore):
@@ -481,6 +809,70 @@ def test_a_tool_that_runs_another_is_dispatched_before_it_does(colour):
         with guard.step("chat", "pay"):
             call(order)
     assert states == ["claimed", "dispatched"] * 2
+
+
+def one_inside_another(colour, outer_guard, inner_guard, ran, before=lambda: None):
+    """A call of a tool that runs another."""
+    declared = {"kind": "write", "retry": ONCE, "wait_s": 0}
+    inner = inner_guard.tool(name="inner", **declared)
+    outer = outer_guard.tool(name="outer", through="protected", **declared)
+
+    if colour == "sync":
+        note = inner(lambda order: ran.append(order))
+
+        @outer
+        def pay(order: int) -> None:
+            before()
+            note(order)
+
+    else:
+
+        @inner
+        async def anote(order: int) -> None:
+            ran.append(order)
+
+        @outer
+        async def pay(order: int) -> None:
+            before()
+            await anote(order)
+
+    async def call():
+        with outer_guard.step("chat", "pay"):
+            await awaited(pay(1))
+
+    return lambda: asyncio.run(call())
+
+
+@each_colour
+@pytest.mark.parametrize("shared", [True, False], ids=["one store", "two stores"])
+def test_a_tool_inside_another_whose_record_cannot_be_written_was_not_started(colour, shared):
+    store, ran = FlakyStore(), []
+    guard = Guard(store, cache=0)
+    inner_guard = guard if shared else Guard(FlakyStore(), cache=0)
+    call = one_inside_another(colour, guard, inner_guard, ran)
+    store.fail(ops.Dispatch, times=3)
+
+    with pytest.raises(StoreUnavailable):
+        call()
+    counts = inner_guard.counts()
+    call()
+
+    assert "in_doubt" not in counts
+    assert ran == [1]
+
+
+@each_colour
+def test_a_tool_inside_one_that_counts_as_not_sent_is_not_started(colour):
+    ran, inner_guard = [], Guard(FlakyStore(), cache=0)
+    over = [lambda: current_effect().used.add(OVER)]
+    call = one_inside_another(
+        colour, Guard(FlakyStore(), cache=0), inner_guard, ran, lambda: over and over.pop()()
+    )
+
+    with pytest.raises(EffectOnceError, match="that was stopped"):
+        call()
+
+    assert (ran, inner_guard.counts()) == ([], {"claimed": 1})
 
 
 @each_colour

@@ -5,19 +5,22 @@ Only for tools that declare `separate_dispatch`, or send through protected clien
 The workers are real processes, really killed; the bank that counts is another one.
 """
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
+from aiohttp import web
 
 from effectonce.testing.bank import Bank
 
 WORKER = """
 import asyncio, json, os, signal, sys
-import httpx
+import aiohttp, httpx
 from effectonce import EffectOnceError, Guard, Retry, current_effect
 from effectonce.http.client import protect
 from effectonce.testing.bank import Teller
@@ -86,9 +89,20 @@ async def apay_by_client(invoice: str) -> str:
     return answer.json()["receipt"]
 
 
+async def abuy_over_a_websocket(invoice: str) -> str:
+    async with aiohttp.ClientSession() as made:
+        session = protect(made)
+        async with session.ws_connect(f"http://127.0.0.1:{port}/buy") as socket:
+            await socket.send_str(invoice)
+            receipt = await socket.receive_str()
+            reached("done")
+            return receipt
+
+
 async def acall():
     with guard.step("chat", "pay"):
-        return await guard.tool(**contract)(apay if colour == "async" else apay_by_client)("inv_1")
+        by_name = {"async": apay, "async websocket": abuy_over_a_websocket}
+        return await guard.tool(**contract)(by_name.get(colour, apay_by_client))("inv_1")
 
 
 def call():
@@ -122,6 +136,44 @@ def url(request, tmp_path):
 def bank(tmp_path):
     with Bank(tmp_path / "ledger.jsonl") as bank:
         yield bank
+
+
+class Counter:
+    """A shop where one buys over a WebSocket. It runs in a thread of its own."""
+
+    def __init__(self):
+        self.bought, self._loop = [], asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    def __enter__(self):
+        self._thread.start()
+        self._in_its_thread(self._open())
+        return self
+
+    def __exit__(self, *error):
+        self._in_its_thread(self._runner.cleanup())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _in_its_thread(self, work):
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+
+    async def _open(self):
+        app = web.Application()
+        app.add_routes([web.get("/buy", self._serve)])
+        self._runner = web.AppRunner(app)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.port = self._runner.addresses[0][1]
+
+    async def _serve(self, request):
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        async for message in socket:
+            self.bought.append(message.data)
+            await socket.send_str("receipt")
+        return socket
 
 
 class Worker:
@@ -200,3 +252,14 @@ def test_what_a_protected_client_sends_is_not_sent_again_after_a_crash(url, bank
 
     assert worker.says() == ["InDoubt", {"in_doubt": 1}]
     assert len(bank.ledger()) == 1
+
+
+def test_what_is_bought_over_a_websocket_is_not_bought_again(url):
+    with Counter() as counter:
+        worker = Worker(url, counter, "async websocket")
+        worker.dies("done")
+
+        said = worker.says()
+
+    assert said == ["InDoubt", {"in_doubt": 1}]
+    assert counter.bought == ["inv_1"]

@@ -5,6 +5,8 @@ knows.
 import asyncio
 import concurrent.futures
 import contextvars
+import functools
+import multiprocessing
 import socket
 import subprocess
 import sys
@@ -237,7 +239,16 @@ def test_a_thread_that_takes_the_context_along_is_none_of_its_own(shop, in_threa
     assert shop.effects == 2
 
 
-def test_work_for_a_thread_of_a_pool_is_noticed_before_it_is_done(shop):
+EARLIER = contextvars.copy_context()  # of a request, or of a job: not of a tool
+GIVEN = {
+    "work": lambda work: work,
+    "an earlier context": lambda work: functools.partial(EARLIER.run, work),
+    "a partial of it": lambda work: functools.partial(functools.partial(EARLIER.run), work),
+}
+
+
+@pytest.mark.parametrize("given", GIVEN.values(), ids=GIVEN)
+def test_work_for_a_thread_of_a_pool_is_noticed_before_it_is_done(shop, given):
     """The thread is there before the tool, and does not know its effect."""
     guard = Guard("memory://", cache=0)
     pool = concurrent.futures.ThreadPoolExecutor(1)
@@ -246,7 +257,7 @@ def test_work_for_a_thread_of_a_pool_is_noticed_before_it_is_done(shop):
 
         @guard.tool(kind="write", through=client)
         def pays(order: int) -> None:
-            state = pool.submit(lambda: client.post(f"{shop.url}/pay").text)
+            state = pool.submit(given(lambda: client.post(f"{shop.url}/pay").text))
             states.append(guard.find(current_effect().ref.key).state)
             state.result()
             raise ValueError("bad sku")
@@ -314,6 +325,53 @@ def test_a_bare_socket_is_noticed(shop):
             pass
 
     assert ended(act) == ["InDoubt", "InDoubt"]
+
+
+def test_work_for_a_process_of_a_pool_is_noticed_before_it_is_done():
+    """The process is there before the tool."""
+    guard, states = Guard("memory://", cache=0), []
+    with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        pool.submit(int).result()
+
+        @guard.tool(kind="write", through="protected")
+        def pays(order: int) -> None:
+            done = pool.submit(int)
+            states.append(guard.find(current_effect().ref.key).state)
+            done.result()
+            raise ValueError("bad sku")
+
+        for _ in range(2):
+            with guard.step("chat", "work"), pytest.raises(InDoubt):
+                pays(1)
+
+    assert states == ["dispatched"]
+
+
+@pytest.mark.parametrize("how", ["sendto", "sendmsg"])
+def test_a_datagram_is_noticed(how):
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as bank,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made,
+    ):
+        bank.bind(("127.0.0.1", 0))
+        there = bank.getsockname()
+        ways = {
+            "sendto": lambda: made.sendto(b"pay", there),
+            "sendmsg": lambda: made.sendmsg([b"pay"], [], 0, there),
+        }
+
+        said = ended(ways[how])
+
+    assert said == ["InDoubt", "InDoubt"]
+
+
+def test_parts_that_are_sent_over_a_connection_are_no_datagram():
+    """An event loop writes like that, for whoever has a connection."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        said = ended(lambda: ours.sendmsg([b"a log line"]))
+
+    assert said == ["ValueError", "ValueError"]
 
 
 def test_what_is_done_elsewhere_meanwhile_is_no_business_of_the_tool(shop):
@@ -714,3 +772,85 @@ def test_what_goes_through_a_websocket_is_not_nothing():
             await socket.receive()
 
     assert with_aiohttp(act) == (["InDoubt", "InDoubt"], ["pay"])
+
+
+class NeverFound(aiohttp.abc.AbstractResolver):
+    """Looks a host up for longer than anybody waits."""
+
+    def __init__(self):
+        self.asked, self.over = [], asyncio.Event()
+
+    async def resolve(self, host, port=0, family=socket.AF_INET):
+        self.asked.append(host)
+        await self.over.wait()
+        raise OSError("no such name")
+
+    async def close(self):
+        self.over.set()
+
+
+def with_a_slow_name_service(act):
+    """How two calls end of a tool whose host is not found in time."""
+    guard, says = Guard("memory://", cache=0), []
+
+    async def main():
+        names = NeverFound()
+        connector = aiohttp.TCPConnector(resolver=names)
+        timeout = aiohttp.ClientTimeout(total=None, connect=0.05)
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as made:
+            session = protect(made, retry=Retry(attempts=1))
+
+            @guard.tool(kind="write", through=session, retry=Retry(attempts=1), wait_s=0)
+            async def work(order: int) -> None:
+                await act(session)
+
+            for _ in range(2):
+                with guard.step("chat", "work"):
+                    try:
+                        await work(1)
+                    except Exception as error:  # whatever comes out is looked at
+                        says.append(type(error).__name__)
+        await names.close()
+
+    asyncio.run(main())
+    return says, guard.counts()
+
+
+def test_a_host_that_is_not_found_in_time_got_no_request():
+    async def act(session):
+        await session.post("http://bank.test/pay")
+
+    says, counts = with_a_slow_name_service(act)
+
+    assert "InDoubt" not in says
+    assert counts == {"claimed": 1}
+
+
+def test_nor_does_one_that_was_to_be_read():
+    async def act(session):
+        try:
+            await session.get("http://bank.test/token")
+        except TimeoutError:
+            raise ValueError("no token") from None
+
+    says, counts = with_a_slow_name_service(act)
+
+    assert (says, counts) == (["ValueError", "ValueError"], {"claimed": 1})
+
+
+def test_a_task_that_was_started_beside_a_request_is_noticed_still():
+    """It is the tool's own, whatever a client does at the same time."""
+
+    async def act(session):
+        later = asyncio.ensure_future(asyncio.Event().wait())
+        tasks.append(later)
+        try:
+            await session.get("http://bank.test/token")
+        except TimeoutError:
+            raise ValueError("no token") from None
+
+    tasks = []
+
+    says, _ = with_a_slow_name_service(act)
+
+    assert says == ["InDoubt", "InDoubt"]

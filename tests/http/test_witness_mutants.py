@@ -11,6 +11,7 @@ import concurrent.futures
 import contextlib
 import contextvars
 import itertools
+import multiprocessing
 import os
 import socket
 import subprocess
@@ -27,7 +28,7 @@ from effectonce._core.classification.verdicts import Bucket, Certainty, Verdict
 from effectonce._runtime import performers, unprotected_sends
 from effectonce._tools import check_declaration as check_use
 from effectonce.effect import Effect
-from effectonce.errors import InDoubt, ReplayedFailure, ResultUnavailable
+from effectonce.errors import InDoubt, NotSent, ReplayedFailure, ResultUnavailable
 from effectonce.http.client import attempts, protect
 from tests.http.server import Shop
 
@@ -210,6 +211,46 @@ def a_thread_of_a_warm_pool(scene):
         return scene.calls(lambda: pool.submit(scene.client.post, scene.url).result())
 
 
+def a_thread_of_a_warm_pool_in_an_earlier_context(scene):
+    """As with work of a request that came before."""
+    earlier = contextvars.copy_context()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        pool.submit(int).result()
+        return scene.calls(lambda: pool.submit(earlier.run, scene.client.post, scene.url).result())
+
+
+def a_process_of_a_warm_pool(scene):
+    spawned = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, spawned) as pool:
+        pool.submit(int).result()
+        return scene.calls(lambda: pool.submit(httpx.post, scene.url).result().status_code)
+
+
+def a_datagram(scene, how="sendto"):
+    """A bank that is paid by datagrams: what arrived is counted after each call."""
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as bank,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made,
+    ):
+        bank.bind(("127.0.0.1", 0))
+        bank.settimeout(30)
+        there = bank.getsockname()
+        ways = {
+            "sendto": lambda: made.sendto(b"pay", there),
+            "sendmsg": lambda: made.sendmsg([b"pay"], [], 0, there),
+        }
+
+        def act():
+            ways[how]()
+            scene.ledger.paid += bank.recv(9) == b"pay"
+
+        return scene.calls(act)
+
+
+def a_datagram_in_parts(scene):
+    return a_datagram(scene, "sendmsg")
+
+
 def a_process(scene):
     return scene.calls(
         lambda: subprocess.run([sys.executable, "-I", "-S", "-c", PAYS, scene.url], check=True)
@@ -294,6 +335,36 @@ def a_task_that_goes_on(scene):
     return asyncio.run(main())
 
 
+def a_task_that_goes_on_when_its_tool_says_not_sent(scene):
+    """A record of its own would refuse it, too."""
+
+    async def main():
+        async with httpx.AsyncClient() as made:
+            client, tasks, again = protect(made, retry=ONCE), [], asyncio.Event()
+
+            async def later():
+                await again.wait()
+                await client.post(scene.url)
+
+            declared = {"kind": "write", "through": client, "separate_dispatch": False}
+
+            @scene.guard.tool(**declared, retry=ONCE)
+            async def work(order: int) -> str:
+                if scene.is_first():
+                    tasks.append(asyncio.create_task(later()))
+                    raise NotSent("the address service says no")
+                return (await client.post(scene.url)).text
+
+            for _ in range(CALLS):
+                with scene.guard.step("chat", "work"), contextlib.suppress(Exception):
+                    await work(1)
+                again.set()
+                await asyncio.gather(*tasks, return_exceptions=True)
+        return judged([("", scene.ledger.paid)])
+
+    return asyncio.run(main())
+
+
 def an_announced_send(scene):
     @scene.guard.tool(kind="write", retry=ONCE)
     def work(order: int) -> str:
@@ -369,6 +440,17 @@ def blind_to(what):
     return sabotage
 
 
+def every_context_is_the_tools(monkeypatch):
+    keeps = unprotected_sends._keeps_its_context
+
+    def mistaken(function):
+        return isinstance(getattr(function, "__self__", None), contextvars.Context) or keeps(
+            function
+        )
+
+    monkeypatch.setattr(unprotected_sends, "_keeps_its_context", mistaken)
+
+
 def blind_to_tasks(monkeypatch):
     monkeypatch.setattr(check_use, "tasks_of", lambda effect: False)
 
@@ -408,6 +490,12 @@ def the_end_of_an_attempt_stops_nothing(monkeypatch):
     monkeypatch.setattr(Effect, "announce", lambda self, sighting: self.requests.append(sighting))
 
 
+def its_own_word_stops_nothing(monkeypatch):
+    monkeypatch.setattr(
+        check_use.DeclarationCheck, "_says_not_sent", lambda self, effect, error: False
+    )
+
+
 def sending_announces_nothing(monkeypatch):
     monkeypatch.setattr(Effect, "sending", lambda self: effect_module.past_us())
 
@@ -424,6 +512,14 @@ MUTANTS = [
     (blind_to("connected a socket"), a_bare_client, "duplicate"),
     (blind_to("started a thread"), a_thread, "duplicate"),
     (blind_to("gave work to a thread"), a_thread_of_a_warm_pool, "duplicate"),
+    (
+        every_context_is_the_tools,
+        a_thread_of_a_warm_pool_in_an_earlier_context,
+        "duplicate",
+    ),
+    (blind_to("gave work to a process"), a_process_of_a_warm_pool, "duplicate"),
+    (blind_to("sent a datagram"), a_datagram, "duplicate"),
+    (blind_to("sent a datagram"), a_datagram_in_parts, "duplicate"),
     (blind_to("started a process"), a_process, "duplicate"),
     (blind_to("forked"), a_fork, "duplicate"),
     (blind_to_tasks, a_task_that_goes_on, "duplicate"),
@@ -432,6 +528,7 @@ MUTANTS = [
     (every_client_is_protected, a_bare_client_named_as_protected, "duplicate"),
     (every_tool_declares_it, a_bare_client_and_no_declaration, "duplicate"),
     (the_end_of_an_attempt_stops_nothing, a_thread_of_a_pool_that_goes_on, "duplicate"),
+    (its_own_word_stops_nothing, a_task_that_goes_on_when_its_tool_says_not_sent, "duplicate"),
     (sending_announces_nothing, an_announced_send, "duplicate"),
 ]
 

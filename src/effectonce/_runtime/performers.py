@@ -288,15 +288,36 @@ def _noticed_around(outer: Effect, effect: Effect) -> bool:
     return bool(effect.ref.key)
 
 
+def _kept_from(outer: Effect, effect: Effect) -> NotStarted | None:
+    """Why a tool does not run inside another: that one's record could not say so first, or its
+    attempt is over. No error of the inner tool: it was not started. None: it may run.
+    """
+    try:
+        if _noticed_around(outer, effect):
+            leaving_unseen(outer)
+    except BaseException as error:  # noqa: BLE001  # as those of the tool
+        return NotStarted(error)
+    return None
+
+
+async def _akept_from(outer: Effect, effect: Effect) -> NotStarted | None:
+    try:
+        if _noticed_around(outer, effect):
+            await aleaving_unseen(outer)
+    except BaseException as error:  # noqa: BLE001
+        return NotStarted(error)
+    return None
+
+
 def _capture(function: Callable[..., Any], call: Prepared, effect: Effect) -> Answer:
     # Not by tokens: a signal may strike between setting a variable and noting its token, and the
     # thread would stay inside this effect.
     before, outside, started = running.get(), here.get(), time.monotonic()
+    if before is not None and (kept := _kept_from(before, effect)) is not None:
+        return kept
     try:
         try:
             running.set(effect)
-            if before is not None and _noticed_around(before, effect):
-                leaving_unseen(before)
             here.set(_place_inside(call, outside))
             args, kwargs = call.arguments
             return _ok(function(*args, **kwargs))
@@ -432,14 +453,16 @@ class AsyncPerformer(Struct, eq=False):
 
     async def _capture(self, function: Callable[..., Any], effect: Effect) -> Answer:
         call, before = self.call, running.get()
+        if before is not None and (kept := await _akept_from(before, effect)) is not None:
+            if isinstance(kept.error, asyncio.CancelledError):
+                self.cancelled = kept.error
+            return kept
         token, outside, started = (
             running.set(effect),
             here.set(_place_inside(call, here.get())),
             time.monotonic(),
         )
         try:
-            if before is not None and _noticed_around(before, effect):
-                await aleaving_unseen(before)
             args, kwargs = call.arguments
             return _ok(await function(*args, **kwargs))
         except BaseException as error:  # noqa: BLE001

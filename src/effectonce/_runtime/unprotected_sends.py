@@ -6,7 +6,7 @@ anything else that could send, nothing is inferred from what those clients saw. 
 it, in the thread and the context that act: by audit events, in 3.11 by functions of the standard
 library that are wrapped. Both are installed with the first such tool, and stay. Neither sees a
 connection that was open before, or a thread that was started before the tool, unless it is one of
-a pool.
+a pool, or what runs in a context that is not the tool's, unless a pool is given it.
 """
 
 from __future__ import annotations
@@ -33,10 +33,14 @@ from effectonce._core.safe_access import attempt
 from effectonce.effect import Effect, leaving_unseen, noted, running
 from effectonce.errors import ContractViolation
 
-HANDED_OVER = "effectonce.handed_over"  # Python has no such event
+# Python has no such events
+HANDED_OVER, HANDED_OUT = "effectonce.handed_over", "effectonce.handed_out"
 NOTICED = {
     HANDED_OVER: "gave work to a thread",
+    HANDED_OUT: "gave work to a process",
     "socket.connect": "connected a socket",
+    "socket.sendto": "sent a datagram",
+    "socket.sendmsg": "sent a datagram",
     "subprocess.Popen": "started a process",
     "os.system": "started a process",
     "os.posix_spawn": "started a process",
@@ -50,6 +54,12 @@ NOTICED = {
 _ACTS: tuple[tuple[Any, str, str], ...] = (  # what raises these events
     (socket.socket, "connect", "socket.connect"),
     (socket.socket, "connect_ex", "socket.connect"),
+    (socket.socket, "sendto", "socket.sendto"),
+    *(
+        (socket.socket, name, "socket.sendmsg")
+        for name in ("sendmsg",)
+        if hasattr(socket.socket, name)
+    ),
     (subprocess.Popen, "_execute_child", "subprocess.Popen"),
     (os, "system", "os.system"),
     *(
@@ -103,6 +113,7 @@ def install() -> None:
     """From now on, notice what running tools do."""
     pool: Any = ThreadPoolExecutor
     pool.submit = _handing_over(pool.submit)
+    _watch_process_pools()
     if sys.version_info >= (3, 12):
         sys.addaudithook(_heard)
         return
@@ -112,12 +123,27 @@ def install() -> None:
         setattr(owner, name, _reporting(event, getattr(owner, name)))
 
 
+def _watch_process_pools() -> None:
+    try:
+        from concurrent.futures import ProcessPoolExecutor
+    except ImportError:  # a platform without processes
+        return
+    pool: Any = ProcessPoolExecutor
+    pool.submit = _handing_out(pool.submit)
+
+
 def _heard(event: str, args: tuple[Any, ...] = ()) -> None:
     if event in NOTICED and (effect := running.get()) is not None and noted.get() is not effect:
-        if NOTICED[event] == "started a thread" and _is_watched(args[0]):
+        if _is_no_news(event, args):
             return
         effect.act_elsewhere(NOTICED[event])
         leaving_unseen(effect)
+
+
+def _is_no_news(event: str, args: tuple[Any, ...]) -> bool:
+    if event == "socket.sendmsg":
+        return args[1] is None  # it has no address: it was noticed when it was connected
+    return NOTICED[event] == "started a thread" and _is_watched(args[0])
 
 
 def _is_watched(started: Any) -> bool:
@@ -135,10 +161,28 @@ def _is_watched(started: Any) -> bool:
 def _reporting(event: str, act: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(act)
     def reported(*args: Any, **kwargs: Any) -> Any:
-        _heard(event, args)
+        _heard(event, _as_audited(event, args))
         return act(*args, **kwargs)
 
     return reported
+
+
+def _as_audited(event: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Of `sendmsg(socket, buffers, others, flags, address)` the audit names the last."""
+    if event != "socket.sendmsg":
+        return args
+    return args[0], args[4] if len(args) > 4 else None
+
+
+def _handing_out(submit: Callable[..., Any]) -> Callable[..., Any]:
+    """Work for a process of a pool, which may be there already. It has no context of ours."""
+
+    @wraps(submit)
+    def handed_out(pool: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        _heard(HANDED_OUT)
+        return submit(pool, function, *args, **kwargs)
+
+    return handed_out
 
 
 def _handing_over(submit: Callable[..., Any]) -> Callable[..., Any]:
@@ -154,13 +198,16 @@ def _handing_over(submit: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _keeps_its_context(function: Any) -> bool:
-    """Is it `context.run`; or work of `asyncio.to_thread`, which a tracer may have wrapped?"""
+    """Is it `run` of the tool's context; or work of `asyncio.to_thread`, which a tracer may have
+    wrapped?
+    """
     while isinstance(function, partial):
         function = function.func
     stack = islice(walk_stack(inspect.currentframe()), _DEEPEST)
-    return isinstance(getattr(function, "__self__", None), Context) or any(
-        frame.f_code is asyncio.to_thread.__code__ for frame, _ in stack
-    )
+    context = getattr(function, "__self__", None)
+    if isinstance(context, Context):  # of a request, or of a job: not of the tool
+        return context.get(running) is running.get()
+    return any(frame.f_code is asyncio.to_thread.__code__ for frame, _ in stack)
 
 
 def tasks_of(effect: Effect) -> bool:
@@ -173,5 +220,10 @@ def tasks_of(effect: Effect) -> bool:
 
 
 def _inside(task: asyncio.Task[Any], effect: Effect) -> bool:
+    """Not one that a protected client started for a request: that was noted as such. aiohttp goes
+    on to look a host up when nobody waits any more.
+    """
     contexts = [each for each in gc.get_referents(task) if isinstance(each, Context)]
-    return any(context.get(running) is effect for context in contexts)
+    return any(
+        context.get(running) is effect and context.get(noted) is not effect for context in contexts
+    )

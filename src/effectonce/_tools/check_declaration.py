@@ -21,8 +21,10 @@ from typing import Any
 
 from msgspec import structs
 
+from effectonce._core.classification.classify import Classifier
+from effectonce._core.classification.verdicts import Certainty
 from effectonce._core.guarantees import GUARANTEES, Capability, Resend, Terms
-from effectonce._core.observed_sends import Seen, Sight, seen
+from effectonce._core.observed_sends import Seen, Sight, of_another, seen
 from effectonce._core.ops import Answer, Ok, Raised
 from effectonce._core.safe_access import attempt
 from effectonce._log import LOG
@@ -57,8 +59,14 @@ class DeclarationCheck:
     """What was seen of one tool's declaration in this process."""
 
     def __init__(
-        self, contract: Contract, function: Callable[..., Any], *, has_probe: bool
+        self,
+        contract: Contract,
+        function: Callable[..., Any],
+        classify: Classifier,
+        *,
+        has_probe: bool,
     ) -> None:
+        self._classify = classify
         self._tool, self._capability = contract.name, contract.downstream.capability
         relies = GUARANTEES[contract.kind, self._capability].resend is Resend.WINDOW
         self._checks_key = self._capability is Capability.KEY and relies
@@ -94,13 +102,13 @@ class DeclarationCheck:
         elif isinstance(answer, Raised):
             unaided = bool(self._needs) and not self._seen
             return (
-                Raised(answer.error, unaided, self._witnessed(effect))
+                Raised(answer.error, unaided, self._witnessed(effect, answer.error))
                 if self._inferred or unaided
                 else answer
             )
         return answer
 
-    def _witnessed(self, effect: Effect) -> Seen | None:
+    def _witnessed(self, effect: Effect, error: BaseException) -> Seen | None:
         """What left in a failed attempt: all, if its tool says so and was seen doing no more."""
         if not self._inferred:
             return None
@@ -108,9 +116,15 @@ class DeclarationCheck:
             return _summed(effect, whole=False)
         effect.used.add(OVER)  # first: what is about to send either is seen here, or sees this
         found = _summed(effect, whole=not effect.elsewhere and not tasks_of(effect))
-        if not (found.whole and found.sight is Sight.NOTHING):
+        nothing_left = found.whole and found.sight is Sight.NOTHING
+        if not (nothing_left or self._says_not_sent(effect, error)):
             effect.used.discard(OVER)
         return found
+
+    def _says_not_sent(self, effect: Effect, error: BaseException) -> bool:
+        """Does the tool's own word settle it, whatever was seen? Then it may be run again."""
+        unsent = self._classify(error).certainty is Certainty.NOT_SENT
+        return unsent and not of_another(error, effect.ref.key)
 
     def believe(self) -> None:
         """It is known otherwise that the tool keeps its word."""

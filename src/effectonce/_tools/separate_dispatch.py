@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from threading import RLock
 from typing import Any
 
+from effectonce._core.classification.classify import OURS
 from effectonce._core.ops import (
     Applied,
     Complete,
@@ -37,8 +39,10 @@ from effectonce._drivers import adrive, drive
 from effectonce._random import rng
 from effectonce._runtime.performers import AsyncPerformer, Performer, Prepared, Setup
 from effectonce.effect import Departure, departure
-from effectonce.errors import NotSent
+from effectonce.errors import ContractViolation, NotSent
 
+# there is no write to take back, only a claim to go on with
+NOT_DISPATCHED = Refused(None)
 ENV = Env(now=time.monotonic, new_token=str, rng=rng)
 
 
@@ -47,7 +51,12 @@ class HeldBack:
 
     def __init__(self, write: Dispatch, perform: Performer) -> None:
         self.key, self.write, self._perform = write.key, write, perform
-        self.reply: WriteReply | None = None  # None: it was not asked for
+        self.reply: WriteReply | None = None  # None: it was not asked for. Applied: for good
+        # the write may have landed, though its answer never came: what interrupts does not undo it
+        self.asked = False
+        self._over = False  # its attempt ended as one that sent nothing
+        # reentrant: a signal's handler may send, too
+        self._noting = RLock()
         self.outer: Departure | None = departure.get()
 
     def write_now(self) -> None:
@@ -55,6 +64,7 @@ class HeldBack:
         is asked for again by the next that sends.
         """
         if not isinstance(self.reply, Applied):
+            self.asked = True
             self.answered(drive(insist(self.write, ENV), self._perform))
 
     async def awrite_now(self) -> None:
@@ -62,27 +72,57 @@ class HeldBack:
 
     def answered(self, reply: WriteReply) -> None:
         """What the store answered. Raises if nothing may leave."""
-        self.reply = reply
+        self._note(reply)
+        if self._over:
+            raise ContractViolation(
+                "an attempt left something behind, and ended as one that sent nothing. It was not"
+                " sent."
+            )
+        if isinstance(self.reply, Applied):
+            return
         match reply:
             case Unavailable(error):
                 raise error
             case Refused():
-                raise NotSent(
-                    "another caller has this effect by now, or another call of its step was sent"
-                    " first"
-                )
+                raise _not_ours()
             case Applied():
                 pass
+
+    def _note(self, reply: WriteReply) -> None:
+        """Two that send at once ask at once. What one of them was let do may have left, whatever
+        the other was told.
+        """
+        with self._noting:
+            if not isinstance(self.reply, Applied):
+                self.reply = reply
 
     def made_up_for(self, reply: WriteReply) -> WriteReply:
         """Written when the tool had ended: what it left behind need not ask any more."""
         if isinstance(reply, Applied):
-            self.reply = reply
+            self._note(reply)
         return reply
 
     def ended(self, answer: Any) -> Any:
         """How the tool ended; or why nothing of it was let out, whatever the tool made of that."""
-        return self.reply if isinstance(self.reply, Refused | Unavailable) else answer
+        with self._noting:
+            self._over = isinstance(self.reply, Refused | Unavailable)
+            return self.reply if self._over else answer
+
+    def close(self) -> None:
+        """What still waits for this write may not send: another attempt may be on its way, whose
+        write the store cannot tell from this one.
+        """
+        with self._noting:
+            self._over = True
+
+
+def _not_ours() -> NotSent:
+    """It speaks for the one that asked: another of the same attempt may be let do it later."""
+    error = NotSent(
+        "another caller has this effect by now, or another call of its step was sent first"
+    )
+    error.effectonce_verdict = error.effectonce_verdict.but(matched=OURS)
+    return error
 
 
 class AsyncHeldBack(HeldBack):
@@ -95,8 +135,9 @@ class AsyncHeldBack(HeldBack):
             return
         # one of its own: to cancel what waits for it need not be to cancel the call
         perform = AsyncPerformer(self._call.setup, self._call.call)
+        self.asked = True
         reply: WriteReply = await adrive(insist(self.write, ENV), perform)
-        self.reply = reply
+        self._note(reply)
         if perform.cancelled is not None:
             raise perform.cancelled
         self.answered(reply)
@@ -119,14 +160,21 @@ class AnnouncedPerformer:
             case Invoke():
                 return self._run(op)
             case Unsend() if self._held is not None:
-                self._held = None
-                return self._perform(Renew(op.key, op.token, op.epoch, op.lease_s))
+                return self._take_back(op, self._held)
             case Complete() | Fail() | Doubt() | Renew() if self._held is not None:
                 reply = self._held.made_up_for(self._perform(self._held.write))
                 self._held = self._held if isinstance(reply, Unavailable) else None
                 return self._perform(op) if isinstance(reply, Applied) else reply
             case _:
                 return self._perform(op)
+
+    def _take_back(self, op: Unsend, held: HeldBack) -> WriteReply:
+        held.close()
+        reply: WriteReply = self._perform(op) if held.asked else NOT_DISPATCHED
+        if isinstance(reply, Refused):
+            reply = self._perform(Renew(op.key, op.token, op.epoch, op.lease_s))
+        self._held = held if isinstance(reply, Unavailable) else None
+        return reply
 
     def _run(self, op: Invoke) -> Any:
         held, before = self._held, departure.get()
@@ -162,14 +210,21 @@ class AsyncAnnouncedPerformer:
             case Invoke():
                 return await self._run(op)
             case Unsend() if self._held is not None:
-                self._held = None
-                return await self._perform(Renew(op.key, op.token, op.epoch, op.lease_s))
+                return await self._take_back(op, self._held)
             case Complete() | Fail() | Doubt() | Renew() if self._held is not None:
                 reply = self._held.made_up_for(await self._perform(self._held.write))
                 self._held = self._held if isinstance(reply, Unavailable) else None
                 return await self._perform(op) if isinstance(reply, Applied) else reply
             case _:
                 return await self._perform(op)
+
+    async def _take_back(self, op: Unsend, held: AsyncHeldBack) -> WriteReply:
+        held.close()
+        reply: WriteReply = await self._perform(op) if held.asked else NOT_DISPATCHED
+        if isinstance(reply, Refused):
+            reply = await self._perform(Renew(op.key, op.token, op.epoch, op.lease_s))
+        self._held = held if isinstance(reply, Unavailable) else None
+        return reply
 
     async def _run(self, op: Invoke) -> Any:
         held = self._held

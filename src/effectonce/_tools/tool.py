@@ -148,16 +148,16 @@ class GuardedTool:
         self._events = CallEvents(self)
 
     def _plan_calls(self) -> None:
-        contract, house = self.contract, self.house
+        contract, house, probed = self.contract, self.house, self.probe_function is not None
         self.check = DeclarationCheck(
-            contract, self.function, has_probe=self.probe_function is not None
+            contract, self.function, self.retrying.classify, has_probe=probed
         )
         self.plan = Plan(
             lease_s=contract.lease_s,
             wait_s=contract.wait_s,
             retrying=self.retrying,
             separate_dispatch=contract.dispatches_apart,
-            has_probe=self.probe_function is not None,
+            has_probe=probed,
             encode=self.hosting.encoder(contract.name, self.signature.returns),
             encode_partial=partial_success,
         )

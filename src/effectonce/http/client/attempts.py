@@ -214,6 +214,27 @@ class ClientAttempts:
         if self._sighting is not None and self._effect is not None:
             await aleaving(self._effect, self._sighting)
 
+    def switches(self, ended: Fresh | Over) -> bool:
+        """Is a read answered with a connection of which nothing is seen? What follows is announced
+        like a request that may change something, so it has to be written before it is handed out.
+        """
+        if self._sighting is not None or self._effect is None or _status(ended) != SWITCHED:
+            return False
+        self._sighting = Sighting(f"what follows {self._asked.method} {self._asked.host}")
+        return True
+
+    @contextmanager
+    def handing_out(self, ended: Fresh | Over) -> Iterator[None]:
+        """Nobody gets a connection through which nothing may leave."""
+        try:
+            if self._sighting is not None and self._effect is not None:
+                self._effect.announce(self._sighting)
+            yield
+        except BaseException:
+            if isinstance(ended, Fresh):
+                ended.value.drop()
+            raise
+
     def _put_key(self) -> bool:
         """Is there a key in the headers now?"""
         header, effect, given = self._header, self._effect, self._given
@@ -290,9 +311,6 @@ class ClientAttempts:
 
     def _answered_well(self, answered: Answered) -> Any:
         self._well = not self._handed_on(answered)
-        if answered.status == SWITCHED and self._sighting is None and self._effect is not None:
-            what = f"what follows {self._asked.method} {self._asked.host}"
-            self._effect.requests.append(Sighting(what))
         if not self._well:
             self._saw(MOVED)
         elif self._sighting is not None:
@@ -345,6 +363,10 @@ class ClientAttempts:
         return last.final and self._keyed and terms is not None and terms.stores_rejections
 
 
+def _status(ended: Fresh | Over) -> int:
+    return ended.value.status if isinstance(ended, Fresh) else 0
+
+
 def effect_here() -> Effect | None:
     """The effect whose tool is running. A probe only looks: it has no key of its own."""
     effect = running.get()
@@ -356,7 +378,11 @@ def exchange(wire: ClientPolicy, asked: OutgoingRequest, send: Callable[[float],
     with past_us(), ClientAttempts(wire, asked) as one:
         one.leaves()
         perform = Plain(one.store, lambda: one.judged(send(one.begin())))
-        return one.conclude(drive(one.flow(), perform))
+        ended = drive(one.flow(), perform)
+        if one.switches(ended):
+            with one.handing_out(ended):
+                one.leaves()
+        return one.conclude(ended)
 
 
 async def aexchange(
@@ -368,7 +394,11 @@ async def aexchange(
         async def attempt() -> Answered:
             return one.judged(await send(one.begin()))
 
-        return one.conclude(await adrive_call(one.flow(), AsyncPlain(one.store, attempt)))
+        ended = await adrive_call(one.flow(), AsyncPlain(one.store, attempt))
+        if one.switches(ended):
+            with one.handing_out(ended):
+                await one.aleaves()
+        return one.conclude(ended)
 
 
 def asked_of(method: str, request: Any) -> OutgoingRequest:
