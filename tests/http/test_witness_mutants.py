@@ -28,7 +28,7 @@ from effectonce._core.classification.verdicts import Bucket, Certainty, Verdict
 from effectonce._runtime import performers, unprotected_sends
 from effectonce._tools import check_declaration as check_use
 from effectonce.effect import Effect
-from effectonce.errors import InDoubt, ReplayedFailure, ResultUnavailable
+from effectonce.errors import InDoubt, NotSent, ReplayedFailure, ResultUnavailable
 from effectonce.http.client import attempts, protect
 from tests.http.server import Shop
 
@@ -335,6 +335,36 @@ def a_task_that_goes_on(scene):
     return asyncio.run(main())
 
 
+def a_task_that_goes_on_when_its_tool_says_not_sent(scene):
+    """A record of its own would refuse it, too."""
+
+    async def main():
+        async with httpx.AsyncClient() as made:
+            client, tasks, again = protect(made, retry=ONCE), [], asyncio.Event()
+
+            async def later():
+                await again.wait()
+                await client.post(scene.url)
+
+            declared = {"kind": "write", "through": client, "separate_dispatch": False}
+
+            @scene.guard.tool(**declared, retry=ONCE)
+            async def work(order: int) -> str:
+                if scene.is_first():
+                    tasks.append(asyncio.create_task(later()))
+                    raise NotSent("the address service says no")
+                return (await client.post(scene.url)).text
+
+            for _ in range(CALLS):
+                with scene.guard.step("chat", "work"), contextlib.suppress(Exception):
+                    await work(1)
+                again.set()
+                await asyncio.gather(*tasks, return_exceptions=True)
+        return judged([("", scene.ledger.paid)])
+
+    return asyncio.run(main())
+
+
 def an_announced_send(scene):
     @scene.guard.tool(kind="write", retry=ONCE)
     def work(order: int) -> str:
@@ -460,6 +490,12 @@ def the_end_of_an_attempt_stops_nothing(monkeypatch):
     monkeypatch.setattr(Effect, "announce", lambda self, sighting: self.requests.append(sighting))
 
 
+def its_own_word_stops_nothing(monkeypatch):
+    monkeypatch.setattr(
+        check_use.DeclarationCheck, "_says_not_sent", lambda self, effect, error: False
+    )
+
+
 def sending_announces_nothing(monkeypatch):
     monkeypatch.setattr(Effect, "sending", lambda self: effect_module.past_us())
 
@@ -492,6 +528,7 @@ MUTANTS = [
     (every_client_is_protected, a_bare_client_named_as_protected, "duplicate"),
     (every_tool_declares_it, a_bare_client_and_no_declaration, "duplicate"),
     (the_end_of_an_attempt_stops_nothing, a_thread_of_a_pool_that_goes_on, "duplicate"),
+    (its_own_word_stops_nothing, a_task_that_goes_on_when_its_tool_says_not_sent, "duplicate"),
     (sending_announces_nothing, an_announced_send, "duplicate"),
 ]
 
