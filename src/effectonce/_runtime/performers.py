@@ -51,9 +51,10 @@ from effectonce._core.safe_access import attempt, get
 from effectonce._drivers import adrive
 from effectonce._runtime.heartbeat import Heartbeat
 from effectonce._runtime.isolation import done
+from effectonce._runtime.nested_tools import akept_from, kept_from
 from effectonce._runtime.precondition_checks import achecked, checked
 from effectonce._runtime.step import StepContext, here, inside
-from effectonce.effect import THIS_CLOCK, Effect, aleaving_unseen, leaving_unseen, running
+from effectonce.effect import THIS_CLOCK, Effect, running
 from effectonce.errors import ContractViolation, NotSent, PartialSuccess, StoreUnavailable
 from effectonce.stores.base import (
     AsyncTransaction,
@@ -281,39 +282,11 @@ def _place_inside(call: Prepared, outer: StepContext | None) -> StepContext | No
     return inside(call.ref, outer) if call.ref.key and not call.request.terms.rerun else outer
 
 
-def _noticed_around(outer: Effect, effect: Effect) -> bool:
-    """What a tool does through another, that effect sees: the outer's silence proves nothing."""
-    if effect.ref.key:
-        outer.act_elsewhere("ran another tool")
-    return bool(effect.ref.key)
-
-
-def _kept_from(outer: Effect, effect: Effect) -> NotStarted | None:
-    """Why a tool does not run inside another: that one's record could not say so first, or its
-    attempt is over. No error of the inner tool: it was not started. None: it may run.
-    """
-    try:
-        if _noticed_around(outer, effect):
-            leaving_unseen(outer)
-    except BaseException as error:  # noqa: BLE001  # as those of the tool
-        return NotStarted(error)
-    return None
-
-
-async def _akept_from(outer: Effect, effect: Effect) -> NotStarted | None:
-    try:
-        if _noticed_around(outer, effect):
-            await aleaving_unseen(outer)
-    except BaseException as error:  # noqa: BLE001
-        return NotStarted(error)
-    return None
-
-
 def _capture(function: Callable[..., Any], call: Prepared, effect: Effect) -> Answer:
     # Not by tokens: a signal may strike between setting a variable and noting its token, and the
     # thread would stay inside this effect.
     before, outside, started = running.get(), here.get(), time.monotonic()
-    if before is not None and (kept := _kept_from(before, effect)) is not None:
+    if before is not None and (kept := kept_from(before, effect)) is not None:
         return kept
     try:
         try:
@@ -453,7 +426,7 @@ class AsyncPerformer(Struct, eq=False):
 
     async def _capture(self, function: Callable[..., Any], effect: Effect) -> Answer:
         call, before = self.call, running.get()
-        if before is not None and (kept := await _akept_from(before, effect)) is not None:
+        if before is not None and (kept := await akept_from(before, effect)) is not None:
             if isinstance(kept.error, asyncio.CancelledError):
                 self.cancelled = kept.error
             return kept

@@ -221,7 +221,7 @@ def tasks_of(effect: Effect) -> bool:
 
 def _inside(task: asyncio.Task[Any], effect: Effect) -> bool:
     """Not one that a protected client started for a request: that was noted as such. aiohttp goes
-    on to look a host up when nobody waits any more.
+    on to look a host up when no caller waits any more.
     """
     contexts = [each for each in gc.get_referents(task) if isinstance(each, Context)]
     return any(

@@ -90,7 +90,7 @@ class HeldBack:
 
     def _note(self, reply: WriteReply) -> None:
         """Two that send at once ask at once. What one of them was let do may have left, whatever
-        the other was told.
+        the other one got.
         """
         with self._noting:
             if not isinstance(self.reply, Applied):

@@ -225,7 +225,7 @@ class ClientAttempts:
 
     @contextmanager
     def handing_out(self, ended: Fresh | Over) -> Iterator[None]:
-        """Nobody gets a connection through which nothing may leave."""
+        """A connection through which nothing may leave is not handed out."""
         try:
             if self._sighting is not None and self._effect is not None:
                 self._effect.announce(self._sighting)
