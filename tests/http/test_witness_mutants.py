@@ -25,7 +25,7 @@ from effectonce import ContractViolation, EffectOnceError, Guard, Retry, current
 from effectonce import effect as effect_module
 from effectonce._core import observed_sends
 from effectonce._core.classification.verdicts import Bucket, Certainty, Verdict
-from effectonce._runtime import performers, unprotected_sends
+from effectonce._runtime import nested_tools, unprotected_sends
 from effectonce._tools import check_declaration as check_use
 from effectonce.effect import Effect
 from effectonce.errors import InDoubt, NotSent, ReplayedFailure, ResultUnavailable
@@ -456,7 +456,7 @@ def blind_to_tasks(monkeypatch):
 
 
 def blind_to_tools_inside(monkeypatch):
-    monkeypatch.setattr(performers, "_noticed_around", lambda outer, effect: None)
+    monkeypatch.setattr(nested_tools, "_noticed_around", lambda outer, effect: None)
 
 
 def blind_after_a_request(monkeypatch):
