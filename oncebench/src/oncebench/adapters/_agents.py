@@ -25,11 +25,12 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from oncebench.adapters import _effectonce
-from oncebench.adapters._retries import looking_first
+from oncebench.adapters._retries import looking_first, worth_a_retry
 from oncebench.kit import Says, Setup, Told, Wish
 
 # What no framework alone does, and none says that it does.
@@ -69,6 +70,7 @@ class Run:
         self.kept: Path | None = setup.folder if setup.best else None
         meant = json.dumps({**arguments, "amount": float(arguments["amount"])}, sort_keys=True)
         self._repeatable = setup.repeatable
+        self.may_repeat: Callable[[Exception], bool] = partial(worth_a_retry, setup)
         self._digest = hashlib.sha256(meant.encode()).hexdigest()[:8]
         if self.approval:
             self.conversation = f"{conversation}-{self._digest}"

@@ -1,5 +1,6 @@
 """LangChain's create_agent. Best configured, a checkpointer keeps the thread, each step is saved
-before the next begins, and a run that did not end is resumed, unless what it did may not be
+before the next begins, the tool is retried where it may be (ToolRetryMiddleware), and a run that
+did not end is resumed, unless what it did may not be
 repeated: then a person looks.
 
 Where a person is asked, there has to be a checkpointer, so there is one as shipped as well. The
@@ -21,8 +22,8 @@ NAME = "LangChain"
 KIND = "framework"
 REQUIRES = ("langchain==1.4.7", "langgraph-checkpoint-sqlite==3.1.2")
 README = (
-    "docs: Agents, Tools; Human-in-the-loop, for approvals; LangGraph: Persistence, Durable"
-    " execution for the best configuration"
+    "docs: Agents, Tools; Human-in-the-loop, for approvals; Tool retry, and LangGraph: Persistence,"
+    " Durable execution, for the best configuration"
 )
 OFFERS = ("approval",)
 LACKS = _agents.BARE
@@ -37,7 +38,7 @@ def open(setup: Setup) -> Callable[..., Any]:
 
 def talk(run: _agents.Run, middleware: tuple[Any, ...] = ()) -> _agents.Shown:
     from langchain.agents import create_agent
-    from langchain.agents.middleware import HumanInTheLoopMiddleware
+    from langchain.agents.middleware import HumanInTheLoopMiddleware, ToolRetryMiddleware
     from langchain_core.tools import tool
     from langgraph.checkpoint.sqlite import SqliteSaver
     from langgraph.types import Command
@@ -45,6 +46,9 @@ def talk(run: _agents.Run, middleware: tuple[Any, ...] = ()) -> _agents.Shown:
     if run.pauses:
         mode: Any = {"interrupt_mode": "per_call"} if run.best else {}
         middleware = (HumanInTheLoopMiddleware({_agents.NAME: True}, **mode), *middleware)
+    if run.best and not run.in_store:
+        retried = ToolRetryMiddleware(retry_on=run.may_repeat, on_failure="error", jitter=False)
+        middleware = (*middleware, retried)
     saver: Any = nullcontext()
     if run.kept is not None or run.approval:
         saver = SqliteSaver.from_conn_string(str(run.folder / "threads.db"))

@@ -58,7 +58,7 @@ def open(setup: Setup) -> Callable[..., Any]:
         def approve(wish: Wish) -> None:
             if not graph.get_state(configured(wish.order)).interrupts:
                 raise LookupError(f"nothing waits for {wish.order}")
-            answer(wish.order).touch()
+            answer(wish.order, wish.amount).touch()
 
         def call(order: str, amount: int, note: str = "") -> Any:
             config = configured(order)
@@ -67,7 +67,7 @@ def open(setup: Setup) -> Callable[..., Any]:
             if state.interrupts and not _same(state.values, asked):
                 return told(graph.invoke(asked, config, **durability))  # it begins anew
             if state.interrupts:
-                if not answer(order).exists():
+                if not answer(order, amount).exists():
                     return Told("waiting")
                 return told(graph.invoke(Command(resume=True), config, **durability))
             if state.next and setup.best and not setup.repeatable:
@@ -82,9 +82,11 @@ def open(setup: Setup) -> Callable[..., Any]:
         setup.approve = approve
         return call
 
-    def answer(order: str) -> Path:
-        """The answer, as the application keeps it: LangGraph has it when it is resumed."""
-        return setup.folder / f"yes-{order}"
+    def answer(order: str, amount: Any) -> Path:
+        """The answer to what was shown, as the application keeps it: LangGraph has it when it is
+        resumed.
+        """
+        return setup.folder / f"yes-{order}-{amount}"
 
     def told(state: dict[str, Any]) -> Any:
         return Told("waiting") if "__interrupt__" in state else state["result"]
