@@ -1,7 +1,6 @@
 """LangChain's create_agent. Best configured, a checkpointer keeps the thread, each step is saved
 before the next begins, the tool is retried where it may be (ToolRetryMiddleware), and a run that
-did not end is resumed, unless what it did may not be
-repeated: then a person looks.
+did not end is resumed, unless what it did may not be repeated: then a person looks.
 
 Where a person is asked, there has to be a checkpointer, so there is one as shipped as well. The
 first example has one interrupt for each turn of the model; best configured it is one for each call
