@@ -6,7 +6,7 @@ Why: A key that is made at random and kept in the store is gone with it; one tha
 what is wanted is the same again, and the service recognises it.
 Right: one effect. What the older copy knows is known.
 Not played where the service can only be asked: there, a subject would have to ask before its first
-request. Who asks only when it is in doubt, effectonce among others, does it twice.
+request. Who asks only when it is in doubt does it twice.
 """
 
 from __future__ import annotations
