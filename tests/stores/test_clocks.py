@@ -6,9 +6,10 @@ import subprocess
 import sys
 import time
 
+import msgspec
 import pytest
 
-from effectonce import ContractViolation, Guard, InDoubt, InFlight, NotFound, Retry
+from effectonce import ContractViolation, Guard, InDoubt, InFlight, NotFound, Retry, current_effect
 from effectonce._core import ops
 from effectonce._core.guarantees import LEASE_MAX_S
 from effectonce.policy import Downstream
@@ -182,7 +183,7 @@ def machine(request, tmp_path):
     return Machine(None if request.param == "memory" else tmp_path / "effects.db")
 
 
-def probed(store, runs):
+def probed(store, runs, meanwhile=lambda: None):
     """A tool whose first request is lost, and whose probe does not find it. Every process has
     its own.
     """
@@ -193,6 +194,7 @@ def probed(store, runs):
     def pay():
         runs.append("run")
         if len(runs) == 1:
+            meanwhile()
             raise TimeoutError("no answer")
         return "paid"
 
@@ -266,6 +268,121 @@ def test_after_a_reboot_the_delay_is_counted_from_when_the_clock_was_first_seen(
     machine.pass_s(LEASE_S + DELAY_S + 1)
 
     assert probed(machine.store(), runs)() == "paid"
+
+
+def test_a_clock_that_is_put_back_makes_nobody_wait_for_it_to_catch_up(machine):
+    runs = []
+    with pytest.raises(InDoubt):
+        probed(machine.store(), runs)()
+    machine.step(-YEAR_S)
+    with pytest.raises((InDoubt, InFlight)):
+        probed(machine.store(), runs)()  # from now on the delay is counted
+
+    machine.pass_s(DELAY_S)
+    with pytest.raises((InDoubt, InFlight)):
+        probed(machine.store(), runs)()
+    assert runs == ["run"], "the lease may have begun just before the step"
+
+    machine.pass_s(LEASE_S + 1)
+    assert probed(machine.store(), runs)() == "paid"
+
+
+def test_a_sender_that_worked_on_after_the_clock_was_put_back_may_have_sent_until_the_end(machine):
+    runs = []
+
+    def meanwhile():
+        machine.step(-YEAR_S)
+        machine.store().apply(ops.Claim(asked("another"), "t", LEASE_S, dispatch=True))
+        machine.pass_s(LEASE_S + DELAY_S + 1)
+
+    with pytest.raises(InDoubt):
+        probed(machine.store(), runs, meanwhile)()
+
+    with pytest.raises((InDoubt, InFlight)):
+        probed(machine.store(), runs)()
+    assert runs == ["run"]
+    machine.pass_s(LEASE_S + DELAY_S + 1)
+    assert probed(machine.store(), runs)() == "paid"
+
+
+# ---------------------------------------------------------------- the window of a key
+
+WINDOW_S = 7200.0
+
+
+def keyed(store, runs):
+    """A tool whose first request leaves, and whose process dies before the answer."""
+    guard = Guard(store, cache=0)
+
+    @guard.tool(kind="write", downstream=Downstream.key(window=WINDOW_S), wait_s=0, lease_s=LEASE_S)
+    def pay():
+        runs.append(current_effect().downstream_key)
+        if len(runs) == 1:
+            raise KeyboardInterrupt
+        return "paid"
+
+    def call():
+        with guard.step("chat", "pay"):
+            return pay()
+
+    return call
+
+
+def test_a_key_is_used_again_after_the_clock_was_put_back(machine):
+    runs = []
+    with pytest.raises(KeyboardInterrupt):
+        keyed(machine.store(), runs)()
+    machine.pass_s(LEASE_S + 1)
+
+    machine.step(-1800)
+    machine.step(-1800)
+
+    assert keyed(machine.store(), runs)() == "paid"
+    assert runs[0] == runs[1]
+    assert len(runs) == 2
+
+
+def test_a_key_past_its_window_is_not_used_again_however_far_the_clock_was_put_back(machine):
+    runs = []
+    with pytest.raises(KeyboardInterrupt):
+        keyed(machine.store(), runs)()
+    machine.pass_s(WINDOW_S - 600)
+    machine.step(-YEAR_S)
+    machine.store().apply(ops.Claim(asked("another"), "t", LEASE_S, dispatch=True))
+    machine.pass_s(1200)
+
+    with pytest.raises(InDoubt):
+        keyed(machine.store(), runs)()
+    assert len(runs) == 1
+
+
+def test_a_sweep_leaves_what_may_be_sent_again_after_the_clock_was_put_back(machine):
+    runs, store = [], machine.store()
+    with pytest.raises(KeyboardInterrupt):
+        keyed(store, runs)()
+    machine.pass_s(LEASE_S + 1)
+    machine.step(-3600)
+
+    assert store.apply(ops.Sweep(100)).doubted == 0
+    assert keyed(machine.store(), runs)() == "paid"
+
+
+def test_a_send_in_the_future_from_before_a_reboot_has_no_known_age(tmp_path, monkeypatch):
+    machine, runs = Machine(tmp_path / "effects.db"), []
+    with pytest.raises(KeyboardInterrupt):
+        keyed(machine.store(), runs)()
+    machine.pass_s(LEASE_S + 1)
+
+    monkeypatch.setattr(_clock_steps, "_BOOT_ID", tmp_path / "none")
+    machine.step(-3600)
+
+    with pytest.raises(InDoubt):
+        keyed(machine.store(), runs)()
+    assert len(runs) == 1
+
+
+def test_a_note_of_an_earlier_version_is_read():
+    assert msgspec.json.decode(b'["boot",1.5,2.0]', type=_clock_steps.ClockNote).put_back_s == 0
 
 
 def test_the_clock_of_this_machine_is_steady():

@@ -113,8 +113,15 @@ def resendable(r: Record, op: Any, scene: Scene) -> bool:
         )
     if r.sends == 0 or resend_s == inf:
         return True
-    # Sent in the future: the clock was put back, and how long ago it was is not known.
-    return resend_s > 0 and -SET_BACK_S <= scene.now - r.first_dispatch_at < resend_s
+    return resend_s > 0 and -SET_BACK_S <= _age_s(r.first_dispatch_at, scene) < resend_s
+
+
+def _age_s(at: float, scene: Scene) -> float:
+    """How long ago that was. What lies in the future was noted before the clock was put back: then
+    it is no older than this, if it is known how far. If not, it stays in the future.
+    """
+    age_s = scene.now - at
+    return age_s if age_s >= -SET_BACK_S else age_s + scene.put_back_s
 
 
 def recognisable(sent: Terms, asked: Terms) -> bool:
@@ -179,12 +186,21 @@ def quiet(r: Record, _op: Any, scene: Scene) -> bool:
     terms = r.request.terms
     if terms.kind is Kind.IRREVERSIBLE or terms.delay_s is None:
         return False
-    sent_until = r.sent_until
-    # the clock was stepped: the last lease may have begun just before
-    if scene.steady_since > r.first_dispatch_at:
-        leases_s = min(sent_until - r.first_dispatch_at, LEASE_MAX_S)
-        sent_until = max(sent_until, scene.steady_since + leases_s)
-    return scene.now > sent_until + terms.delay_s
+    return scene.now > _last_send_ends(r, scene) + terms.delay_s
+
+
+def _last_send_ends(r: Record, scene: Scene) -> float:
+    """When the last sender's lease ends, by the clock as it is now. After a step, it may have begun
+    just before.
+    """
+    leases_s = min(r.sent_until - r.first_dispatch_at, LEASE_MAX_S)
+    if r.first_dispatch_at < scene.steady_since:
+        return max(r.sent_until, scene.steady_since + leases_s)
+    if scene.put_back_s > 0 and r.first_dispatch_at > scene.now:
+        # the lease was renewed until the doubt at the latest, which may be older than the step
+        doubted_at = r.decided_at if r.decided_at <= scene.now else scene.steady_since
+        return max(doubted_at, scene.steady_since) + leases_s
+    return r.sent_until
 
 
 def asked_when_quiet(r: Record, _op: Rerun, _: Scene) -> bool:

@@ -89,3 +89,4 @@ class Scene(Struct, frozen=True):
     rival: Record | None = None
     predecessor: Record | None = None  # the effect that must come before this one
     steady_since: float = -inf  # since when the clock is known to have made no step
+    put_back_s: float = 0.0  # how far it is known to have been put back, all in all

@@ -37,7 +37,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from effectonce._core.guarantees import Capability
+from effectonce._core.guarantees import Capability, Terms
 from effectonce._core.guards import (
     another_wish,
     approved,
@@ -122,14 +122,17 @@ def outcome_pending(r: Record) -> bool:
     )
 
 
-def delayed(r: Record | None, op: Any) -> bool:
-    """Does a declared delay count for this record? Only `quiet` asks whether the clock is
-    steady: since it was sent, and when it is asked.
+def timed(r: Record | None, op: Any) -> bool:
+    """May a rule ask how long ago this was sent? Then the clock is looked at when it is sent, and
+    when it is judged.
     """
-    terms = op.request.terms if type(op) is Claim else None if r is None else r.request.terms
-    return terms is not None and (
-        terms.delay_s is not None or (r is not None and r.request.terms.delay_s is not None)
+    return (type(op) is Claim and _limits_time(op.request.terms)) or (
+        r is not None and _limits_time(r.request.terms)
     )
+
+
+def _limits_time(terms: Terms) -> bool:
+    return terms.delay_s is not None or 0 < terms.resend_s < inf
 
 
 _LOOKS_AROUND = frozenset({Claim, Dispatch, Complete})

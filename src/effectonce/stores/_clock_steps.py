@@ -3,7 +3,9 @@ its boot may not.
 
 The distance between the two is noted. While it stays the same, the wall clock has gone as fast
 as time does since the note was made. After a step, or a reboot, a new note says since when it
-can be relied on. A delay that safety rests on is counted from there (rule `quiet`).
+can be relied on. A delay that safety rests on is counted from there (rule `quiet`). The note also
+says how far the clock was put back since boot, each time added: what was noted in this boot is at
+most so much older than it looks.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ class ClockNote(Struct, frozen=True, array_like=True):
     boot: str
     distance_s: float
     since: float
+    put_back_s: float = 0.0  # in this boot, each time added
 
 
 # Seconds that the machine has been up, asleep or not. Where that cannot be had, a sleep looks
@@ -57,13 +60,12 @@ class Steadiness:
         """This note, if it is still true; otherwise a new one."""
         now = self._clock()
         distance_s = now - self._ticks()
-        if (
-            note is not None
-            and note.boot == self._boot
-            and abs(note.distance_s - distance_s) <= TOLERANCE_S
-        ):
+        if note is None or note.boot != self._boot:
+            return ClockNote(self._boot, distance_s, now)
+        back_s = note.distance_s - distance_s
+        if abs(back_s) <= TOLERANCE_S:
             return note
-        return ClockNote(self._boot, distance_s, now)
+        return ClockNote(self._boot, distance_s, now, note.put_back_s + max(0.0, back_s))
 
 
 resolved(ClockNote)

@@ -32,7 +32,7 @@ from effectonce._core.ops import (
 )
 from effectonce._core.pages import Beside, Count, Recent, Refer, look
 from effectonce._core.record import TERMINAL, Record, Scene, State
-from effectonce._core.rules import TABLE, Table, delayed, latch_of, outcome_pending
+from effectonce._core.rules import TABLE, Table, latch_of, outcome_pending, timed
 from effectonce._core.transitions import transition
 from effectonce.stores._clock_steps import Steadiness
 from effectonce.stores.base import Capabilities, in_a_signal_handler
@@ -132,9 +132,9 @@ class MemoryStore:
         predecessor = (
             self._records.get(op.request.after) if type(op) is Claim and op.request.after else None
         )
-        if delayed(before, op):
+        if timed(before, op):
             self._steady = self._steadiness.look(self._steady)
-        return Scene(self._clock(), rival, predecessor, self._steady.since)
+        return Scene(self._clock(), rival, predecessor, self._steady.since, self._steady.put_back_s)
 
     def _rival(self, others: set[str], key: str) -> Record | None:
         """The first of those that share a latch that was sent and has no outcome yet."""
@@ -142,7 +142,8 @@ class MemoryStore:
         return next((r for r in rivals if outcome_pending(r)), None)
 
     def _sweep(self, op: Sweep) -> Swept:
-        scene = Scene(self._clock())
+        self._steady = self._steadiness.look(self._steady)
+        scene = Scene(self._clock(), put_back_s=self._steady.put_back_s)
         due: Iterable[tuple[str, Record]] = list(self._records.items())
         counts: Counter[State] = Counter()
         for key, before in due:

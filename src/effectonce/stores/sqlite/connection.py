@@ -331,12 +331,15 @@ class SqliteConnection:
 
     def steady(self, steadiness: Steadiness) -> ClockNote:
         """The clock note, put right if untrue. In a transaction: the next sender relies on it."""
-        stored = self.cell(STEADY, 0.0).value
-        noted = msgspec.json.decode(stored, type=ClockNote) if stored else None
+        noted = self.noted()
         note = steadiness.look(noted)
         if note is not noted:
             self.db.execute(KEEP_CELL, (STEADY, msgspec.json.encode(note)))
         return note
+
+    def noted(self) -> ClockNote | None:
+        stored = self.cell(STEADY, 0.0).value
+        return msgspec.json.decode(stored, type=ClockNote) if stored else None
 
     def forget_cells(self, now: float, limit: int) -> int:
         return self.db.execute(FORGET_CELLS, (now, limit)).rowcount

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from math import inf
 from typing import Any, cast
 
 from msgspec import Struct
@@ -29,7 +28,7 @@ from effectonce._core.ops import (
 )
 from effectonce._core.pages import Beside, Count, Recent, Refer
 from effectonce._core.record import Record, Scene, State
-from effectonce._core.rules import latch_of
+from effectonce._core.rules import latch_of, timed
 from effectonce._core.transitions import TransitionResult, born_and_ended, transition
 from effectonce.stores._clock_steps import Steadiness
 from effectonce.stores.sqlite import pages
@@ -111,11 +110,18 @@ class SqliteOps(Struct, frozen=True):
         rival = connection.record(RIVAL, latch, op.key) if latch else None
         after = op.request.after if isinstance(op, Claim) and record is None else ""
         predecessor = connection.record(READ, after) if after else None
-        steady_since = connection.steady(self.steadiness).since if isinstance(op, Inquire) else -inf
-        return Scene(self.clock(), rival, predecessor, steady_since)
+        if not timed(record, op):
+            return Scene(self.clock(), rival, predecessor)
+        if isinstance(op, Inquire):
+            note = connection.steady(self.steadiness)
+        else:  # this may be no transaction: what is written keeps the note first
+            note = self.steadiness.look(connection.noted())
+        return Scene(self.clock(), rival, predecessor, note.since, note.put_back_s)
 
     def _sweep(self, connection: SqliteConnection, op: Sweep) -> Swept:
-        scene, counts, asked = Scene(self.clock()), Counter[State](), op.limit
+        put_back_s = connection.steady(self.steadiness).put_back_s
+        scene = Scene(self.clock(), put_back_s=put_back_s)
+        counts, asked = Counter[State](), op.limit
         found, unreadable = connection.due(scene.now, asked)
         # they stay due: look behind them
         while unreadable and len(found) + len(unreadable) == asked and len(found) < op.limit:
