@@ -47,6 +47,13 @@ PROBE_BOUNDED = _terms(Capability.PROBE, delay_s=5.0)
 
 # ---------------------------------------------------------------- must hold
 
+
+class _AsksFirst(GuardedCall):
+    """As a tool with `Downstream.probe(before_sending=True)` is called."""
+
+    conditional = probes_first = True
+
+
 GOOD: tuple[Case, ...] = (
     Case(name="TX     effect in our own transaction", terms=TX, owners=4, cuts=1, cancels=1),
     Case(name="KEY    downstream honours our key", terms=KEY, owners=3),
@@ -149,6 +156,14 @@ GOOD: tuple[Case, ...] = (
         owners=3,
         attempts=1,
         has_probe=True,
+    ),
+    Case(
+        name="PROBE  same, asked before the first send, too",
+        terms=PROBE_BOUNDED,
+        owners=3,
+        attempts=1,
+        has_probe=True,
+        flow=_AsksFirst,
     ),
     Case(
         name="PROBE  same, + lost acknowledgements",

@@ -56,6 +56,7 @@ class Effect(Struct, frozen=True):
     # and for how many seconds it has been in doubt. 0 and 0 in a tool that runs
     sent_at: float = 0.0
     in_doubt_s: float = 0.0
+    unsent: bool = False  # for a probe: it is asked before the first send
 
     def __repr__(self) -> str:
         """As `EffectRef`: neither the key nor the guard's secret, nor the connection, whose URL

@@ -11,7 +11,7 @@ from typing import Any, Generic, Literal, NoReturn, TypeVar, assert_never
 from msgspec import Struct
 
 from effectonce._core.classification.classify import Bucket, Certainty, classify
-from effectonce._core.classification.verdicts import Basis
+from effectonce._core.classification.verdicts import UNKNOWN, Basis
 from effectonce._core.codec import (
     NOT_PLAIN,
     PARTIAL,
@@ -36,6 +36,7 @@ from effectonce._core.endings import (
     OverLimit,
     Rejection,
     Replay,
+    Unasked,
     Unmet,
 )
 from effectonce._core.endings import Exhausted as GaveUpEnding
@@ -155,6 +156,8 @@ def conclude(ending: Ending, effect: EffectRef, returns: Any) -> Outcome[Any]:
             ) from error
         case OverLimit():
             raise _over(ending, effect)
+        case Unasked():
+            raise _unasked(ending, effect)
         case Unmet(stored=True):
             return Outcome(status="failed", effect=effect, error=_unmet(effect))
         case Unmet():
@@ -185,6 +188,16 @@ def _over(ending: OverLimit, effect: EffectRef) -> LimitReached:
         left=ending.left,
         limit=ending.limit,
     )
+
+
+def _unasked(ending: Unasked, effect: EffectRef) -> BaseException:
+    if ending.error is not None and not isinstance(ending.error, Exception):
+        return ending.error
+    verdict = UNKNOWN.but(certainty=Certainty.NOT_SENT)
+    message = f"{effect} was not sent: {ending.reason}, and it is asked before the first send."
+    unasked = GaveUp(message, verdict=verdict, effect=effect)
+    unasked.__cause__ = ending.error
+    return unasked
 
 
 def _unmet(effect: EffectRef, when: str = "now") -> PreconditionFailed:

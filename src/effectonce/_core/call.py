@@ -47,6 +47,7 @@ from effectonce._core.endings import (
     OverLimit,
     Rejection,
     Replay,
+    Unasked,
     Unmet,
     robbed,
 )
@@ -59,7 +60,6 @@ from effectonce._core.ops import (
     Busy,
     Claim,
     Complete,
-    Dispatch,
     Doubt,
     Doubtful,
     Fail,
@@ -84,7 +84,7 @@ from effectonce._core.ops import (
     Unconfirmed,
     WriteReply,
 )
-from effectonce._core.owner import GONE, RecordOwner
+from effectonce._core.owner import RecordOwner
 from effectonce._core.pauses import PausedCircuit
 from effectonce._core.probe_answers import interruption, why_given_up, why_still_in_doubt
 from effectonce._core.record import TERMINAL, Record
@@ -123,7 +123,7 @@ class GuardedCall(RecordOwner):
         ending: Ending = (yield from self._flow_behind()) if refusal is None else refusal
         spent = isinstance(ending, Fresh | Done)
         nothing = isinstance(ending, NothingSent | OutOfPatience) and self.sends == 0
-        if self.held_as and (spent or nothing or isinstance(ending, Rejection | Unmet)):
+        if self.held_as and (spent or nothing or isinstance(ending, Rejection | Unmet | Unasked)):
             yield from settle_all(self.spends, self.key, self.held_as, spent=spent)
         return ending
 
@@ -247,28 +247,6 @@ class GuardedCall(RecordOwner):
             )
             return Exhausted(error, attempts, get(refusal, "retry_after_s"))
         return NothingSent(refusal, self.patience.attempt, exhausted=False)
-
-    def _dispatch(self) -> Flow[Ending | Again | None]:
-        """Write down that the next request may leave. None: it may."""
-        op = Dispatch(self.key, self.token, self.epoch, self.sends + 1, self.plan.lease_s)
-        reply: WriteReply = yield from insist(op, self.env)
-        match reply:
-            case Applied():
-                self.sends += 1
-                return None
-            case Refused():
-                if (
-                    reply == GONE
-                    and self.sends > 0
-                    and (yield from self._sent_before(self.plan.lease_s))
-                ):
-                    return (yield from self._dispatch())
-                # Another worker's by now, or sent before and the downstream no longer honours
-                # our key. The claim will show.
-                yield from Renew(self.key, self.token, self.epoch, 0)
-                return Again()
-            case Unavailable():
-                return reply
 
     def _resolve(self, value: Any, error: Exception) -> Flow[Ending | Again | None]:
         """COMMIT went unanswered, with the record in it. None: not done, and may be retried."""

@@ -92,6 +92,13 @@ class Unmet(Struct, frozen=True):
     stored: bool  # it failed for good; else nothing was written down, and no person was asked
 
 
+class Unasked(Struct, frozen=True):
+    """The probe had to be asked before the first send, and did not know. Nothing was sent."""
+
+    reason: str
+    error: BaseException | None = None  # of the probe
+
+
 class Lost(Struct, frozen=True):
     """It may have happened, and nobody can know: in doubt."""
 
@@ -120,6 +127,7 @@ Ending: TypeAlias = (
     | OutOfPatience
     | OverLimit
     | Unmet
+    | Unasked
     | Lost
     | Fenced
     | Busy

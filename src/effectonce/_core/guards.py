@@ -124,6 +124,19 @@ def _age_s(at: float, scene: Scene) -> float:
     return age_s if age_s >= -SET_BACK_S else age_s + scene.put_back_s
 
 
+def timed(r: Record | None, op: Any) -> bool:
+    """May a rule ask how long ago this was sent? Then the clock is looked at when it is sent, and
+    when it is judged.
+    """
+    return (type(op) is Claim and _limits_time(op.request.terms)) or (
+        r is not None and _limits_time(r.request.terms)
+    )
+
+
+def _limits_time(terms: Terms) -> bool:
+    return terms.delay_s is not None or 0 < terms.resend_s < inf
+
+
 def recognisable(sent: Terms, asked: Terms) -> bool:
     """Does the downstream know a repeat under the terms of today for what was sent under those
     of then?

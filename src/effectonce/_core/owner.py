@@ -25,6 +25,7 @@ from effectonce._core.endings import (
     NothingSent,
     OverLimit,
     Replay,
+    Unasked,
     Unmet,
 )
 from effectonce._core.guarantees import Capability, unasked
@@ -38,6 +39,7 @@ from effectonce._core.ops import (
     Claim,
     ClaimReply,
     Complete,
+    Dispatch,
     Doubt,
     Fail,
     Find,
@@ -47,8 +49,11 @@ from effectonce._core.ops import (
     Interrupted,
     Keep,
     Latched,
+    NotFound,
+    NotStarted,
     Ok,
     Op,
+    Raised,
     Recorded,
     Refused,
     Refute,
@@ -68,6 +73,7 @@ from effectonce._core.preconditions import (
     CheckPrecondition,
     is_new_wish,
 )
+from effectonce._core.probe_answers import why_still_in_doubt
 from effectonce._core.record import Record, Request, State
 from effectonce._core.retry_state import (
     NO_LIMIT,
@@ -91,6 +97,7 @@ class RecordOwner:
     token, epoch, sends, stored, unaided = "", 0, 0, b"", False
     spends: tuple[Spend, ...] = ()  # what it takes out of allowances
     precondition = False  # whether it holds is asked before the first send
+    probes_first = False  # and the probe, whether it has happened already
     conditional = False  # one of these has to be asked before anything may leave
     held_as = ""  # the token under which it holds that
     asked_by = ""  # who asks for an approval, where one is needed
@@ -187,6 +194,10 @@ class RecordOwner:
             over = yield from self._hold()
             if over is not None:
                 return over
+        if self.probes_first and self._untouched:
+            ending = yield from self._ask_first()
+            if ending is not None:
+                return ending
         if not self._checks:
             return None
         answer = yield from CheckPrecondition(self.key, self.token, self.epoch)
@@ -203,10 +214,32 @@ class RecordOwner:
             return reply
         return Unmet(stored=True) if isinstance(reply, Applied) else Again()
 
+    def _ask_first(self) -> Flow[Ending | Again | None]:
+        """Ask the probe before the first send. None: it has not happened."""
+        answer = yield from Ask(self.key, self.token, self.epoch)
+        match answer:
+            case Ok(NotFound()):
+                return None
+            case Ok(Found(result)):
+                # as what was sent, and answered
+                denial = yield from self._dispatch()
+                return (yield from self._complete(result, "probe")) if denial is None else denial
+            case Raised(error) | NotStarted(error):
+                failure: BaseException | None = error
+            case _:
+                failure = None
+        yield from insist(Renew(self.key, self.token, self.epoch, 0), self.env)
+        return Unasked(why_still_in_doubt(answer), failure)
+
     @property
     def _checks(self) -> bool:
-        """Is it asked? Only if nothing can have left: later, it may see the effect itself."""
-        return self.precondition and self.sends == 0 and self.patience.attempt == 0
+        """Is its precondition asked?"""
+        return self.precondition and self._untouched
+
+    @property
+    def _untouched(self) -> bool:
+        """Can nothing have left? Later, a look may show the effect itself."""
+        return self.sends == 0 and self.patience.attempt == 0
 
     def _may_ask(self, wish: Request) -> Flow[Ending | None]:
         """Why no person is to be asked for this. None: one may be, or was before."""
@@ -221,6 +254,28 @@ class RecordOwner:
         if isinstance(answer, Ok):
             return None if answer.value else Unmet(stored=False)
         return NothingSent(answer.error, 0, exhausted=False)
+
+    def _dispatch(self) -> Flow[Ending | Again | None]:
+        """Write down that the next request may leave. None: it may."""
+        op = Dispatch(self.key, self.token, self.epoch, self.sends + 1, self.plan.lease_s)
+        reply: WriteReply = yield from insist(op, self.env)
+        match reply:
+            case Applied():
+                self.sends += 1
+                return None
+            case Refused():
+                if (
+                    reply == GONE
+                    and self.sends > 0
+                    and (yield from self._sent_before(self.plan.lease_s))
+                ):
+                    return (yield from self._dispatch())
+                # Another worker's by now, or sent before and the downstream no longer honours
+                # our key. The claim will show.
+                yield from Renew(self.key, self.token, self.epoch, 0)
+                return Again()
+            case Unavailable():
+                return reply
 
     def _hold(self) -> Flow[Ending | Again | None]:
         """Hold what it may spend, before anything leaves. None: it is held. What was sent before

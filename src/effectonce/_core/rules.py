@@ -37,7 +37,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from effectonce._core.guarantees import Capability, Terms
+from effectonce._core.guarantees import Capability
 from effectonce._core.guards import (
     another_wish,
     approved,
@@ -120,19 +120,6 @@ def outcome_pending(r: Record) -> bool:
     return r.state in (State.DISPATCHED, State.IN_DOUBT) or (
         r.state is State.CLAIMED and r.sends > 0
     )
-
-
-def timed(r: Record | None, op: Any) -> bool:
-    """May a rule ask how long ago this was sent? Then the clock is looked at when it is sent, and
-    when it is judged.
-    """
-    return (type(op) is Claim and _limits_time(op.request.terms)) or (
-        r is not None and _limits_time(r.request.terms)
-    )
-
-
-def _limits_time(terms: Terms) -> bool:
-    return terms.delay_s is not None or 0 < terms.resend_s < inf
 
 
 _LOOKS_AROUND = frozenset({Claim, Dispatch, Complete})

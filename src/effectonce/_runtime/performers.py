@@ -98,7 +98,10 @@ class Setup(Struct, frozen=True):
             return effect
         since_s = max(0.0, cell.now - record.decided_at)
         in_doubt_s = since_s if record.state is State.IN_DOUBT else 0.0
-        return structs.replace(effect, sent_at=record.first_dispatch_at, in_doubt_s=in_doubt_s)
+        unsent = record.state is State.CLAIMED and record.sends == 0
+        return structs.replace(
+            effect, sent_at=record.first_dispatch_at, in_doubt_s=in_doubt_s, unsent=unsent
+        )
 
     def proven(self, call: Prepared, record: object, answer: Answer) -> Answer:
         """What a probe answered. It looks where the tool sends today, and by the key of today:

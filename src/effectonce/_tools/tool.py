@@ -125,7 +125,7 @@ class GuardedTool:
         self.spending = SpendingRule.of(contract, self.signature, house.secret)
         self._searching = SearchRule.of(contract, self.signature, house.secret)
         rules = (self.approval, self.spending, self._searching)
-        self._ordinary = rules == (None, None, None)
+        self._ordinary = rules == (None, None, None) and not contract.downstream.before_sending
         self._warned_of_loop = False
         self.probe_function: Callable[..., Any] | None = None
         self.fallback_function: Callable[..., Any] | None = None
@@ -430,20 +430,18 @@ class GuardedTool:
 
     def flow(self, prepared: Prepared, calling: type[GuardedCall] | None = None) -> Flow[Ending]:
         """The call as a flow for a performer; *calling*, if not in this tool's own way."""
-        request, turn, calling = prepared.request, turn_here.get(), calling or self.hosting.calling
-        if turn is None:
-            call = calling(request, self.plan, self.house.env, again=prepared.again)
-        else:
-            step = step_of(prepared.ref)
-            call = calling(
-                request, self.plan, self.house.env, again=prepared.again, turn=turn.turn, step=step
-            )
+        calling, env, inside = calling or self.hosting.calling, self.house.env, turn_here.get()
+        turn, step = (None, "") if inside is None else (inside.turn, step_of(prepared.ref))
+        again = prepared.again
+        call = calling(prepared.request, self.plan, env, again=again, turn=turn, step=step)
         if self._ordinary:
             return self.recorded(call.flow(), prepared)
         if self.spending is not None:
             self.spending.applied_to(call, prepared)
         if self.approval is not None:
             self.approval.applied_to(call)
+        if self.contract.downstream.before_sending:
+            self.check.ask_before_sending(call)
         flow = call.flow()
         if self._searching is not None:
             flow = self._searching.indexed(flow, prepared)

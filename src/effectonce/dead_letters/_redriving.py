@@ -19,6 +19,7 @@ from effectonce._core.endings import (
     OverLimit,
     Rejection,
     Replay,
+    Unasked,
     Unmet,
 )
 from effectonce._core.ops import (
@@ -123,6 +124,8 @@ def came_to(ending: Ending) -> tuple[What, str, Any]:
             error, Exception
         ):
             raise error
+        case Unasked(error=error) if error is not None and not isinstance(error, Exception):
+            raise error
         case Done(why=why):
             return "done", why, None
         case Lost(reason=reason) | Doubtful(reason=reason):
@@ -133,6 +136,8 @@ def came_to(ending: Ending) -> tuple[What, str, Any]:
             return "gave_up", why, None
         case Unmet(stored):
             return "failed" if stored else "skipped", "its precondition does not hold", None
+        case Unasked(reason):
+            return "skipped", reason, None
         case OverLimit(allowance):
             return "skipped", f"{allowance} has less left than it would spend", None
         case _:

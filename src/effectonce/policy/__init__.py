@@ -152,6 +152,7 @@ class Downstream(Struct, frozen=True, kw_only=True):
     window_s: float = inf
     stores_rejections: bool = False
     delay_s: float | None = None
+    before_sending: bool = False  # the probe is asked before the first send, too
 
     @classmethod
     def key(
@@ -171,15 +172,18 @@ class Downstream(Struct, frozen=True, kw_only=True):
         )
 
     @classmethod
-    def probe(cls, *, delay: float | timedelta | None = None) -> Downstream:
+    def probe(
+        cls, *, delay: float | timedelta | None = None, before_sending: bool = False
+    ) -> Downstream:
         """It can be asked. With *delay*, no request lands later than that after its sender's
-        lease ended.
+        lease ended. With *before_sending*, it is asked before the first send, too.
         """
         delay_s = None if delay is None else seconds(delay, "delay")
         require(
             delay_s is None or delay_s >= 0, f"delay={delay}: no request lands before it is sent"
         )
-        return cls(capability=Capability.PROBE, delay_s=delay_s)
+        flags(before_sending=before_sending)
+        return cls(capability=Capability.PROBE, delay_s=delay_s, before_sending=before_sending)
 
     @classmethod
     def none(cls) -> Downstream:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from itertools import count, islice
 from typing import Any, TypeVar
 
+from effectonce._core.guards import timed
 from effectonce._core.ops import (
     RECORD_OPS,
     Browse,
@@ -32,7 +33,7 @@ from effectonce._core.ops import (
 )
 from effectonce._core.pages import Beside, Count, Recent, Refer, look
 from effectonce._core.record import TERMINAL, Record, Scene, State
-from effectonce._core.rules import TABLE, Table, latch_of, outcome_pending, timed
+from effectonce._core.rules import TABLE, Table, latch_of, outcome_pending
 from effectonce._core.transitions import transition
 from effectonce.stores._clock_steps import Steadiness
 from effectonce.stores.base import Capabilities, in_a_signal_handler

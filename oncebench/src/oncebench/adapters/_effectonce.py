@@ -72,13 +72,13 @@ def guarded(
     found: Callable[[Any], Any] = lambda answer: answer,
 ) -> Any:
     """The tool with `@guard.tool`. Best configured, where the service can be asked, how late a
-    request may land is declared.
+    request may land is declared, and it is asked before the first send, too.
     """
     from effectonce import Downstream
 
     declared = contract(setup)
     if setup.best and setup.temperament == "asks":
-        declared["downstream"] = Downstream.probe(delay=setup.lands_within_s)
+        declared["downstream"] = Downstream.probe(delay=setup.lands_within_s, before_sending=True)
     if setup.temperament == "keys" and setup.window_s is not None:
         declared["window"] = setup.window_s
     pay = guard.tool(name=name, **declared)(tool)

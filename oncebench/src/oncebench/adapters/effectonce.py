@@ -1,5 +1,6 @@
 """effectonce, as its README begins: a tool that sends through a protected client. Best configured,
-it declares how late a request may land, where the service can be asked. A caller waits 30 s for a
+where the service can be asked, it is asked before the first send, too, and how late a request
+may land is declared. A caller waits 30 s for a
 call that runs; here the wait is cut to 2 s, as it is for others.
 """
 

@@ -3,10 +3,9 @@
 What: an effect has happened, and the subject knows it. Then its store fails over to a replica that
 lags, or is restored from a backup: of this effect, it knows nothing. The caller calls again.
 Why: A key that is made at random and kept in the store is gone with it; one that is derived from
-what is wanted is the same again, and the service recognises it.
+what is wanted is the same again, and the service recognises it. A service that can be asked has to
+be asked before a first request, too: who asks only when it is in doubt does it twice.
 Right: one effect. What the older copy knows is known.
-Not played where the service can only be asked: there, a subject would have to ask before its first
-request. Who asks only when it is in doubt does it twice.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from oncebench.kit import Wish
 from oncebench.stage import Stage
 
 TITLE = "The store falls back to an older copy"
-TEMPERAMENTS = ("keys",)
+TEMPERAMENTS = ("asks", "keys")
 NEEDS = ("business_key",)
 QUICK = False
 

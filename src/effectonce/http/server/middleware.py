@@ -41,6 +41,7 @@ from effectonce._core.endings import (
     RecordTaken,
     Rejection,
     Replay,
+    Unasked,
     Unmet,
 )
 from effectonce._core.guarantees import Capability
@@ -403,7 +404,9 @@ class IdempotencyMiddleware:
                 trouble = Trouble.IN_DOUBT
             case KeyExpired():
                 trouble = Trouble.EXPIRED
-            case Unavailable() | OutOfPatience() | Early() | Unapproved() | OverLimit() | Unmet():
+            case Unavailable() | OutOfPatience() | Early() | Unapproved() | OverLimit():
+                trouble = Trouble.STORE_UNAVAILABLE
+            case Unmet() | Unasked():
                 trouble = Trouble.STORE_UNAVAILABLE
             case _:
                 assert_never(ending)

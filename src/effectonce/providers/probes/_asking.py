@@ -63,6 +63,8 @@ def _answer(provider: str, found: list[Any], effect: Effect, after_s: float | No
         return CannotTell(f"{provider} has more than one that fits: look which it is")
     if found:
         return Found(found[0])
+    if effect.unsent:
+        return NotFound()
     if after_s is None:
         return CannotTell(f"{provider} does not show it, which is no proof that it did not happen")
     if effect.sent_at == 0.0 or effect.in_doubt_s < after_s:
@@ -91,10 +93,14 @@ def keys_sent(own: str, path: str) -> tuple[str, str]:
 
 def since_s() -> float:
     """The time of the first send, and a little before. Raises if it is not known."""
-    sent_at = current_effect().sent_at
-    if sent_at == 0.0:
+    effect = current_effect()
+    if effect.unsent:
+        raise ContractViolation(
+            "this probe looks from the first send on: it cannot be asked before there was one"
+        )
+    if effect.sent_at == 0.0:
         raise ContractViolation("the store does not say when it was sent")
-    return sent_at - SKEW_S
+    return effect.sent_at - SKEW_S
 
 
 def since() -> datetime:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
+from effectonce._core.guards import timed
 from effectonce._core.ops import (
     Applied,
     Browse,
@@ -28,7 +29,7 @@ from effectonce._core.ops import (
 )
 from effectonce._core.pages import Beside, Count, Recent, Refer
 from effectonce._core.record import Record, Scene, State
-from effectonce._core.rules import latch_of, timed
+from effectonce._core.rules import latch_of
 from effectonce._core.transitions import TransitionResult, born_and_ended, transition
 from effectonce.stores._clock_steps import Steadiness
 from effectonce.stores.sqlite import pages
