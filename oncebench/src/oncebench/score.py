@@ -19,16 +19,12 @@ from oncebench.checker import Verdict, judge
 from oncebench.clocks import NoOtherClock
 from oncebench.environments import NoOlderCopy, emptied
 from oncebench.kit import Temperament
-from oncebench.scenarios import Scenario, scenarios
+from oncebench.scenarios import RARE, Scenario, scenarios
 from oncebench.stage import Stage, Subject, SubjectBroken
 from oncebench.syscalls import NoTracing
 from oncebench.world import world
 
 WRONG = frozenset({"D", "F", "L", "W"})
-RARE = {
-    "transaction": "its docs name no transaction to share, or its adapter does not play it",
-    "approval": "its docs name no call that waits for a person, or its adapter does not play it",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +103,7 @@ def play(
 def _lacks(adapter: Any) -> dict[str, str]:
     """What a subject does not do. What is rare is offered."""
     offers = getattr(adapter, "OFFERS", ())
-    return {**{need: why for need, why in RARE.items() if need not in offers}, **adapter.LACKS}
+    return {**{need: why for need, (_, why) in RARE.items() if need not in offers}, **adapter.LACKS}
 
 
 def _play_once(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from oncebench import __version__
-from oncebench.scenarios import scenarios
+from oncebench.scenarios import RARE, scenarios
 
 SHOWN = {"ok": "✓", "D": "D", "F": "F", "L": "L", "W": "W", "N": "-", "U": "~"}
 MEANS = {
@@ -29,7 +29,7 @@ MEANS = {
     "U": "not the same each time it was played: neither a pass nor a fault, and in no figure",
 }
 CONFIGURATIONS = ("as shipped", "best")
-RARE = ("approvals", "transaction")
+PARTS = tuple(part for part, _ in RARE.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +70,8 @@ def rare_part(cell: dict[str, Any]) -> str:
     """Which part of what few subjects offer; "": a cell that all could play. It is counted apart,
     so that who offers it can lose nothing by it beside who does not.
     """
-    if cell["scenario"] in {s.name for s in scenarios().values() if s.needs_approval}:
-        return "approvals"
-    return "transaction" if cell["temperament"] == "transaction" else ""
+    needs = (*scenarios()[cell["scenario"]].needs, cell["temperament"])
+    return next((part for need, (part, _) in RARE.items() if need in needs), "")
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -132,7 +131,7 @@ def as_markdown(made: Sequence[Row], *, command: str, date: str) -> str:
             of = subjects[name]
             shown = [text for c in CONFIGURATIONS for text in _brief(of.get(c))]
             lines.append(_line((name, next(iter(of.values())).version, *shown)))
-    rare = ("what few offer", *(f"{what}, {c}" for what in RARE for c in CONFIGURATIONS))
+    rare = ("what few offer", *(f"{what}, {c}" for what in PARTS for c in CONFIGURATIONS))
     lines += ["", _line(rare), "|" + "---|" * len(rare), *_rare(made)]
     lines += ["", *(f"- **{SHOWN[v]}** {meaning}" for v, meaning in MEANS.items())]
     return "\n".join([*lines, "- **persons** are needed for 1,000 faults"]) + "\n"
@@ -142,7 +141,7 @@ def _rare(made: Sequence[Row]) -> Iterator[str]:
     """A line for each subject that offers approvals, or transactions to share."""
     for name in dict.fromkeys(row.name for row in made):
         of = {row.configuration: row for row in made if row.name == name}
-        shown = [_counts(of.get(c), what) for what in RARE for c in CONFIGURATIONS]
+        shown = [_counts(of.get(c), what) for what in PARTS for c in CONFIGURATIONS]
         if any(shown):
             yield _line((name, *shown))
 

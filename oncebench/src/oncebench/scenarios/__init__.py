@@ -33,6 +33,18 @@ ELSEWHERE = {
     "T40": "a key that is older than the service's window: T29",
 }
 
+# What few subjects offer: what a table calls its cells, and why others do not play them.
+RARE = {
+    "approval": (
+        "approvals",
+        "its docs name no call that waits for a person, or its adapter does not play it",
+    ),
+    "transaction": (
+        "transaction",
+        "its docs name no transaction to share, or its adapter does not play it",
+    ),
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
