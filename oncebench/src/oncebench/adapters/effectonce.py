@@ -1,7 +1,7 @@
 """effectonce, as its README begins: a tool that sends through a protected client. Best configured,
 where the service can be asked, it is asked before the first send, too, and how late a request
-may land is declared. A caller waits 30 s for a
-call that runs; here the wait is cut to 2 s, as it is for others.
+may land is declared. A caller waits 30 s for a call that runs; here the wait is cut to 2 s, as it
+is for others.
 """
 
 from __future__ import annotations
