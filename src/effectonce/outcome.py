@@ -36,7 +36,7 @@ from effectonce._core.endings import (
     OverLimit,
     Rejection,
     Replay,
-    Unasked,
+    Undetermined,
     Unmet,
 )
 from effectonce._core.endings import Exhausted as GaveUpEnding
@@ -51,6 +51,8 @@ from effectonce.effect import THIS_CLOCK
 from effectonce.errors import (
     ApprovalNeeded,
     Conflict,
+    ContractViolation,
+    EffectOnceError,
     Expired,
     GaveUp,
     InDoubt,
@@ -156,12 +158,14 @@ def conclude(ending: Ending, effect: EffectRef, returns: Any) -> Outcome[Any]:
             ) from error
         case OverLimit():
             raise _over(ending, effect)
-        case Unasked():
-            raise _unasked(ending, effect)
+        case Undetermined():
+            raise _undetermined(ending, effect)
         case Unmet(stored=True):
             return Outcome(status="failed", effect=effect, error=_unmet(effect))
         case Unmet():
             raise _unmet(effect)
+        case OutOfPatience(why, of_turn=False):
+            raise GaveUp(f"{effect} was not run: {why}. Nothing was sent.", effect=effect)
         case OutOfPatience(why):
             message = f"{effect} was not run: {why}. Nothing was sent by this call."
             action = "End this turn. In another turn the same call goes on under the same key."
@@ -190,14 +194,22 @@ def _over(ending: OverLimit, effect: EffectRef) -> LimitReached:
     )
 
 
-def _unasked(ending: Unasked, effect: EffectRef) -> BaseException:
-    if ending.error is not None and not isinstance(ending.error, Exception):
-        return ending.error
-    verdict = UNKNOWN.but(certainty=Certainty.NOT_SENT)
-    message = f"{effect} was not sent: {ending.reason}, and it is asked before the first send."
-    unasked = GaveUp(message, verdict=verdict, effect=effect)
-    unasked.__cause__ = ending.error
-    return unasked
+def _undetermined(ending: Undetermined, effect: EffectRef) -> BaseException:
+    error = ending.error
+    if error is not None and not isinstance(error, Exception):
+        return error
+    message = (
+        f"{effect} was not sent: before its first send its probe has to say whether it has"
+        f" happened, and {ending.reason}."
+    )
+    if ending.repeatable:
+        verdict = UNKNOWN.but(certainty=Certainty.NOT_SENT)
+        message = f"{message} {sentence(ending.why)}"
+        undetermined: EffectOnceError = GaveUp(message, verdict=verdict, effect=effect)
+    else:
+        undetermined = ContractViolation(message, effect=effect)
+    undetermined.__cause__ = error
+    return undetermined
 
 
 def _unmet(effect: EffectRef, when: str = "now") -> PreconditionFailed:

@@ -170,6 +170,34 @@ def test_one_contract_is_told_in_full(desk):
     )
 
 
+ASKED_FIRST = """
+from effectonce import Downstream, Guard, NotFound
+
+guard = Guard("sqlite:///effects.db")
+
+@guard.tool(kind="write", downstream=Downstream.probe(before_sending=True))
+def pay(invoice: str) -> str: ...
+
+@guard.tool(kind="write", downstream=Downstream.probe(before_sending=True))
+def unprobed(invoice: str) -> str: ...
+
+@pay.probe
+def find(invoice: str): return NotFound()
+"""
+
+
+def test_a_probe_that_is_asked_before_the_first_send_is_told(desk):
+    (Path(desk.folder) / "payments.py").write_text(ASKED_FIRST)
+
+    shown = [
+        desk.run("tool", "show", tool, "--app", "payments:guard").stdout
+        for tool in ("pay", "unprobed")
+    ]
+
+    assert "probe         yes, asked before the first send, too\n" in shown[0]
+    assert "probe         none, so nothing is sent\n" in shown[1]
+
+
 def test_a_tool_that_is_not_there_has_a_guess(desk):
     done = desk.run("tool", "show", "refnud", *APP)
 

@@ -6,9 +6,11 @@ import asyncio
 import subprocess
 import sys
 import threading
+import time
 
 import httpx
 import pytest
+from msgspec import structs
 
 from effectonce import (
     Allowance,
@@ -19,12 +21,19 @@ from effectonce import (
     GaveUp,
     Guard,
     InFlight,
+    LimitReached,
     NotFound,
     NotSent,
+    Retry,
+    ToolPaused,
 )
 from effectonce.http.client import protect
+from effectonce.http.server import IdempotencyMiddleware, Route
+from effectonce.providers.probes import mangopay
 from effectonce.providers.probes._asking import asking, since_s
+from effectonce.stores.memory import MemoryStore
 from effectonce.stores.sqlite import SqliteStore
+from effectonce.workflows import Run
 from tests.core.helpers import QUICK
 from tests.servers import redis
 
@@ -144,18 +153,28 @@ def test_a_tool_that_sends_through_a_protected_client_is_recorded_in_the_same_wa
 
 
 @pytest.mark.parametrize(
+    "answer", [CannotTell("it is closed"), ConnectionError("no route")], ids=["closed", "no route"]
+)
+def test_a_probe_that_cannot_tell_yet_is_asked_again(guard, on_loop, answer):
+    bank = Bank()
+    bank.answers = [answer]
+
+    assert payer(guard, bank, on_loop=on_loop)().unwrap() == "paid inv_1"
+    assert bank.asked == ["inv_1"] * 2
+
+
+@pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (CannotTell("it is closed"), "could not tell \\(it is closed\\)"),
+        (CannotTell("it is closed"), "the probe could not tell \\(it is closed\\)"),
         (ConnectionError("no route"), "the probe failed \\(ConnectionError: no route\\)"),
-        ("yes", "returned str instead of Found"),
     ],
 )
 def test_while_nothing_can_be_learned_nothing_is_sent_and_no_person_is_needed(
     guard, on_loop, answer, why
 ):
     bank = Bank()
-    bank.answers = [answer]
+    bank.answers = [answer] * 3
     call = payer(guard, bank, on_loop=on_loop)
 
     with pytest.raises(GaveUp, match=f"was not sent: .*{why}") as raised:
@@ -165,7 +184,16 @@ def test_while_nothing_can_be_learned_nothing_is_sent_and_no_person_is_needed(
     assert bank.done == []
     assert guard.find(raised.value.effect.key).sends == 0
     assert call().unwrap() == "paid inv_1"
-    assert bank.asked == ["inv_1"] * 2
+    assert bank.asked == ["inv_1"] * 4
+
+
+def test_an_answer_that_cannot_be_read_is_a_fault_of_the_probe(guard, on_loop):
+    bank = Bank()
+    bank.answers = ["yes"]
+
+    with pytest.raises(ContractViolation, match="the probe returned str instead of Found"):
+        payer(guard, bank, on_loop=on_loop)()
+    assert (bank.done, bank.asked) == ([], ["inv_1"])
 
 
 def test_who_interrupts_the_probe_gets_its_own_interruption(guard):
@@ -207,21 +235,38 @@ def test_without_a_probe_nothing_is_sent(guard):
     bank = Bank()
     call = payer(guard, bank, probed=False)
 
-    with pytest.raises(ContractViolation, match="has no probe that could be asked"):
+    with pytest.raises(ContractViolation, match="and it has none here"):
         call()
-
     assert bank.done == []
 
 
-def test_what_is_found_is_spent_and_what_could_not_be_asked_is_given_back(guard):
+def test_what_is_known_needs_no_probe(store):
+    bank = Bank()
+    payer(Guard(store, cache=0), bank)()
+
+    assert payer(Guard(store, cache=0), bank, probed=False)().unwrap() == "paid inv_1"
+
+
+def test_only_a_probe_can_be_asked():
+    with pytest.raises(ContractViolation, match="before_sending=True asks a probe"):
+        structs.replace(Downstream.key(), before_sending=True)
+
+
+def test_a_route_of_http_has_no_probe(guard):
+    route = Route("/pay", downstream=ASKED_FIRST)
+    with pytest.raises(ContractViolation, match="/pay"):
+        IdempotencyMiddleware(lambda *_: None, guard, tenant=str, routes=[route])
+
+
+def test_what_is_found_is_spent_and_what_could_not_be_asked_is_not(guard):
     bank = Bank()
     bank.done.append("inv_1")
-    bank.answers = [CannotTell()]
+    bank.answers = [CannotTell()] * 3
     call = payer(guard, bank, allowance=Allowance("payments", limit=2))
 
     with pytest.raises(GaveUp):
         call()
-    assert [account.spent for account in guard.allowances.list()] == [0]
+    assert [account.spent for account in guard.allowances.list()] == []
     call()
     assert [account.spent for account in guard.allowances.list()] == [1]
 
@@ -233,13 +278,123 @@ def test_a_ready_made_probe_that_finds_nothing_lets_it_be_sent(guard):
     assert payer(guard, bank)().unwrap() == "paid inv_1"
 
 
-def test_a_ready_made_probe_that_looks_from_the_first_send_on_says_that_it_cannot(guard):
+@pytest.mark.parametrize(
+    ("probe", "why"),
+    [
+        (asking("some-provider", lambda invoice: [since_s()], str, 60.0), "from the first send on"),
+        (mangopay.answered(None, "/v2.01/us", "/payouts"), "keeps answers for a day"),
+    ],
+    ids=["since", "mangopay"],
+)
+def test_a_ready_made_probe_that_cannot_be_asked_before_a_send_says_so(guard, probe, why):
     bank = Bank()
-    bank.find = lambda invoice: since_s()
+    bank.find = probe
 
-    with pytest.raises(GaveUp, match="looks from the first send on"):
+    with pytest.raises(ContractViolation, match=why):
         payer(guard, bank)()
     assert bank.done == []
+
+
+def test_what_is_found_counts_as_prevented_and_no_send_is_reported():
+    bank, events = Bank(), []
+    bank.done.append("inv_1")
+    guard = Guard(MemoryStore(), cache=0, observers=[events.append])
+
+    found = payer(guard, bank)()
+
+    record = guard.find(found.effect.key)
+    assert (record.state, record.sends, record.first_dispatch_at) == ("completed", 0, 0.0)
+    assert "dispatched" not in {event.name for event in events}
+    total = guard.report().total
+    assert (total.landed, total.prevented) == (0, 1)
+    guard.close()
+
+
+def test_what_another_owner_sends_meanwhile_is_in_flight(store, clock, on_loop):
+    bank, rival = Bank(), Bank()
+    started, go_on = threading.Event(), threading.Event()
+    rival.pay = lambda invoice: started.set() or go_on.wait(30)
+    sends = threading.Thread(target=payer(Guard(store, cache=0), rival))
+
+    def late(invoice):
+        clock.advance(3600)  # the lease of this call is over
+        sends.start()
+        assert started.wait(30)
+        return Found("paid elsewhere")
+
+    bank.find = late
+    client = protect((httpx.AsyncClient if on_loop else httpx.Client)())
+
+    with pytest.raises(InFlight):
+        payer(Guard(store, cache=0), bank, on_loop=on_loop, through=client)()
+    go_on.set()
+    sends.join()
+
+
+def test_a_probe_that_outlasts_the_call_lets_nothing_leave(guard):
+    bank = Bank()
+    bank.find = lambda invoice: time.sleep(0.05) or NotFound()
+
+    with pytest.raises(GaveUp, match="the time that it may take is over"):
+        payer(guard, bank, retry=Retry(deadline_s=0.01))()
+    assert bank.done == []
+
+
+def test_a_tool_that_is_paused_while_its_probe_is_asked_sends_nothing(guard):
+    bank = Bank()
+
+    def find(invoice):
+        guard.pause_tool("pay", by="ada", reason="the bank is down")
+        return NotFound()
+
+    bank.find = find
+    with pytest.raises(ToolPaused):
+        payer(guard, bank)()
+    assert bank.done == []
+
+
+def test_after_a_doubt_it_is_asked_once(guard, clock):
+    bank, settings = Bank(), {"kind": "write", "retry": Retry(attempts=1)}
+    downstream = Downstream.probe(delay=0, before_sending=True)
+    call = payer(guard, bank, downstream=downstream, **settings)
+    bank.failures = [TimeoutError("lost")]
+    assert call().status == "in_doubt"
+    bank.asked.clear()
+    clock.advance(3600)
+
+    assert call().unwrap() == "paid inv_1"
+    assert bank.asked == ["inv_1"]
+
+
+def test_a_step_of_a_workflow_is_asked_about_first(guard):
+    bank = Bank()
+    bank.done.append("inv_1")
+
+    @guard.tool(kind="idempotent_write", downstream=ASKED_FIRST)
+    def pay(invoice: str) -> str:
+        return bank.pay(invoice)
+
+    @pay.probe
+    def find(invoice: str):
+        return bank.find(invoice)
+
+    @guard.workflow
+    def month_end(run: Run, invoice: str) -> str:
+        return run.step("pay", pay, invoice)
+
+    assert month_end("inv_1") == "paid inv_1"
+    assert bank.done == ["inv_1"]
+
+
+def test_what_happened_elsewhere_is_found_although_nothing_is_left_to_spend(guard):
+    bank = Bank()
+    call = payer(guard, bank, allowance=Allowance("payments", limit=1))
+    call("inv_1")
+    bank.done.append("inv_2")
+
+    assert call("inv_2").unwrap() == "paid inv_2"
+    with pytest.raises(LimitReached):
+        call("inv_3")
 
 
 def test_it_is_true_or_false():

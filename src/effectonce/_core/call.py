@@ -47,7 +47,6 @@ from effectonce._core.endings import (
     OverLimit,
     Rejection,
     Replay,
-    Unasked,
     Unmet,
     robbed,
 )
@@ -86,8 +85,8 @@ from effectonce._core.ops import (
 )
 from effectonce._core.owner import RecordOwner
 from effectonce._core.pauses import PausedCircuit
-from effectonce._core.probe_answers import interruption, why_given_up, why_still_in_doubt
-from effectonce._core.record import TERMINAL, Record
+from effectonce._core.probe_answers import interruption, why_given_up, why_unsettled
+from effectonce._core.record import PROBE, TERMINAL, Record
 from effectonce._core.retry_state import Admission, RetryDecision, insist
 from effectonce._core.rules import outcome_pending
 from effectonce._core.safe_access import get
@@ -123,7 +122,7 @@ class GuardedCall(RecordOwner):
         ending: Ending = (yield from self._flow_behind()) if refusal is None else refusal
         spent = isinstance(ending, Fresh | Done)
         nothing = isinstance(ending, NothingSent | OutOfPatience) and self.sends == 0
-        if self.held_as and (spent or nothing or isinstance(ending, Rejection | Unmet | Unasked)):
+        if self.held_as and (spent or nothing or isinstance(ending, Rejection | Unmet)):
             yield from settle_all(self.spends, self.key, self.held_as, spent=spent)
         return ending
 
@@ -187,6 +186,11 @@ class GuardedCall(RecordOwner):
             denial = yield from self._admit()
             if denial is not None:
                 return denial
+            late = self.patience.used_up()  # what had to be asked may have taken long
+            if late:
+                yield from self._let_go(dispatched=dispatched)
+                return OutOfPatience(late, of_turn=patience.turn is not None)
+            closed = yield from self._closed()
         while True:
             if closed is None and not dispatched and not self.in_transaction:
                 denial = yield from self._dispatch()
@@ -228,9 +232,13 @@ class GuardedCall(RecordOwner):
                     ending = yield from self._failed(error, seen)
             if ending is not None:
                 return ending
-            paused = yield from self._paused()  # since the last attempt
-            closed = (paused if isinstance(paused, PausedCircuit) else admission).refusal()
+            closed = yield from self._closed()
             dispatched = False
+
+    def _closed(self) -> Flow[Exception | None]:
+        """Has a person paused the tool meanwhile, or has its breaker opened?"""
+        paused = yield from self._paused()
+        return (paused if isinstance(paused, PausedCircuit) else self.admission).refusal()
 
     def _kept_back(self, refusal: Exception) -> Flow[Ending]:
         """The circuit let nothing of ours through; an earlier unanswered send it did not stop."""
@@ -442,14 +450,15 @@ class GuardedCall(RecordOwner):
         rerun: WriteReply | None = None
         match answer:
             case Ok(Found(result)):
-                return (yield from self._complete(result, by="probe"))
+                return (yield from self._complete(result, by=PROBE))
             case Ok(NotFound()) if may_rerun and not self.patience.used_up():
                 rerun = yield from insist(
                     Rerun(self.key, self.token, self.epoch, self.plan.lease_s), self.env
                 )
         if isinstance(rerun, Applied):
+            self.probes_first = False  # it was asked just now
             return (yield from self._own(dispatched=False))
         yield from insist(Renew(self.key, self.token, self.epoch, 0), self.env)
         if (interrupted := interruption(answer)) is not None:
             return Lost(interrupted, "the probe was interrupted")
-        return Doubtful(doubtful.since_s, f"{doubtful.reason}; {why_still_in_doubt(answer)}")
+        return Doubtful(doubtful.since_s, f"{doubtful.reason}; {why_unsettled(answer)}")

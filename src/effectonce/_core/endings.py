@@ -69,9 +69,10 @@ class Exhausted(Struct, frozen=True):
 
 
 class OutOfPatience(Struct, frozen=True):
-    """The turn has spent what it may. This call sent nothing."""
+    """The turn has spent what it may, or the time is over. This call sent nothing."""
 
     why: str
+    of_turn: bool = True
 
 
 class OverLimit(Struct, frozen=True):
@@ -92,11 +93,15 @@ class Unmet(Struct, frozen=True):
     stored: bool  # it failed for good; else nothing was written down, and no person was asked
 
 
-class Unasked(Struct, frozen=True):
-    """The probe had to be asked before the first send, and did not know. Nothing was sent."""
+class Undetermined(Struct, frozen=True):
+    """Before the first send the probe has to say whether it has happened, and did not. Nothing
+    was sent.
+    """
 
     reason: str
     error: BaseException | None = None  # of the probe
+    repeatable: bool = True  # it may say so later
+    why: str = ""  # it is not asked again
 
 
 class Lost(Struct, frozen=True):
@@ -126,8 +131,8 @@ Ending: TypeAlias = (
     | Exhausted
     | OutOfPatience
     | OverLimit
+    | Undetermined
     | Unmet
-    | Unasked
     | Lost
     | Fenced
     | Busy

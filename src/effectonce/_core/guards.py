@@ -7,7 +7,7 @@ from typing import Any
 
 from effectonce._core.guarantees import LEASE_MAX_S, Capability, Kind, Terms
 from effectonce._core.ops import Approve, Claim, Complete, Dispatch, Refute, Rerun, Unsend
-from effectonce._core.record import ASKED_BY, TERMINAL, Record, Scene, State
+from effectonce._core.record import ASKED_BY, PROBE, TERMINAL, Record, Scene, State
 
 SET_BACK_S = 30.0  # clocks are put back by so little every day; `resend_s` has a margin for it
 
@@ -189,6 +189,11 @@ def rejection_is_final(r: Record, _op: Any, _: Scene) -> bool:
 def ends_unsent(r: Record, _op: Any, _: Scene) -> bool:
     """Its effect is written by the COMMIT of its end, or by its steps: nothing is ever sent."""
     return r.request.terms.downstream is Capability.TRANSACTION or r.request.terms.steps
+
+
+def done_unsent(r: Record, op: Complete, scene: Scene) -> bool:
+    """The same; or a probe, asked before the first send, has found that it had happened."""
+    return ends_unsent(r, op, scene) or (op.by == PROBE and r.sends == 0)
 
 
 def late_only_send(r: Record, op: Complete, _: Scene) -> bool:

@@ -25,7 +25,7 @@ from effectonce._core.endings import (
     NothingSent,
     OverLimit,
     Replay,
-    Unasked,
+    Undetermined,
     Unmet,
 )
 from effectonce._core.guarantees import Capability, unasked
@@ -50,10 +50,8 @@ from effectonce._core.ops import (
     Keep,
     Latched,
     NotFound,
-    NotStarted,
     Ok,
     Op,
-    Raised,
     Recorded,
     Refused,
     Refute,
@@ -73,8 +71,8 @@ from effectonce._core.preconditions import (
     CheckPrecondition,
     is_new_wish,
 )
-from effectonce._core.probe_answers import why_still_in_doubt
-from effectonce._core.record import Record, Request, State
+from effectonce._core.probe_answers import NO_PROBE, in_vain, why_unsettled
+from effectonce._core.record import PROBE, Record, Request, State
 from effectonce._core.retry_state import (
     NO_LIMIT,
     Admission,
@@ -190,14 +188,14 @@ class RecordOwner:
 
     def _admit(self) -> Flow[Ending | Again | None]:
         """Ask all that has to be asked before anything leaves. None: it may be sent."""
-        if self.spends:
-            over = yield from self._hold()
-            if over is not None:
-                return over
         if self.probes_first and self._untouched:
             ending = yield from self._ask_first()
             if ending is not None:
                 return ending
+        if self.spends:
+            over = yield from self._hold()
+            if over is not None:
+                return over
         if not self._checks:
             return None
         answer = yield from CheckPrecondition(self.key, self.token, self.epoch)
@@ -215,21 +213,40 @@ class RecordOwner:
         return Unmet(stored=True) if isinstance(reply, Applied) else Again()
 
     def _ask_first(self) -> Flow[Ending | Again | None]:
-        """Ask the probe before the first send. None: it has not happened."""
-        answer = yield from Ask(self.key, self.token, self.epoch)
-        match answer:
-            case Ok(NotFound()):
+        """Ask the probe before the first send, as often as that may be tried. None: it has not
+        happened.
+        """
+        if not self.plan.has_probe:
+            yield from self._let_go(dispatched=False)
+            return Undetermined(NO_PROBE, repeatable=False)
+        patience = self.patience.anew()
+        while True:
+            answer = yield from Ask(self.key, self.token, self.epoch)
+            if isinstance(answer, Ok) and isinstance(answer.value, Found):
+                return (yield from self._found_first(answer.value.result))
+            if isinstance(answer, Ok) and isinstance(answer.value, NotFound):
                 return None
-            case Ok(Found(result)):
-                # as what was sent, and answered
-                denial = yield from self._dispatch()
-                return (yield from self._complete(result, "probe")) if denial is None else denial
-            case Raised(error) | NotStarted(error):
-                failure: BaseException | None = error
-            case _:
-                failure = None
-        yield from insist(Renew(self.key, self.token, self.epoch, 0), self.env)
-        return Unasked(why_still_in_doubt(answer), failure)
+            patience.attempt += 1
+            error, verdict = in_vain(answer, self.plan.retrying.classify)
+            then = yield from patience.after(error, verdict, repeatable=False)
+            if then.delay_s is None:
+                yield from insist(Renew(self.key, self.token, self.epoch, 0), self.env)
+            elif (yield from self._pause(then.delay_s)):
+                continue
+            return Undetermined(why_unsettled(answer), error, then.worthwhile, then.why)
+
+    def _found_first(self, result: Any) -> Flow[Ending | Again]:
+        """It had happened before anything was sent from here."""
+        over = (yield from self._held(anyway=True)) if self.spends else None
+        if over is None:
+            outcome = self.plan.encode(result)
+            end = Complete(self.key, self.token, self.epoch, outcome, PROBE)
+            reply: WriteReply = yield from self._write_down(end)
+            if not isinstance(reply, Refused):
+                recorded = isinstance(reply, Applied)
+                return Fresh(result, recorded, PROBE, outcome if recorded else b"", 0)
+        yield from Renew(self.key, self.token, self.epoch, 0)
+        return Again() if over is None else over
 
     @property
     def _checks(self) -> bool:
@@ -356,7 +373,7 @@ class RecordOwner:
             return None, None
         answer = yield from Ask(self.key, self.token, self.epoch)
         if isinstance(answer, Ok) and isinstance(answer.value, Found):
-            return (yield from self._complete(answer.value.result, by="probe")), answer
+            return (yield from self._complete(answer.value.result, by=PROBE)), answer
         return None, answer
 
     def _persist(self, op: Op[W], reply: Any) -> Flow[W]:

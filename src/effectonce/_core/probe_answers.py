@@ -1,14 +1,33 @@
-"""What a probe answered, in words, where it did not settle the doubt."""
+"""What a probe answered, in words, where that does not say whether it happened."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from effectonce._core.classification.verdicts import Bucket, Certainty, Verdict
 from effectonce._core.codec import describe_error, printable
 from effectonce._core.ops import Answer, CannotTell, NotFound, NotStarted, Ok, Raised
 from effectonce._core.retry_state import StopReason
 
+NO_PROBE = "it has none here"
+LATER = Verdict(Bucket.UNKNOWN, Certainty.NOT_SENT, "nothing was sent", retry=True)
 
-def why_still_in_doubt(answer: Answer) -> str:
-    """Why a doubt stays one."""
+
+def in_vain(
+    answer: Answer, classify: Callable[[BaseException], Verdict]
+) -> tuple[BaseException, Verdict]:
+    """What it counts as, where nothing was sent yet. One that cannot be read never says more."""
+    match answer:
+        case Raised(error) | NotStarted(error):
+            return error, classify(error).but(certainty=Certainty.NOT_SENT)
+        case Ok(CannotTell(reason)):
+            return LookupError(reason), LATER
+        case Ok():
+            return TypeError(why_unsettled(answer)), LATER.but(retry=False)
+
+
+def why_unsettled(answer: Answer) -> str:
+    """Why it is not known whether it happened."""
     match answer:
         case Ok(NotFound()):
             return "the probe did not find it, which is no proof while it may still land"
@@ -27,7 +46,7 @@ def why_given_up(why: str, answer: Answer | None) -> str:
     """Why there was no other attempt, and what the probe answered, if it was asked."""
     if answer is None:
         return why
-    both = f"{why}; {why_still_in_doubt(answer)}"
+    both = f"{why}; {why_unsettled(answer)}"
     return StopReason(why.word, both) if isinstance(why, StopReason) else both
 
 

@@ -19,6 +19,7 @@ GAVE_UP = "the call gave up"  # after the attempt of this entry; number 0: after
 REDRIVEN = "asked for again"
 ASKED_BY = "approval was asked for"  # the outcome is the name of who asks, if it is known
 APPROVED = "approved"
+PROBE = "probe"  # settled it
 SAYS_NO_RESULT = frozenset({TRIED, GAVE_UP, REDRIVEN, ASKED_BY, APPROVED})
 
 

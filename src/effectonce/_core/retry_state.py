@@ -200,6 +200,11 @@ class RetryState:
         # of all attempts, those that were put off and did nothing
         self.attempt, self.refusals = attempt, refusals
 
+    def anew(self) -> RetryState:
+        """As many attempts at something else, in the same time."""
+        started_at = self.give_up_at - self.how.deadline_s
+        return RetryState(self.how, self.env, self.turn, self.step, started_at)
+
     def begin(self, *, again: bool) -> Flow[str]:
         """Take an attempt from the turn; *again*: it was tried before. Why not; "" if it may."""
         return "" if self.turn is None else (yield from self._spend(None, again=again))

@@ -44,6 +44,7 @@ from effectonce._core.guards import (
     as_seen,
     asked_when_quiet,
     by_another,
+    done_unsent,
     ends_unsent,
     in_turn,
     late_only_send,
@@ -411,7 +412,7 @@ RULES: tuple[TransitionRule, ...] = (
     TransitionRule("T4", Unsend, State.DISPATCHED, State.CLAIMED, (owns, this_send), _unsent),
     TransitionRule("T5", Complete, State.DISPATCHED, State.COMPLETED, (owns,), _completed),
     TransitionRule(
-        "T5b", Complete, State.CLAIMED, State.COMPLETED, (owns, ends_unsent, unlatched), _completed
+        "T5b", Complete, State.CLAIMED, State.COMPLETED, (owns, done_unsent, unlatched), _completed
     ),
     TransitionRule("T6", Fail, State.DISPATCHED, State.FAILED, (owns, rejection_is_final), _failed),
     TransitionRule("T6b", Fail, State.CLAIMED, State.FAILED, (owns, ends_unsent), _failed),

@@ -120,6 +120,9 @@ def _count(row: list[int], ending: Ending) -> None:
     """The endings that are rarer."""
     match ending:
         case Fresh(sends=sends, settled_by=by, doubt_s=doubt_s):
+            if sends == 0 and doubt_s is None:  # found before it was sent
+                row[_replay(State.COMPLETED)] += 1
+                return
             row[fields.LANDED] += 1
             row[fields.RESENT] += sends > 1 and by == ""
             if doubt_s is not None:

@@ -89,7 +89,10 @@ class Setup(Struct, frozen=True):
     precondition: Callable[..., Any] | None = None  # of the arguments, as a tuple and a mapping
 
     def called(self, op: Invoke | Transact | Ask) -> Callable[..., Any]:
-        return self.probe if isinstance(op, Ask) and self.probe is not None else self.function
+        if not isinstance(op, Ask):
+            return self.function
+        assert self.probe is not None
+        return self.probe
 
     def asked(self, op: Ask, call: Prepared, record: object, cell: object) -> Effect:
         """What a probe may know; of time, what the store says."""

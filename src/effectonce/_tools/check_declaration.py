@@ -26,12 +26,10 @@ from effectonce._core.classification.verdicts import Certainty
 from effectonce._core.guarantees import GUARANTEES, Capability, Resend, Terms
 from effectonce._core.observed_sends import Seen, Sight, of_another, seen
 from effectonce._core.ops import Answer, Ok, Raised
-from effectonce._core.owner import RecordOwner
 from effectonce._core.safe_access import attempt
 from effectonce._log import LOG
 from effectonce._runtime.unprotected_sends import install, sends_the_key, tasks_of
 from effectonce.effect import OVER, Effect
-from effectonce.errors import ContractViolation
 from effectonce.policy import Contract
 
 _ADVICE = {
@@ -88,15 +86,6 @@ class DeclarationCheck:
         )
         # the declared terms, and the same without the help
         self._unaided: tuple[Terms, Terms] | None = None
-
-    def ask_before_sending(self, call: RecordOwner) -> None:
-        """The probe is asked before the first send: without one, nothing is sent."""
-        if self._missing_probe:
-            raise ContractViolation(
-                f"{self._tool} declares before_sending=True and has no probe that could be asked."
-                f" Nothing was sent. Register one with @{self._tool}.probe"
-            )
-        call.conditional = call.probes_first = True
 
     def __call__(self, effect: Effect, answer: Answer) -> Answer:
         """The answer of an attempt; its error says if the tool did not use what it declares."""

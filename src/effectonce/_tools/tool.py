@@ -441,7 +441,7 @@ class GuardedTool:
         if self.approval is not None:
             self.approval.applied_to(call)
         if self.contract.downstream.before_sending:
-            self.check.ask_before_sending(call)
+            call.conditional = call.probes_first = True
         flow = call.flow()
         if self._searching is not None:
             flow = self._searching.indexed(flow, prepared)

@@ -186,6 +186,13 @@ def _since(pause: dict[str, Any]) -> str:
     return f"paused {span(pause['for_s'])} ago by {pause['by']}: {pause['reason']}"
 
 
+def _probe_of(data: dict[str, Any]) -> str:
+    first = data["asked_before_sending"]
+    if data["has_probe"]:
+        return "yes, asked before the first send, too" if first else "yes"
+    return "none, so nothing is sent" if first else "none"
+
+
 def _as_data(tool: GuardedTool) -> dict[str, Any]:
     from effectonce._core.guarantees import GUARANTEES, Capability
 
@@ -208,6 +215,7 @@ def _as_data(tool: GuardedTool) -> dict[str, Any]:
         "is_workflow": tool.terms.steps,
         "is_async": tool.is_async,
         "has_probe": tool.probe_function is not None,
+        "asked_before_sending": downstream.before_sending,
         "hashed": list(signature.identity),
         "matched": [n for n in signature.matched if n not in signature.identity],
         "stripped": list(signature.volatile),
@@ -244,7 +252,7 @@ def _tell(data: dict[str, Any]) -> None:
         [
             ("tool", f"{data['name']}, version {data['version']}, {is_async}"),
             ("contract", f"workflow: {OF_STEPS}" if data["is_workflow"] else contract),
-            ("probe", "yes" if data["has_probe"] else "none"),
+            ("probe", _probe_of(data)),
             ("in the key", fields("hashed")),
             ("must match", fields("matched")),
             ("ignored", fields("stripped")),

@@ -19,7 +19,7 @@ from effectonce._core.endings import (
     OverLimit,
     Rejection,
     Replay,
-    Unasked,
+    Undetermined,
     Unmet,
 )
 from effectonce._core.ops import (
@@ -120,11 +120,13 @@ def came_to(ending: Ending) -> tuple[What, str, Any]:
             return "failed", "it failed for good", None
         case Rejection(error):
             return "failed", last_of(1, error), None
-        case Lost(error) | NothingSent(error) | Exhausted(error) | Done(error) if not isinstance(
-            error, Exception
-        ):
-            raise error
-        case Unasked(error=error) if error is not None and not isinstance(error, Exception):
+        case (
+            Lost(error=BaseException() as error)
+            | NothingSent(error)
+            | Exhausted(error)
+            | Done(error)
+            | Undetermined(error=BaseException() as error)
+        ) if not isinstance(error, Exception):
             raise error
         case Done(why=why):
             return "done", why, None
@@ -136,8 +138,8 @@ def came_to(ending: Ending) -> tuple[What, str, Any]:
             return "gave_up", why, None
         case Unmet(stored):
             return "failed" if stored else "skipped", "its precondition does not hold", None
-        case Unasked(reason):
-            return "skipped", reason, None
+        case Undetermined(reason):
+            return "skipped", f"before it is sent: {reason}", None
         case OverLimit(allowance):
             return "skipped", f"{allowance} has less left than it would spend", None
         case _:

@@ -26,6 +26,7 @@ from effectonce._core.endings import (
     OverLimit,
     Rejection,
     Replay,
+    Undetermined,
     Unmet,
 )
 from effectonce._core.ops import (
@@ -232,8 +233,10 @@ def _refused(ending: Any) -> Ended:
             return Ended("failed" if stored else "refused", "PreconditionFailed")
         case Unavailable():
             return Ended("refused", "StoreUnavailable")
+        case Undetermined(repeatable=False):
+            return Ended("refused", "ContractViolation")
         case _:
-            return Ended("refused", "GaveUp")  # OutOfPatience: the turn has spent what it may
+            return Ended("refused", "GaveUp")
 
 
 def given_up(ending: Ending | Over, attempts: int) -> bool:

@@ -154,6 +154,12 @@ class Downstream(Struct, frozen=True, kw_only=True):
     delay_s: float | None = None
     before_sending: bool = False  # the probe is asked before the first send, too
 
+    def __post_init__(self) -> None:
+        require(
+            self.capability is Capability.PROBE or not self.before_sending,
+            "before_sending=True asks a probe: declare Downstream.probe(before_sending=True)",
+        )
+
     @classmethod
     def key(
         cls, *, window: float | timedelta = DAY_S, stores_rejections: bool = False

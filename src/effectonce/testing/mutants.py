@@ -164,7 +164,7 @@ MUTANTS: tuple[Mutant, ...] = (
         4,
         _asking(guards.resendable, _resendable_since_the_last_send),
     ),
-    Mutant("a claim completes without having been sent", 4, _asking(guards.ends_unsent, _yes)),
+    Mutant("a claim completes without having been sent", 4, _asking(guards.done_unsent, _yes)),
     Mutant("a rejection is always a failure", 5, _asking(guards.rejection_is_final, _yes)),
     Mutant("a rejection is never a failure", 5, _asking(guards.rejection_is_final, _no)),
     Mutant("not found is proof", 6, _asking(guards.asked_when_quiet, _yes)),

@@ -297,7 +297,13 @@ class Workflow:
             pinned = msgspec.structs.replace(
                 terms, window_s=max(terms.window_s, self.keep_s), tombstone_s=inf, rerun=False
             )
-            asked_first = terms.steps or terms.approval or tool.contract.allowances
+            contract = tool.contract
+            asked_first = (
+                terms.steps
+                or terms.approval
+                or contract.allowances
+                or contract.downstream.before_sending
+            )
             at_once = not (tool.plan.separate_dispatch or in_transaction or asked_first)
             known = self._of_step[tool] = OfStep(pinned, at_once and terms.resend_s == inf)
         return known

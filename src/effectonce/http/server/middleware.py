@@ -41,7 +41,7 @@ from effectonce._core.endings import (
     RecordTaken,
     Rejection,
     Replay,
-    Unasked,
+    Undetermined,
     Unmet,
 )
 from effectonce._core.guarantees import Capability
@@ -189,13 +189,17 @@ class IdempotencyMiddleware:
 
     def _serve(self, route: Route) -> _Served:
         profile = self.profile
+        downstream = (
+            profile.downstream if route.downstream is None else Downstream.of(route.downstream)
+        )
+        if downstream.before_sending:
+            why = f"{route.path}: a route has no probe that could be asked before_sending"
+            raise ContractViolation(why)
         contract = Contract(
             inferred=False,
             name=self._name if route.path == "*" else f"{self._name} {route.path}",
             kind=kind_of(route.kind),
-            downstream=(
-                profile.downstream if route.downstream is None else Downstream.of(route.downstream)
-            ),
+            downstream=downstream,
             window_s=profile.window_s if route.window is None else seconds(route.window, "window"),
             tombstone_s=profile.tombstone_s,
             lease_s=self._lease_s,
@@ -406,7 +410,7 @@ class IdempotencyMiddleware:
                 trouble = Trouble.EXPIRED
             case Unavailable() | OutOfPatience() | Early() | Unapproved() | OverLimit():
                 trouble = Trouble.STORE_UNAVAILABLE
-            case Unmet() | Unasked():
+            case Unmet() | Undetermined():
                 trouble = Trouble.STORE_UNAVAILABLE
             case _:
                 assert_never(ending)

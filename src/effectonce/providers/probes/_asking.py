@@ -49,8 +49,10 @@ def asking(
             found = [result(match) for match in islice(search(*args, **kwargs), 2)]
         except Unclear as why:
             return CannotTell(f"{provider}: {why}")
-        except Exception as error:  # noqa: BLE001
-            # whatever a client raises, it did not answer
+        except Exception as error:
+            # whatever a client raises, it did not answer; what we say of the call is for good
+            if effect.unsent and isinstance(error, ContractViolation):
+                raise
             LOG.warning("%s could not be asked about %s: %r", provider, effect.ref, error)
             return CannotTell(f"{provider} could not be asked: {type(error).__name__}")
         return _answer(provider, found, effect, after_s)
@@ -93,14 +95,17 @@ def keys_sent(own: str, path: str) -> tuple[str, str]:
 
 def since_s() -> float:
     """The time of the first send, and a little before. Raises if it is not known."""
-    effect = current_effect()
-    if effect.unsent:
-        raise ContractViolation(
-            "this probe looks from the first send on: it cannot be asked before there was one"
-        )
-    if effect.sent_at == 0.0:
+    sent_at = current_effect().sent_at
+    if sent_at == 0.0:
+        after_a_send("it looks from the first send on")
         raise ContractViolation("the store does not say when it was sent")
-    return effect.sent_at - SKEW_S
+    return sent_at - SKEW_S
+
+
+def after_a_send(why: str) -> None:
+    """For a probe that knows too little to be asked before the first send."""
+    if current_effect().unsent:
+        raise ContractViolation(f"this probe cannot be asked before the first send: {why}")
 
 
 def since() -> datetime:

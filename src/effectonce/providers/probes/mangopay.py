@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from effectonce.effect import current_effect
-from effectonce.providers.probes._asking import Probe, Unclear, asking, keys_sent
+from effectonce.providers.probes._asking import Probe, Unclear, after_a_send, asking, keys_sent
 
 KEPT_S = 82_800.0  # a day, less an hour that the send itself may have taken
 NOT_FOUND, REFUSED = 404, 400
@@ -38,6 +38,7 @@ def answered(
     """
 
     def search(*_: Any, **__: Any) -> Iterator[Any]:
+        after_a_send("Mangopay keeps answers for a day")
         for each in keys_sent(key(), posted):
             answer = client.get(f"{account}/responses/{each}")
             if answer.status_code == NOT_FOUND:
