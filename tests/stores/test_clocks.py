@@ -8,10 +8,13 @@ import time
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from effectonce import ContractViolation, Guard, InDoubt, InFlight, NotFound, Retry, current_effect
-from effectonce._core import ops
+from effectonce._core import guards, ops
 from effectonce._core.guarantees import LEASE_MAX_S
+from effectonce._core.record import Scene
 from effectonce.policy import Downstream
 from effectonce.stores import _clock_steps
 from effectonce.stores.memory import MemoryStore
@@ -356,6 +359,72 @@ def test_a_key_past_its_window_is_not_used_again_however_far_the_clock_was_put_b
     assert len(runs) == 1
 
 
+@pytest.mark.parametrize(
+    ("before_s", "back_s", "after_s"),
+    [(10_000, 9900, 0), (10_000, 10_029, 61), (100, 5000, 9000)],
+    ids=["the send stays in the past", "nearly", "it is in the past again"],
+)
+def test_a_key_past_its_window_is_not_used_again_although_it_looks_young(
+    machine, before_s, back_s, after_s
+):
+    runs = []
+    with pytest.raises(KeyboardInterrupt):
+        keyed(machine.store(), runs)()
+    machine.pass_s(before_s)
+    machine.step(-back_s)
+    machine.store().apply(ops.Claim(asked("another"), "t", LEASE_S, dispatch=True))
+    machine.pass_s(after_s)
+
+    with pytest.raises(InDoubt):
+        keyed(machine.store(), runs)()
+    assert len(runs) == 1
+
+
+def test_what_was_sent_well_after_the_clock_was_put_back_is_as_old_as_it_looks(machine):
+    runs = []
+    machine.store().apply(ops.Claim(asked("another"), "t", LEASE_S, dispatch=True))
+    machine.step(-WINDOW_S)
+    machine.store().apply(ops.Sweep(100))
+    machine.pass_s(WINDOW_S + 1)
+    with pytest.raises(KeyboardInterrupt):
+        keyed(machine.store(), runs)()
+    machine.pass_s(WINDOW_S / 2)
+
+    assert keyed(machine.store(), runs)() == "paid"
+
+
+def test_a_clock_that_was_put_back_and_put_right_again_leaves_nothing_in_doubt(machine):
+    runs = []
+    with pytest.raises(KeyboardInterrupt):
+        keyed(machine.store(), runs)()
+    machine.pass_s(LEASE_S + 1)
+    for step_s in (-YEAR_S, YEAR_S):
+        machine.step(step_s)
+        machine.store().apply(ops.Claim(asked(f"at {step_s}"), "t", LEASE_S, dispatch=True))
+
+    assert keyed(machine.store(), runs)() == "paid"
+
+
+@given(
+    st.lists(st.tuples(st.floats(1, 9000), st.floats(-9000, 9000)), min_size=1, max_size=8),
+    st.lists(st.tuples(st.floats(1, 9000), st.floats(-9000, 9000)), min_size=1, max_size=8),
+)
+def test_what_was_sent_in_this_boot_is_never_taken_for_younger_than_it_is(before, after):
+    wall, ticks = FakeClock(), FakeClock(0.0)
+    steadiness = _clock_steps.Steadiness(wall, ticks)
+    note = steadiness.look(None)
+    for passed_s, step_s in [*before, (0.0, 0.0), *after]:
+        if passed_s == 0.0:
+            sent_at, sent_ticks = wall.now, ticks.now
+        wall.advance(passed_s + step_s)
+        ticks.advance(passed_s)
+        note = steadiness.look(note)
+
+    scene = Scene(wall.now, steady_since=note.since, put_back_s=note.known_back_s)
+    true_age_s = ticks.now - sent_ticks
+    assert guards._age_s(sent_at, scene) >= true_age_s - len(after) * _clock_steps.TOLERANCE_S
+
+
 def test_a_sweep_leaves_what_may_be_sent_again_after_the_clock_was_put_back(machine):
     runs, store = [], machine.store()
     with pytest.raises(KeyboardInterrupt):
@@ -381,8 +450,35 @@ def test_a_send_in_the_future_from_before_a_reboot_has_no_known_age(tmp_path, mo
     assert len(runs) == 1
 
 
-def test_a_note_of_an_earlier_version_is_read():
-    assert msgspec.json.decode(b'["boot",1.5,2.0]', type=_clock_steps.ClockNote).put_back_s == 0
+def test_a_send_in_the_future_from_before_a_reboot_stays_so_whatever_is_put_back_later(
+    tmp_path, monkeypatch
+):
+    machine, runs = Machine(tmp_path / "effects.db"), []
+    with pytest.raises(KeyboardInterrupt):
+        keyed(machine.store(), runs)()
+    machine.pass_s(WINDOW_S - 600)
+    monkeypatch.setattr(_clock_steps, "_BOOT_ID", tmp_path / "none")
+    machine.step(-WINDOW_S)
+    machine.store().apply(ops.Claim(asked("another"), "t", LEASE_S, dispatch=True))
+    machine.pass_s(1200)
+    machine.step(-WINDOW_S)
+
+    with pytest.raises(InDoubt):
+        keyed(machine.store(), runs)()
+    assert len(runs) == 1
+
+
+def test_a_note_of_an_earlier_version_never_says_how_far_it_was_put_back():
+    wall, ticks = FakeClock(), FakeClock(0.0)
+    steadiness = _clock_steps.Steadiness(wall, ticks)
+    earlier = msgspec.json.encode([_clock_steps.boot_id(), wall.now, wall.now])
+    note = msgspec.json.decode(earlier, type=_clock_steps.ClockNote)
+
+    wall.advance(-3600)
+
+    later = steadiness.look(note)
+    assert (note.put_back_s, later.put_back_s) == (None, None)
+    assert later is not note
 
 
 def test_the_clock_of_this_machine_is_steady():

@@ -117,11 +117,11 @@ def resendable(r: Record, op: Any, scene: Scene) -> bool:
 
 
 def _age_s(at: float, scene: Scene) -> float:
-    """How long ago that was. What lies in the future was noted before the clock was put back: then
-    it is no older than this, if it is known how far. If not, it stays in the future.
+    """How long ago that was, at most. What may have been noted before the clock was put back is
+    older than it looks. If it is not known how far, it may lie in the future.
     """
-    age_s = scene.now - at
-    return age_s if age_s >= -SET_BACK_S else age_s + scene.put_back_s
+    back_s = scene.put_back_s
+    return scene.now - at + (back_s if at < scene.steady_since + back_s else 0.0)
 
 
 def timed(r: Record | None, op: Any) -> bool:

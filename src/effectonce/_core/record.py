@@ -90,4 +90,4 @@ class Scene(Struct, frozen=True):
     rival: Record | None = None
     predecessor: Record | None = None  # the effect that must come before this one
     steady_since: float = -inf  # since when the clock is known to have made no step
-    put_back_s: float = 0.0  # how far it is known to have been put back, all in all
+    put_back_s: float = 0.0  # how far it is known to be back from where it was, at most

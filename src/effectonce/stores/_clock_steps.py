@@ -4,8 +4,9 @@ its boot may not.
 The distance between the two is noted. While it stays the same, the wall clock has gone as fast
 as time does since the note was made. After a step, or a reboot, a new note says since when it
 can be relied on. A delay that safety rests on is counted from there (rule `quiet`). The note also
-says how far the clock was put back since boot, each time added: what was noted in this boot is at
-most so much older than it looks.
+says how far the clock is back from where it was in this boot, at most: what was sent in it is at
+most so much older than it looks. Where a store already holds a send from the future when the first
+note of a boot is made, nothing is said: that send is from before.
 """
 
 from __future__ import annotations
@@ -29,7 +30,16 @@ class ClockNote(Struct, frozen=True, array_like=True):
     boot: str
     distance_s: float
     since: float
-    put_back_s: float = 0.0  # in this boot, each time added
+    put_back_s: float | None = None  # from where it was in this boot; None: not known
+
+    @property
+    def known_back_s(self) -> float:
+        """What lies further in the future than this has no known age."""
+        return self.put_back_s or 0.0
+
+    def begins_after(self, before: ClockNote | None) -> bool:
+        """Is it of another boot than the note before it, or the first?"""
+        return before is None or before.boot != self.boot
 
 
 # Seconds that the machine has been up, asleep or not. Where that cannot be had, a sleep looks
@@ -61,11 +71,13 @@ class Steadiness:
         now = self._clock()
         distance_s = now - self._ticks()
         if note is None or note.boot != self._boot:
-            return ClockNote(self._boot, distance_s, now)
+            return ClockNote(self._boot, distance_s, now, 0.0)
         back_s = note.distance_s - distance_s
         if abs(back_s) <= TOLERANCE_S:
             return note
-        return ClockNote(self._boot, distance_s, now, note.put_back_s + max(0.0, back_s))
+        known_s = note.put_back_s
+        put_back_s = None if known_s is None else max(0.0, known_s + back_s)
+        return ClockNote(self._boot, distance_s, now, put_back_s)
 
 
 resolved(ClockNote)

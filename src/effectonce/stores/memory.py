@@ -135,7 +135,9 @@ class MemoryStore:
         )
         if timed(before, op):
             self._steady = self._steadiness.look(self._steady)
-        return Scene(self._clock(), rival, predecessor, self._steady.since, self._steady.put_back_s)
+        return Scene(
+            self._clock(), rival, predecessor, self._steady.since, self._steady.known_back_s
+        )
 
     def _rival(self, others: set[str], key: str) -> Record | None:
         """The first of those that share a latch that was sent and has no outcome yet."""
@@ -144,7 +146,9 @@ class MemoryStore:
 
     def _sweep(self, op: Sweep) -> Swept:
         self._steady = self._steadiness.look(self._steady)
-        scene = Scene(self._clock(), put_back_s=self._steady.put_back_s)
+        scene = Scene(
+            self._clock(), steady_since=self._steady.since, put_back_s=self._steady.known_back_s
+        )
         due: Iterable[tuple[str, Record]] = list(self._records.items())
         counts: Counter[State] = Counter()
         for key, before in due:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import msgspec
+from msgspec import structs
 
 from effectonce._core.ops import Cell, Complete, ListCells, ReadCell, Recorded, WriteCell
 from effectonce._core.record import Record, Request
@@ -46,6 +47,7 @@ from effectonce.stores.sqlite.statements import (
     REPLACE,
     SCHEMA,
     SCHEMA_VERSION,
+    SENT_LATER,
     UPDATE,
     WRITE_CELL,
 )
@@ -331,15 +333,19 @@ class SqliteConnection:
 
     def steady(self, steadiness: Steadiness) -> ClockNote:
         """The clock note, put right if untrue. In a transaction: the next sender relies on it."""
-        noted = self.noted()
-        note = steadiness.look(noted)
+        note, noted = self.clock_note(steadiness)
         if note is not noted:
             self.db.execute(KEEP_CELL, (STEADY, msgspec.json.encode(note)))
         return note
 
-    def noted(self) -> ClockNote | None:
+    def clock_note(self, steadiness: Steadiness) -> tuple[ClockNote, ClockNote | None]:
+        """The note as it is true now, and as it is stored."""
         stored = self.cell(STEADY, 0.0).value
-        return msgspec.json.decode(stored, type=ClockNote) if stored else None
+        noted = msgspec.json.decode(stored, type=ClockNote) if stored else None
+        note = steadiness.look(noted)
+        if note.begins_after(noted) and self.db.execute(SENT_LATER, (note.since,)).fetchone():
+            note = structs.replace(note, put_back_s=None)
+        return note, noted
 
     def forget_cells(self, now: float, limit: int) -> int:
         return self.db.execute(FORGET_CELLS, (now, limit)).rowcount

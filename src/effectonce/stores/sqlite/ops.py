@@ -116,12 +116,12 @@ class SqliteOps(Struct, frozen=True):
         if isinstance(op, Inquire):
             note = connection.steady(self.steadiness)
         else:  # this may be no transaction: what is written keeps the note first
-            note = self.steadiness.look(connection.noted())
-        return Scene(self.clock(), rival, predecessor, note.since, note.put_back_s)
+            note, _ = connection.clock_note(self.steadiness)
+        return Scene(self.clock(), rival, predecessor, note.since, note.known_back_s)
 
     def _sweep(self, connection: SqliteConnection, op: Sweep) -> Swept:
-        put_back_s = connection.steady(self.steadiness).put_back_s
-        scene = Scene(self.clock(), put_back_s=put_back_s)
+        note = connection.steady(self.steadiness)
+        scene = Scene(self.clock(), steady_since=note.since, put_back_s=note.known_back_s)
         counts, asked = Counter[State](), op.limit
         found, unreadable = connection.due(scene.now, asked)
         # they stay due: look behind them
