@@ -5,8 +5,8 @@ by a step.
 import subprocess
 import sys
 import time
+from pathlib import Path
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from effectonce import ContractViolation, Guard, InDoubt, InFlight, NotFound, Retry, current_effect
 from effectonce._core import guards, ops
 from effectonce._core.guarantees import LEASE_MAX_S
-from effectonce._core.record import Scene
 from effectonce.policy import Downstream
 from effectonce.stores import _clock_steps
 from effectonce.stores.memory import MemoryStore
@@ -163,14 +162,14 @@ class Machine:
     """A wall clock that can be stepped, and the time since boot, which cannot."""
 
     def __init__(self, where):
-        self.wall, self.ticks, self._where = FakeClock(), FakeClock(0.0), where
+        self.wall, self.ticks, self.path = FakeClock(), FakeClock(0.0), where
         self._memory = MemoryStore(clock=self.wall, ticks=self.ticks)
 
     def store(self):
         return (
             self._memory
-            if self._where is None
-            else SqliteStore(self._where, clock=self.wall, ticks=self.ticks)
+            if self.path is None
+            else SqliteStore(self.path, clock=self.wall, ticks=self.ticks)
         )
 
     def pass_s(self, seconds):
@@ -405,24 +404,26 @@ def test_a_clock_that_was_put_back_and_put_right_again_leaves_nothing_in_doubt(m
     assert keyed(machine.store(), runs)() == "paid"
 
 
-@given(
-    st.lists(st.tuples(st.floats(1, 9000), st.floats(-9000, 9000)), min_size=1, max_size=8),
-    st.lists(st.tuples(st.floats(1, 9000), st.floats(-9000, 9000)), min_size=1, max_size=8),
-)
-def test_what_was_sent_in_this_boot_is_never_taken_for_younger_than_it_is(before, after):
+HISTORY = st.lists(st.tuples(st.floats(1, 9000), st.floats(-9000, 9000)), min_size=1, max_size=8)
+
+
+@given(HISTORY, HISTORY, st.booleans())
+def test_what_was_sent_in_this_boot_is_never_taken_for_younger_than_it_is(before, after, old_note):
     wall, ticks = FakeClock(), FakeClock(0.0)
     steadiness = _clock_steps.Steadiness(wall, ticks)
-    note = steadiness.look(None)
+    note, sent_at, sent_ticks = steadiness.look(None, lambda: 0.0), 0.0, 0.0
     for passed_s, step_s in [*before, (0.0, 0.0), *after]:
         if passed_s == 0.0:
             sent_at, sent_ticks = wall.now, ticks.now
+            if old_note:
+                note = _clock_steps.ClockNote(note.boot, note.distance_s, note.since)
         wall.advance(passed_s + step_s)
         ticks.advance(passed_s)
-        note = steadiness.look(note)
+        note = steadiness.look(note, lambda at=sent_at: at)
 
-    scene = Scene(wall.now, steady_since=note.since, put_back_s=note.known_back_s)
-    true_age_s = ticks.now - sent_ticks
-    assert guards._age_s(sent_at, scene) >= true_age_s - len(after) * _clock_steps.TOLERANCE_S
+    age_s = guards._age_s(sent_at, note.scene(wall.now, None, None))
+    true_age_s = ticks.now - sent_ticks - len(after) * _clock_steps.TOLERANCE_S
+    assert age_s >= true_age_s or age_s < -guards.SET_BACK_S
 
 
 def test_a_sweep_leaves_what_may_be_sent_again_after_the_clock_was_put_back(machine):
@@ -468,21 +469,35 @@ def test_a_send_in_the_future_from_before_a_reboot_stays_so_whatever_is_put_back
     assert len(runs) == 1
 
 
-def test_a_note_of_an_earlier_version_never_says_how_far_it_was_put_back():
-    wall, ticks = FakeClock(), FakeClock(0.0)
-    steadiness = _clock_steps.Steadiness(wall, ticks)
-    earlier = msgspec.json.encode([_clock_steps.boot_id(), wall.now, wall.now])
-    note = msgspec.json.decode(earlier, type=_clock_steps.ClockNote)
+def test_where_no_boot_is_known_no_send_in_the_future_has_a_known_age(machine, monkeypatch):
+    monkeypatch.setattr(_clock_steps, "_BOOT_ID", Path("/none"))
+    machine, runs = Machine(machine.path), []
+    with pytest.raises(KeyboardInterrupt):
+        keyed(machine.store(), runs)()
+    machine.pass_s(LEASE_S + 1)
 
-    wall.advance(-3600)
+    machine.step(-3600)
 
-    later = steadiness.look(note)
-    assert (note.put_back_s, later.put_back_s) == (None, None)
-    assert later is not note
+    with pytest.raises(InDoubt):
+        keyed(machine.store(), runs)()
+
+
+def test_what_is_sent_after_the_clock_was_put_right_is_as_old_as_it_looks(machine):
+    runs = []
+    machine.store().apply(ops.Claim(asked("another"), "t", LEASE_S, dispatch=True))
+    machine.store().apply(ops.Complete(asked("another").key, "t", 1, b""))
+    machine.step(-5 * 86_400)
+    machine.store().apply(ops.Sweep(100))
+    machine.pass_s(60)
+    with pytest.raises(KeyboardInterrupt):
+        keyed(machine.store(), runs)()
+    machine.pass_s(LEASE_S + 1)
+
+    assert keyed(machine.store(), runs)() == "paid"
 
 
 def test_the_clock_of_this_machine_is_steady():
     steadiness = _clock_steps.Steadiness(time.time)
-    note = steadiness.look(None)
-    assert steadiness.look(note) is note
+    note = steadiness.look(None, lambda: 0.0)
+    assert steadiness.look(note, lambda: 0.0) is note
     assert note.boot

@@ -117,11 +117,13 @@ def resendable(r: Record, op: Any, scene: Scene) -> bool:
 
 
 def _age_s(at: float, scene: Scene) -> float:
-    """How long ago that was, at most. What may have been noted before the clock was put back is
-    older than it looks. If it is not known how far, it may lie in the future.
+    """How long ago that was, at most. What was sent before the clock was put back is older than it
+    looks. What is of another boot, and lies in the future, stays there: nobody knows how old it is.
     """
-    back_s = scene.put_back_s
-    return scene.now - at + (back_s if at < scene.steady_since + back_s else 0.0)
+    age_s = scene.now - at
+    if at > scene.sent_before or (age_s < -SET_BACK_S and at <= scene.of_another_boot):
+        return age_s
+    return age_s + scene.put_back_s
 
 
 def timed(r: Record | None, op: Any) -> bool:

@@ -91,3 +91,5 @@ class Scene(Struct, frozen=True):
     predecessor: Record | None = None  # the effect that must come before this one
     steady_since: float = -inf  # since when the clock is known to have made no step
     put_back_s: float = 0.0  # how far it is known to be back from where it was, at most
+    sent_before: float = -inf  # what was sent later was sent since
+    of_another_boot: float = inf  # what was sent later was sent since the machine has been up

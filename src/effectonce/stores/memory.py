@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import count, islice
+from math import inf
 from typing import Any, TypeVar
 
 from effectonce._core.guards import timed
@@ -55,7 +56,7 @@ class MemoryStore:
         table: Table = TABLE,
     ) -> None:
         self._clock, self._steadiness = clock, Steadiness(clock, ticks)
-        self._steady = self._steadiness.look(None)
+        self._steady = self._steadiness.look(None, lambda: -inf)
         self._table = table  # another one only to show that the tests would notice
         self._lock = threading.RLock()  # it knows who holds it
         self._records: dict[str, Record] = {}
@@ -134,10 +135,12 @@ class MemoryStore:
             self._records.get(op.request.after) if type(op) is Claim and op.request.after else None
         )
         if timed(before, op):
-            self._steady = self._steadiness.look(self._steady)
-        return Scene(
-            self._clock(), rival, predecessor, self._steady.since, self._steady.known_back_s
-        )
+            self._steady = self._steadiness.look(self._steady, self._last_sent)
+        return self._steady.scene(self._clock(), rival, predecessor)
+
+    def _last_sent(self) -> float:
+        open_ones = (r for r in self._records.values() if r.sends > 0 and r.state not in TERMINAL)
+        return max((r.first_dispatch_at for r in open_ones), default=-inf)
 
     def _rival(self, others: set[str], key: str) -> Record | None:
         """The first of those that share a latch that was sent and has no outcome yet."""
@@ -145,10 +148,8 @@ class MemoryStore:
         return next((r for r in rivals if outcome_pending(r)), None)
 
     def _sweep(self, op: Sweep) -> Swept:
-        self._steady = self._steadiness.look(self._steady)
-        scene = Scene(
-            self._clock(), steady_since=self._steady.since, put_back_s=self._steady.known_back_s
-        )
+        self._steady = self._steadiness.look(self._steady, self._last_sent)
+        scene = self._steady.scene(self._clock(), None, None)
         due: Iterable[tuple[str, Record]] = list(self._records.items())
         counts: Counter[State] = Counter()
         for key, before in due:

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import msgspec
-from msgspec import structs
 
 from effectonce._core.ops import Cell, Complete, ListCells, ReadCell, Recorded, WriteCell
 from effectonce._core.record import Record, Request
@@ -41,13 +40,13 @@ from effectonce.stores.sqlite.statements import (
     FINISH,
     FORGET_CELLS,
     KEEP_CELL,
+    LAST_SENT,
     LIST_CELLS,
     LIST_CELLS_BACKWARDS,
     LOOK,
     REPLACE,
     SCHEMA,
     SCHEMA_VERSION,
-    SENT_LATER,
     UPDATE,
     WRITE_CELL,
 )
@@ -333,19 +332,19 @@ class SqliteConnection:
 
     def steady(self, steadiness: Steadiness) -> ClockNote:
         """The clock note, put right if untrue. In a transaction: the next sender relies on it."""
-        note, noted = self.clock_note(steadiness)
+        noted = self.noted()
+        note = steadiness.look(noted, self.last_sent)
         if note is not noted:
             self.db.execute(KEEP_CELL, (STEADY, msgspec.json.encode(note)))
         return note
 
-    def clock_note(self, steadiness: Steadiness) -> tuple[ClockNote, ClockNote | None]:
-        """The note as it is true now, and as it is stored."""
+    def noted(self) -> ClockNote | None:
         stored = self.cell(STEADY, 0.0).value
-        noted = msgspec.json.decode(stored, type=ClockNote) if stored else None
-        note = steadiness.look(noted)
-        if note.begins_after(noted) and self.db.execute(SENT_LATER, (note.since,)).fetchone():
-            note = structs.replace(note, put_back_s=None)
-        return note, noted
+        return msgspec.json.decode(stored, type=ClockNote) if stored else None
+
+    def last_sent(self) -> float:
+        """When the last of what has no outcome was first sent; 0: there is none."""
+        return self.db.execute(LAST_SENT).fetchone()[0]  # type: ignore[no-any-return]
 
     def forget_cells(self, now: float, limit: int) -> int:
         return self.db.execute(FORGET_CELLS, (now, limit)).rowcount

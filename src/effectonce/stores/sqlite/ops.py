@@ -116,12 +116,12 @@ class SqliteOps(Struct, frozen=True):
         if isinstance(op, Inquire):
             note = connection.steady(self.steadiness)
         else:  # this may be no transaction: what is written keeps the note first
-            note, _ = connection.clock_note(self.steadiness)
-        return Scene(self.clock(), rival, predecessor, note.since, note.known_back_s)
+            note = self.steadiness.look(connection.noted(), connection.last_sent)
+        return note.scene(self.clock(), rival, predecessor)
 
     def _sweep(self, connection: SqliteConnection, op: Sweep) -> Swept:
         note = connection.steady(self.steadiness)
-        scene = Scene(self.clock(), steady_since=note.since, put_back_s=note.known_back_s)
+        scene = note.scene(self.clock(), None, None)
         counts, asked = Counter[State](), op.limit
         found, unreadable = connection.due(scene.now, asked)
         # they stay due: look behind them

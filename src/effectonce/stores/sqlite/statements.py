@@ -124,10 +124,10 @@ SELECT {_COLUMNS} FROM effects
  ORDER BY key LIMIT 1
 """
 
-# Was something without an outcome sent after this time?
-SENT_LATER = f"""
-SELECT 1 FROM effects INDEXED BY effects_open
- WHERE {OPEN} AND sends > 0 AND first_dispatch_at > ? LIMIT 1
+# When was the last of those without an outcome sent first?
+LAST_SENT = f"""
+SELECT coalesce(max(first_dispatch_at), 0.0) FROM effects INDEXED BY effects_open
+ WHERE {OPEN} AND sends > 0
 """
 
 # By state, of all tenants (NULL) or of one. SQLite would take a wrong index, so each is named.

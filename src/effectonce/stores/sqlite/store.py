@@ -341,11 +341,7 @@ class SqliteStore:
 
     def _write_alone(self, connection: SqliteConnection, op: Op[Any]) -> Any:
         """One statement, which SQLite commits by itself. None: it takes more, nothing written."""
-        if (
-            type(op) not in ORDINARY
-            or self._steady is None
-            or self._steadiness.look(self._steady) is not self._steady
-        ):
+        if type(op) not in ORDINARY or not self._steadiness.holds(self._steady):
             return None
         try:
             return self._ops.write_ordinary(connection, op) if connection.take_turn() else None
@@ -357,7 +353,7 @@ class SqliteStore:
         known = self._steady
         return (
             known
-            if known is not None and self._steadiness.look(known) is known
+            if known is not None and self._steadiness.holds(known)
             else connection.steady(self._steadiness)
         )
 
