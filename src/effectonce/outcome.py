@@ -165,7 +165,9 @@ def conclude(ending: Ending, effect: EffectRef, returns: Any) -> Outcome[Any]:
         case Unmet():
             raise _unmet(effect)
         case OutOfPatience(why, of_turn=False):
-            raise GaveUp(f"{effect} was not run: {why}. Nothing was sent.", effect=effect)
+            verdict = UNKNOWN.but(certainty=Certainty.NOT_SENT)
+            message = f"{effect} was not run: {why}. Nothing was sent."
+            raise GaveUp(message, verdict=verdict, effect=effect)
         case OutOfPatience(why):
             message = f"{effect} was not run: {why}. Nothing was sent by this call."
             action = "End this turn. In another turn the same call goes on under the same key."
@@ -202,12 +204,14 @@ def _undetermined(ending: Undetermined, effect: EffectRef) -> BaseException:
         f"{effect} was not sent: before its first send its probe has to say whether it has"
         f" happened, and {ending.reason}."
     )
-    if ending.repeatable:
-        verdict = UNKNOWN.but(certainty=Certainty.NOT_SENT)
-        message = f"{message} {sentence(ending.why)}"
-        undetermined: EffectOnceError = GaveUp(message, verdict=verdict, effect=effect)
-    else:
-        undetermined = ContractViolation(message, effect=effect)
+    undetermined: EffectOnceError = ContractViolation(message, effect=effect)
+    if not ending.unusable:
+        undetermined = GaveUp(
+            f"{message} {sentence(ending.why)}",
+            verdict=UNKNOWN.but(certainty=Certainty.NOT_SENT),
+            effect=effect,
+            retry_after_s=ending.retry_after_s,
+        )
     undetermined.__cause__ = error
     return undetermined
 

@@ -15,6 +15,7 @@ from msgspec import structs
 from effectonce import (
     Allowance,
     CannotTell,
+    CircuitOpen,
     ContractViolation,
     Downstream,
     Found,
@@ -25,6 +26,7 @@ from effectonce import (
     NotFound,
     NotSent,
     Retry,
+    RetryBudget,
     ToolPaused,
 )
 from effectonce.http.client import protect
@@ -168,6 +170,7 @@ def test_a_probe_that_cannot_tell_yet_is_asked_again(guard, on_loop, answer):
     [
         (CannotTell("it is closed"), "the probe could not tell \\(it is closed\\)"),
         (ConnectionError("no route"), "the probe failed \\(ConnectionError: no route\\)"),
+        (RuntimeError("no session"), "the probe failed \\(RuntimeError: no session\\)"),
     ],
 )
 def test_while_nothing_can_be_learned_nothing_is_sent_and_no_person_is_needed(
@@ -183,8 +186,9 @@ def test_while_nothing_can_be_learned_nothing_is_sent_and_no_person_is_needed(
     assert raised.value.retriable
     assert bank.done == []
     assert guard.find(raised.value.effect.key).sends == 0
+    assert [letter.effect for letter in guard.dead_letters.list()] == [raised.value.effect]
+    bank.answers.clear()
     assert call().unwrap() == "paid inv_1"
-    assert bank.asked == ["inv_1"] * 4
 
 
 def test_an_answer_that_cannot_be_read_is_a_fault_of_the_probe(guard, on_loop):
@@ -304,7 +308,7 @@ def test_what_is_found_counts_as_prevented_and_no_send_is_reported():
 
     record = guard.find(found.effect.key)
     assert (record.state, record.sends, record.first_dispatch_at) == ("completed", 0, 0.0)
-    assert "dispatched" not in {event.name for event in events}
+    assert not {"dispatched", "settled"} & {event.name for event in events}
     total = guard.report().total
     assert (total.landed, total.prevented) == (0, 1)
     guard.close()
@@ -335,9 +339,64 @@ def test_a_probe_that_outlasts_the_call_lets_nothing_leave(guard):
     bank = Bank()
     bank.find = lambda invoice: time.sleep(0.05) or NotFound()
 
-    with pytest.raises(GaveUp, match="the time that it may take is over"):
+    with pytest.raises(GaveUp, match="the time that it may take is over. Nothing was") as raised:  # noqa: RUF043
         payer(guard, bank, retry=Retry(deadline_s=0.01))()
+    assert raised.value.retriable
+    assert raised.value.effectonce_verdict.certainty == "not_sent"
     assert bank.done == []
+
+
+def test_what_was_sent_before_goes_on_however_late_it_is(guard, clock):
+    bank = Bank()
+    bank.failures = [KeyboardInterrupt()]  # its process dies
+    settings = {"kind": "idempotent_write", "downstream": "none", "retry": Retry(deadline_s=0.01)}
+    call = payer(guard, bank, probed=False, allowance=Allowance("payments", limit=9), **settings)
+    with pytest.raises(KeyboardInterrupt):
+        call()
+    clock.advance(3600)
+    held = guard.store.apply
+    guard.store.apply = lambda op: time.sleep(0.005) or held(op)
+
+    assert call().unwrap() == "paid inv_1"
+
+
+def test_how_long_a_service_asks_to_wait_is_passed_on(guard):
+    bank = Bank()
+    bank.answers = [CircuitOpen("the bank is down", retry_after_s=3600)]
+
+    with pytest.raises(GaveUp) as raised:
+        payer(guard, bank)()
+    assert raised.value.retry_after_s == 3600
+
+
+def test_a_probe_that_answers_when_it_is_asked_again_earns_its_retry_back(guard):
+    bank, budget = Bank(), RetryBudget("bank", capacity=28)
+    call = payer(guard, bank, retry=QUICK, budget=budget)
+
+    for number in range(40):
+        bank.answers = [CannotTell("busy")]
+        call(f"inv_{number}")
+
+
+def test_an_undo_is_not_asked_about_by_the_probe_of_its_tool(guard):
+    undone = []
+
+    @guard.tool(kind="write", downstream=ASKED_FIRST)
+    def pay(invoice: str) -> str:
+        return f"paid {invoice}"
+
+    @pay.probe
+    def find(invoice: str):
+        return NotFound()
+
+    @pay.undo
+    def give_back(invoice: str) -> None:
+        undone.append(invoice)
+
+    with guard.step("month end", "inv_1"):
+        effect = guard.call(pay, {"invoice": "inv_1"}).effect
+    guard.undo(effect.key, by="ada", reason="it was wrong")
+    assert undone == ["inv_1"]
 
 
 def test_a_tool_that_is_paused_while_its_probe_is_asked_sends_nothing(guard):

@@ -47,6 +47,7 @@ from effectonce._core.endings import (
     OverLimit,
     Rejection,
     Replay,
+    Undetermined,
     Unmet,
     robbed,
 )
@@ -121,7 +122,8 @@ class GuardedCall(RecordOwner):
         refusal = yield from self._may_ask(self.request)
         ending: Ending = (yield from self._flow_behind()) if refusal is None else refusal
         spent = isinstance(ending, Fresh | Done)
-        nothing = isinstance(ending, NothingSent | OutOfPatience) and self.sends == 0
+        unsent = NothingSent | OutOfPatience | Undetermined
+        nothing = isinstance(ending, unsent) and self.sends == 0
         if self.held_as and (spent or nothing or isinstance(ending, Rejection | Unmet)):
             yield from settle_all(self.spends, self.key, self.held_as, spent=spent)
         return ending
@@ -187,9 +189,9 @@ class GuardedCall(RecordOwner):
             if denial is not None:
                 return denial
             late = self.patience.used_up()  # what had to be asked may have taken long
-            if late:
+            if late and self.sends == 0:
                 yield from self._let_go(dispatched=dispatched)
-                return OutOfPatience(late, of_turn=patience.turn is not None)
+                return OutOfPatience(late, of_turn=False)
             closed = yield from self._closed()
         while True:
             if closed is None and not dispatched and not self.in_transaction:

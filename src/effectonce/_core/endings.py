@@ -100,8 +100,10 @@ class Undetermined(Struct, frozen=True):
 
     reason: str
     error: BaseException | None = None  # of the probe
-    repeatable: bool = True  # it may say so later
+    unusable: bool = False  # it will never say more
     why: str = ""  # it is not asked again
+    attempts: int = 0
+    retry_after_s: float | None = None
 
 
 class Lost(Struct, frozen=True):

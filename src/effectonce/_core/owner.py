@@ -71,7 +71,7 @@ from effectonce._core.preconditions import (
     CheckPrecondition,
     is_new_wish,
 )
-from effectonce._core.probe_answers import NO_PROBE, in_vain, why_unsettled
+from effectonce._core.probe_answers import in_vain, unusable, why_unsettled
 from effectonce._core.record import PROBE, Record, Request, State
 from effectonce._core.retry_state import (
     NO_LIMIT,
@@ -84,6 +84,7 @@ from effectonce._core.retry_state import (
     persist,
     repeated,
 )
+from effectonce._core.safe_access import get
 
 GONE = Refused(None)
 POLL_FIRST_S, POLL_MAX_S, POLL_GROWTH = 0.004, 0.25, 1.6
@@ -218,22 +219,28 @@ class RecordOwner:
         """
         if not self.plan.has_probe:
             yield from self._let_go(dispatched=False)
-            return Undetermined(NO_PROBE, repeatable=False)
+            why = f"it has none here: register one with @{self.request.terms.tool}.probe"
+            return Undetermined(why, unusable=True)
         patience = self.patience.anew()
         while True:
             answer = yield from Ask(self.key, self.token, self.epoch)
-            if isinstance(answer, Ok) and isinstance(answer.value, Found):
+            if isinstance(answer, Ok) and isinstance(answer.value, Found | NotFound):
+                patience.went_well()
+                if isinstance(answer.value, NotFound):
+                    return None
                 return (yield from self._found_first(answer.value.result))
-            if isinstance(answer, Ok) and isinstance(answer.value, NotFound):
-                return None
             patience.attempt += 1
             error, verdict = in_vain(answer, self.plan.retrying.classify)
             then = yield from patience.after(error, verdict, repeatable=False)
             if then.delay_s is None:
                 yield from insist(Renew(self.key, self.token, self.epoch, 0), self.env)
+                yield from self._leave(None, patience.attempt, error, verdict, then.why)
             elif (yield from self._pause(then.delay_s)):
                 continue
-            return Undetermined(why_unsettled(answer), error, then.worthwhile, then.why)
+            after_s = verdict.retry_after_s or get(error, "retry_after_s")
+            return Undetermined(
+                why_unsettled(answer), error, unusable(answer), then.why, patience.attempt, after_s
+            )
 
     def _found_first(self, result: Any) -> Flow[Ending | Again]:
         """It had happened before anything was sent from here."""

@@ -8,8 +8,8 @@ from effectonce._core.classification.verdicts import Bucket, Certainty, Verdict
 from effectonce._core.codec import describe_error, printable
 from effectonce._core.ops import Answer, CannotTell, NotFound, NotStarted, Ok, Raised
 from effectonce._core.retry_state import StopReason
+from effectonce._core.safe_access import get
 
-NO_PROBE = "it has none here"
 LATER = Verdict(Bucket.UNKNOWN, Certainty.NOT_SENT, "nothing was sent", retry=True)
 
 
@@ -24,6 +24,15 @@ def in_vain(
             return LookupError(reason), LATER
         case Ok():
             return TypeError(why_unsettled(answer)), LATER.but(retry=False)
+
+
+def unusable(answer: Answer) -> bool:
+    """Is it a fault of the probe's, which stays?"""
+    match answer:
+        case Raised(error) | NotStarted(error):
+            return bool(get(error, "code") == "CONTRACT_VIOLATION")
+        case Ok(value):
+            return not isinstance(value, CannotTell)
 
 
 def why_unsettled(answer: Answer) -> str:

@@ -205,6 +205,11 @@ class RetryState:
         started_at = self.give_up_at - self.how.deadline_s
         return RetryState(self.how, self.env, self.turn, self.step, started_at)
 
+    def went_well(self) -> None:
+        """A retry was paid for, and it went well."""
+        if self.charged is not None and self.how.tokens is not None:
+            earn(self.how.tokens, self.charged)
+
     def begin(self, *, again: bool) -> Flow[str]:
         """Take an attempt from the turn; *again*: it was tried before. Why not; "" if it may."""
         return "" if self.turn is None else (yield from self._spend(None, again=again))

@@ -298,6 +298,8 @@ class EventRecorder:
                 self.tell("not_sent", attempt=self.attempts)
             case Complete(by=""):
                 self.tell("completed", attempt=self.attempts)
+            case Complete(by=by) if self._doubt_age_s is None and self.attempts == 0:
+                self.tell("completed", by=by)  # found before the first send
             case Complete(by=by):
                 self.tell("settled", outcome="happened", by=by, age_s=self._doubt_age_s)
             case Fail() | Refute():

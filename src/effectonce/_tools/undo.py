@@ -131,6 +131,8 @@ def _contract(of: Contract, names: tuple[str, ...], options: Mapping[str, Any]) 
     changed: dict[str, Any] = {
         name: errors(name, options[name]) for name in ("not_sent", "rejected") if name in options
     }
+    # the probe of the tool does not know whether it was undone
+    changed["downstream"] = structs.replace(of.downstream, before_sending=False)
     if "rejected" in changed:
         changed["rejected"] = (Rejected, *changed["rejected"])
     if "kind" in options:

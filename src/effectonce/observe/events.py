@@ -233,7 +233,7 @@ def _refused(ending: Any) -> Ended:
             return Ended("failed" if stored else "refused", "PreconditionFailed")
         case Unavailable():
             return Ended("refused", "StoreUnavailable")
-        case Undetermined(repeatable=False):
+        case Undetermined(unusable=True):
             return Ended("refused", "ContractViolation")
         case _:
             return Ended("refused", "GaveUp")
@@ -244,6 +244,8 @@ def given_up(ending: Ending | Over, attempts: int) -> bool:
     match ending:
         case NothingSent(error) | Exhausted(error) | Lost(error):
             return attempts > 0 and isinstance(error, Exception)
+        case Undetermined(error=Exception(), attempts=asked):
+            return asked > 0
         case _:
             return False
 
@@ -253,6 +255,8 @@ def suppressed(ending: Ending | Over, attempts: int) -> str:
     match ending:
         case OutOfPatience():
             return "budget" if attempts else ""
+        case Undetermined(why=StopReason(word=word)):
+            return word
         case NothingSent(error) | Exhausted(error) | Over(error) if attempts:
             if get(get(error, "effectonce_verdict"), "bucket") is Bucket.CIRCUIT_OPEN:
                 return "breaker"
