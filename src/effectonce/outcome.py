@@ -164,14 +164,8 @@ def conclude(ending: Ending, effect: EffectRef, returns: Any) -> Outcome[Any]:
             return Outcome(status="failed", effect=effect, error=_unmet(effect))
         case Unmet():
             raise _unmet(effect)
-        case OutOfPatience(why, of_turn=False):
-            verdict = UNKNOWN.but(certainty=Certainty.NOT_SENT)
-            message = f"{effect} was not run: {why}. Nothing was sent."
-            raise GaveUp(message, verdict=verdict, effect=effect)
-        case OutOfPatience(why):
-            message = f"{effect} was not run: {why}. Nothing was sent by this call."
-            action = "End this turn. In another turn the same call goes on under the same key."
-            raise GaveUp(message, effect=effect, retriable=False, corrective_action=action)
+        case OutOfPatience():
+            raise _out_of_patience(ending, effect)
         case _:
             return _refuse(ending, effect)
 
@@ -194,6 +188,16 @@ def _over(ending: OverLimit, effect: EffectRef) -> LimitReached:
         left=ending.left,
         limit=ending.limit,
     )
+
+
+def _out_of_patience(ending: OutOfPatience, effect: EffectRef) -> GaveUp:
+    if not ending.of_turn:
+        verdict = UNKNOWN.but(certainty=Certainty.NOT_SENT)
+        message = f"{effect} was not run: {ending.why}. Nothing was sent."
+        return GaveUp(message, verdict=verdict, effect=effect)
+    message = f"{effect} was not run: {ending.why}. Nothing was sent by this call."
+    action = "End this turn. In another turn the same call goes on under the same key."
+    return GaveUp(message, effect=effect, retriable=False, corrective_action=action)
 
 
 def _undetermined(ending: Undetermined, effect: EffectRef) -> BaseException:

@@ -118,7 +118,7 @@ def resendable(r: Record, op: Any, scene: Scene) -> bool:
 
 def _age_s(at: float, scene: Scene) -> float:
     """How long ago that was, at most. What was sent before the clock was put back is older than it
-    looks. What is of another boot, and lies in the future, stays there: nobody knows how old it is.
+    looks. What is of another boot, and lies in the future, stays there: its age is not known.
     """
     age_s = scene.now - at
     if at > scene.sent_before or (age_s < -SET_BACK_S and at <= scene.of_another_boot):

@@ -5,7 +5,7 @@ The distance between the two is noted. While it stays the same, the wall clock h
 as time does since the note was made. After a step, or a reboot, a new note says since when it
 can be relied on. A delay that safety rests on is counted from there (rule `quiet`). The note also
 says how far the clock is back from where it was in this boot, at most, and what was sent before
-that: it is at most so much older than it looks. How old a send of another boot is nobody knows, if
+that: it is at most so much older than it looks. The age of a send of another boot is not known, if
 it lies in the future.
 """
 
