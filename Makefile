@@ -70,7 +70,7 @@ docs: $(VENV)/.servers  ## The site of the documentation, into build/site/html, 
 	$(VENV)/docs/bin/python -m website.build build/site
 	$(BIN)/pytest -q tests/website
 
-prove: $(VENV)/.servers  ## Score libraries, engines and frameworks by the same faults, in two hours on two cores; SCENARIOS= for all of them, SUBJECTS="ctrlrun dbos" for some
+prove: $(VENV)/.servers  ## Score libraries, engines and frameworks by the same faults, in three hours on two cores; SCENARIOS= for all of them, SUBJECTS="ctrlrun dbos" for some
 	mkdir -p build/prove
 	PYTHONPATH=oncebench/src $(BIN)/python -m oncebench score $(SCENARIOS) --jobs 3 $(foreach name,$(SUBJECTS),--subject $(name)) --into build/prove/cells.jsonl || test $$? = 1
 	PYTHONPATH=oncebench/src $(BIN)/python -m oncebench table build/prove/cells.jsonl --command "make prove" --as html > build/prove/table.html
