@@ -27,6 +27,7 @@ from effectonce import (
     NotSent,
     Retry,
     RetryBudget,
+    StoreUnavailable,
     ToolPaused,
 )
 from effectonce.http.client import protect
@@ -376,6 +377,61 @@ def test_a_probe_that_answers_when_it_is_asked_again_earns_its_retry_back(guard)
     for number in range(40):
         bank.answers = [CannotTell("busy")]
         call(f"inv_{number}")
+
+
+def test_who_is_cancelled_before_it_is_asked_again_lets_the_next_caller_go_on(guard):
+    bank, retry = Bank(), Retry(attempts=3, base_s=60, cap_s=60)
+
+    @guard.tool(kind="write", downstream=ASKED_FIRST, retry=retry, wait_s=0)
+    async def pay(invoice: str) -> str:
+        return bank.pay(invoice)
+
+    async def call():
+        async with guard.step("month end", "inv_1"):
+            return await pay("inv_1")
+
+    async def cancelled():
+        asked = asyncio.Event()
+
+        @pay.probe
+        async def find(invoice: str):
+            asked.set()
+            return CannotTell("busy") if bank.answers else NotFound()
+
+        bank.answers = ["busy"]
+        first = asyncio.create_task(call())
+        await asked.wait()
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        bank.answers.clear()
+        return await call()
+
+    assert asyncio.run(cancelled()) == "paid inv_1"
+    assert bank.done == ["inv_1"]
+
+
+def test_what_is_found_while_the_store_is_away_is_found_again(guard, clock):
+    bank, apply = Bank(), guard.store.apply
+    bank.done.append("inv_1")
+
+    def find_and_lose_the_store(invoice):
+        guard.store.apply = away
+        return Found("paid inv_1")
+
+    def away(op):
+        raise StoreUnavailable("the store is away")
+
+    found = bank.find
+    bank.find = find_and_lose_the_store
+    call = payer(guard, bank, allowance=Allowance("payments", limit=2))
+    with pytest.raises(StoreUnavailable):
+        call()
+    guard.store.apply, bank.find = apply, found
+    clock.advance(3600)
+
+    assert call().unwrap() == "paid inv_1"
+    assert bank.done == ["inv_1"]
 
 
 def test_an_undo_is_not_asked_about_by_the_probe_of_its_tool(guard):
