@@ -338,7 +338,7 @@ def test_what_another_owner_sends_meanwhile_is_in_flight(store, clock, on_loop):
 
 def test_a_probe_that_outlasts_the_call_lets_nothing_leave(guard):
     bank = Bank()
-    bank.find = lambda invoice: time.sleep(0.05) or NotFound()
+    bank.find = lambda invoice: time.sleep(0.05) or NotFound()  # a slow service
 
     with pytest.raises(GaveUp, match="the time that it may take is over. Nothing was") as raised:  # noqa: RUF043
         payer(guard, bank, retry=Retry(deadline_s=0.01))()
@@ -356,7 +356,7 @@ def test_what_was_sent_before_goes_on_however_late_it_is(guard, clock):
         call()
     clock.advance(3600)
     held = guard.store.apply
-    guard.store.apply = lambda op: time.sleep(0.005) or held(op)
+    guard.store.apply = lambda op: time.sleep(0.005) or held(op)  # a slow store
 
     assert call().unwrap() == "paid inv_1"
 

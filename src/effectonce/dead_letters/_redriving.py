@@ -121,7 +121,7 @@ def came_to(ending: Ending) -> tuple[What, str, Any]:
         case Rejection(error):
             return "failed", last_of(1, error), None
         case (
-            Lost(error=BaseException() as error)
+            Lost(error)
             | NothingSent(error)
             | Exhausted(error)
             | Done(error)

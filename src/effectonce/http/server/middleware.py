@@ -408,9 +408,15 @@ class IdempotencyMiddleware:
                 trouble = Trouble.IN_DOUBT
             case KeyExpired():
                 trouble = Trouble.EXPIRED
-            case Unavailable() | OutOfPatience() | Early() | Unapproved() | OverLimit():
-                trouble = Trouble.STORE_UNAVAILABLE
-            case Unmet() | Undetermined():
+            case (
+                Unavailable()
+                | OutOfPatience()
+                | Early()
+                | Unapproved()
+                | OverLimit()
+                | Unmet()
+                | Undetermined()
+            ):
                 trouble = Trouble.STORE_UNAVAILABLE
             case _:
                 assert_never(ending)
