@@ -138,6 +138,10 @@ def report(ledger, ends, account, limit):
         "paid_and_not_reported": len(set(effects) - paid),
         "reported_and_not_paid": len(paid - set(effects)),
         "limit": limit,
+        "least_refused": min(
+            (AMOUNTS[number % len(AMOUNTS)] for number, what in ends.items() if what == "limit"),
+            default=limit,
+        ),
         "ledger": sum(entry["amount_minor"] for entry in ledger),
         "account": [account.spent, account.reserved, account.in_doubt],
     }
@@ -167,13 +171,15 @@ def main():
 
 
 def is_right(result):
-    """Each payment once, as was said, and the account to the unit; nothing above the limit."""
+    """Each payment once, as was said, and the account to the unit; nothing above the limit, and
+    nothing refused that fits in what is left.
+    """
     wrong = ("duplicates", "paid_and_not_reported", "reported_and_not_paid")
     return (
         not any(result[what] for what in wrong)
         and set(result["ends"]) <= {"paid", "limit"}
         and result["account"] == [result["ledger"], 0, 0]
-        and result["limit"] - min(AMOUNTS) < result["ledger"] <= result["limit"]
+        and 0 <= result["limit"] - result["ledger"] < result["least_refused"]
     )
 
 
