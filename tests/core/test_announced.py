@@ -414,7 +414,7 @@ class Insists:
         ways = {"one after the other": self._one_after_the_other, "together": self._together}
         self.work = ways[how]
 
-        @self.guard.tool(kind="write", through=self.client, retry=ONCE, wait_s=5, lease_s=0.2)
+        @self.guard.tool(kind="write", through=self.client, retry=ONCE, wait_s=1, lease_s=0.2)
         async def pay(order: int) -> str:
             self.before()
             return await self.work()

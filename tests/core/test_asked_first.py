@@ -524,7 +524,7 @@ from tests.core.test_asked_first import Bank, payer
 
 bank = Bank()
 bank.find = lambda invoice: os._exit(9)
-payer(Guard(sys.argv[1]), bank)()
+payer(Guard(sys.argv[1]), bank, lease_s=1)()
 """
 
 

@@ -20,9 +20,7 @@ from effectonce.testing.bank import Bank
 
 WORKER = """
 import asyncio, json, os, signal, sys
-import aiohttp, httpx
 from effectonce import EffectOnceError, Guard, Retry, current_effect
-from effectonce.http.client import protect
 from effectonce.testing.bank import Teller
 
 url, port, colour, die_at, separate = sys.argv[1:]
@@ -31,6 +29,9 @@ contract = dict(kind="write", lease_s=0.2, wait_s=5, name="pay", retry=Retry(att
 if colour in ("sync", "async"):
     contract["separate_dispatch"] = separate == "separate"
 else:
+    import httpx
+    from effectonce.http.client import protect
+
     contract["through"] = "protected"
 
 
@@ -90,6 +91,8 @@ async def apay_by_client(invoice: str) -> str:
 
 
 async def abuy_over_a_websocket(invoice: str) -> str:
+    import aiohttp
+
     async with aiohttp.ClientSession() as made:
         session = protect(made)
         async with session.ws_connect(f"http://127.0.0.1:{port}/buy") as socket:
