@@ -8,6 +8,9 @@ PYTHONS ?= python3.11 python3.12 python3.13 python3.14 $(wildcard $(HOME)/.pyenv
 SCENARIOS ?= --quick
 CHECKED := tests/test_architecture.py tests/test_public_api.py
 
+# Tests start thousands of processes: without it, each compiles what it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test prove test-mcp test-frameworks test-sdks test-lowest test-pythons check docs bench soak model lock sbom dist clean
 
@@ -19,11 +22,11 @@ demo: $(VENV)/.base  ## The story in ten seconds: refunded four times without us
 
 test: check $(VENV)/.servers  ## Everything: lint, types, the whole suite with coverage of the core and the stores
 	@echo "== the core, the stores and the house, with branch coverage"
-	$(BIN)/pytest -n 2 -q tests/core tests/policy tests/stores tests/conformance tests/properties tests/attacks tests/test_*.py $(CHECKED:%=--ignore=%) --cov --cov-report=term:skip-covered
+	$(BIN)/pytest -n 3 -q tests/core tests/policy tests/stores tests/conformance tests/properties tests/attacks tests/test_*.py $(CHECKED:%=--ignore=%) --cov --cov-report=term:skip-covered
 	@echo "== crashes, crowds, the command line, the benchmarks"
-	$(BIN)/pytest -n 2 -q tests --ignore=tests/core --ignore=tests/policy --ignore=tests/stores --ignore=tests/conformance --ignore=tests/properties --ignore=tests/attacks --ignore=tests/frameworks --ignore=tests/sdks --ignore=tests/website --ignore-glob='tests/test_*.py'
+	$(BIN)/pytest -n 3 -q tests --ignore=tests/core --ignore=tests/policy --ignore=tests/stores --ignore=tests/conformance --ignore=tests/properties --ignore=tests/attacks --ignore=tests/frameworks --ignore=tests/sdks --ignore=tests/website --ignore-glob='tests/test_*.py'
 	@echo "== oncebench: the controls, effectonce and two peers"
-	$(BIN)/pytest -n 2 -q oncebench/tests
+	$(BIN)/pytest -n 3 -q oncebench/tests
 
 test-mcp: $(VENV)/.dev  ## The official conformance suite and inspector of MCP (npm), directly and through the proxy: equal results
 	$(BIN)/python -m tests.mcp_proxy.conformance --tools $(VENV)/mcp-tools
