@@ -6,7 +6,10 @@ LOCK   := supply/requirements-dev.txt
 LOWEST := encryption,gateway,otel,postgres,prometheus,redis,server,testing
 PYTHONS ?= python3.11 python3.12 python3.13 python3.14 $(wildcard $(HOME)/.pyenv/versions/3.1[1-9].*/bin/python)
 SCENARIOS ?= --quick
+PYTEST  := $(BIN)/pytest -q -n 3 --dist worksteal
 CHECKED := tests/test_architecture.py tests/test_public_api.py
+COVERED := tests/core tests/policy tests/stores tests/conformance tests/properties
+APART   := tests/frameworks tests/sdks tests/website
 
 # Tests start thousands of processes: without it, each compiles what it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -21,12 +24,12 @@ demo: $(VENV)/.base  ## The story in ten seconds: refunded four times without us
 	$(BIN)/effectonce demo
 
 test: check $(VENV)/.servers  ## Everything: lint, types, the whole suite with coverage of the core and the stores
-	@echo "== the core, the stores and the house, with branch coverage"
-	$(BIN)/pytest -n 3 -q tests/core tests/policy tests/stores tests/conformance tests/properties tests/attacks tests/test_*.py $(CHECKED:%=--ignore=%) --cov --cov-report=term:skip-covered
-	@echo "== crashes, crowds, the command line, the benchmarks"
-	$(BIN)/pytest -n 3 -q tests --ignore=tests/core --ignore=tests/policy --ignore=tests/stores --ignore=tests/conformance --ignore=tests/properties --ignore=tests/attacks --ignore=tests/frameworks --ignore=tests/sdks --ignore=tests/website --ignore-glob='tests/test_*.py'
+	@echo "== the core and the stores, with branch coverage"
+	$(PYTEST) $(COVERED) --cov --cov-report=term:skip-covered
+	@echo "== crashes, crowds, the command line, the documents, the benchmarks"
+	$(PYTEST) tests $(patsubst %,--ignore=%,$(COVERED) $(CHECKED) $(APART))
 	@echo "== oncebench: the controls, effectonce and two peers"
-	$(BIN)/pytest -n 3 -q oncebench/tests
+	$(PYTEST) oncebench/tests
 
 test-mcp: $(VENV)/.dev  ## The official conformance suite and inspector of MCP (npm), directly and through the proxy: equal results
 	$(BIN)/python -m tests.mcp_proxy.conformance --tools $(VENV)/mcp-tools

@@ -204,3 +204,35 @@ def test_another_caller_who_has_it_before_it_is_sent_again_goes_on_with_it(retry
             first.call()
 
     assert first.call() == {"receipt": 1}  # that of the second
+
+
+class OvertakenStore(FlakyStore):
+    """The moment in which a caller learns that its record is gone, another caller claims it."""
+
+    def __init__(self, when):
+        super().__init__()
+        self.when, self.overtake = when, None
+
+    def apply(self, op):
+        reply = super().apply(op)
+        if isinstance(op, self.when) and reply == ops.Refused(None) and self.overtake:
+            overtake, self.overtake = self.overtake, None
+            overtake()
+        return reply
+
+
+@pytest.mark.parametrize(
+    ("when", "script"),
+    [(ops.Complete, ()), (ops.Dispatch, [("after", TimeoutError())])],
+    ids=["when it has ended", "before it is sent again"],
+)
+def test_another_caller_who_claims_it_before_it_is_written_anew_keeps_it(when, script):
+    store = OvertakenStore(when)
+    first = Vanishing("sync", *script, store=store, downstream="key")
+    second = Vanishing("sync", store=store, downstream="key")
+    second.vanishes, store.overtake = 0, second.call
+
+    assert first.call() == {"receipt": 1}
+
+    assert second.ledger.effects == 1
+    assert (first.record.state, first.record.sends) == (State.COMPLETED, 1)
