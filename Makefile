@@ -11,7 +11,7 @@ CHECKED := tests/test_architecture.py tests/test_public_api.py
 COVERED := tests/core tests/policy tests/stores tests/conformance tests/properties
 APART   := tests/frameworks tests/sdks tests/website
 
-# Tests start thousands of processes: without it, each compiles what it imports anew.
+# Tests start thousands of processes, and each would compile what it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
