@@ -350,15 +350,15 @@ def test_a_probe_that_outlasts_the_call_lets_nothing_leave(guard):
 def test_what_was_sent_before_goes_on_however_late_it_is(guard, clock):
     bank = Bank()
     bank.failures = [KeyboardInterrupt()]  # its process dies
-    settings = {"kind": "idempotent_write", "downstream": "none", "retry": Retry(deadline_s=0.01)}
-    call = payer(guard, bank, probed=False, allowance=Allowance("payments", limit=9), **settings)
+    settings = {"kind": "idempotent_write", "downstream": "none", "probed": False}
+    settings["allowance"] = Allowance("payments", limit=9)
     with pytest.raises(KeyboardInterrupt):
-        call()
+        payer(guard, bank, **settings)()
     clock.advance(3600)
     held = guard.store.apply
-    guard.store.apply = lambda op: time.sleep(0.005) or held(op)  # a slow store
+    guard.store.apply = lambda op: time.sleep(0.02) or held(op)  # a slow store
 
-    assert call().unwrap() == "paid inv_1"
+    assert payer(guard, bank, retry=Retry(deadline_s=0.01), **settings)().unwrap() == "paid inv_1"
 
 
 def test_how_long_a_service_asks_to_wait_is_passed_on(guard):
