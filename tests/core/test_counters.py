@@ -311,6 +311,7 @@ def test_async_calls_count_and_are_added_on_their_loop(monkeypatch):
             return store.apply(op)
 
     monkeypatch.setattr(counters, "EVERY_S", 0.01)
+    monkeypatch.setattr(counters, "THREAD", counters.CounterThread())
     guard = Guard(Noticing())
 
     @guard.tool(kind="write")
@@ -326,6 +327,31 @@ def test_async_calls_count_and_are_added_on_their_loop(monkeypatch):
 
     assert added_by == [threading.current_thread()]
     assert counted(guard) == {"landed": 1}
+
+
+def test_a_loop_that_has_just_begun_is_not_given_a_task_while_it_ends(monkeypatch):
+    """It says "Task was destroyed but it is pending!" of one that comes as it closes."""
+    thread, naps, added_at = counters.CounterThread(), [], []
+
+    class Counting:
+        def due(self):
+            added_at.append(len(naps))
+
+    short, later = Counting(), Counting()
+
+    def sleep(seconds):
+        naps.append(seconds)
+        if len(naps) == 2:
+            thread.add(later)
+
+    monkeypatch.setattr(counters.time, "sleep", sleep)
+    thread._running = True  # this one
+    thread.add(short)
+    thread._live()
+
+    assert added_at == [2, 3]
+    assert naps == [counters.EVERY_S] * 4
+    assert not thread._running
 
 
 def test_tenants_and_tools_are_counted_apart(paying):

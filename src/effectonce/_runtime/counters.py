@@ -31,7 +31,7 @@ from effectonce._log import LOG
 from effectonce.errors import ContractViolation, StoreUnavailable
 from effectonce.stores.base import Store
 
-EVERY_S = 5.0
+EVERY_S = 2.5  # after at least one such time, and at most two
 TRIES, LAST_TRIES = 8, 64  # others may add at the same time; the last time, there is no later
 CLOSE_WAIT_S = 1.0  # for an addition that is under way
 NAMES_MAX = 1000  # tools of a process, and tenants of a tool, between two additions
@@ -310,15 +310,20 @@ class CounterThread:
             self._running = True
 
     def _live(self) -> None:
+        """Nothing is added at once: an event loop that lives shortly is over by then, and none is
+        given a task while it ends, of which it would say that it was destroyed.
+        """
+        aged: weakref.WeakSet[Counters] = weakref.WeakSet()
         while True:
             time.sleep(EVERY_S)
+            due = list(aged)
             with self._lock:
-                waiting, self._waiting = list(self._waiting), weakref.WeakSet()
-                if not waiting:
+                aged, self._waiting = self._waiting, weakref.WeakSet()
+                if not due and not aged:
                     self._running = False
                     return
-            while waiting:
-                waiting.pop().due()
+            while due:
+                due.pop().due()
 
 
 _LIVING: weakref.WeakSet[Counters] = weakref.WeakSet()
