@@ -48,6 +48,16 @@ def patience():
         store.__init__.__kwdefaults__[name] = 60.0
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_counting_meanwhile():
+    """Counters are added when a guard is closed or asked for a report, and not by a thread in the
+    middle of a test that counts requests, or whose store fails on purpose.
+    """
+    from effectonce._runtime import counters
+
+    counters.EVERY_S = 86_400.0
+
+
 @pytest.fixture
 def in_the_background(monkeypatch):
     """As users have it: what is in doubt is asked about in the background."""

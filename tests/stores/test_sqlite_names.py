@@ -4,7 +4,7 @@ import fcntl
 import os
 import subprocess
 import sys
-import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -140,12 +140,13 @@ def test_a_forked_child_may_not_open_by_a_link_what_its_parent_had_open(linked, 
 
 def test_a_process_that_waits_long_for_its_turn_looks_less_often(tmp_path, monkeypatch):
     """64 that look all the time leave no processor to the one that writes."""
-    pauses, sleep = [], time.sleep
+    pauses = []
+    clock = SimpleNamespace(sleep=pauses.append, monotonic=lambda: sum(pauses))
     store = SqliteStore(tmp_path / "effects.db", busy_s=3 * connection.EAGER_S)
     store.apply(ops.ReadCell("a cell"))
     with (tmp_path / "effects.db-queue").open() as queue:
         fcntl.flock(queue, fcntl.LOCK_EX)
-        monkeypatch.setattr(time, "sleep", lambda s: (pauses.append(s), sleep(s)))
+        monkeypatch.setattr(connection, "time", clock)
         store.apply(ops.WriteCell("a cell", 0, b"value", 60.0, listed=False))  # without its turn
     store.close()
 
