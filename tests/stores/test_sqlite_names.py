@@ -142,7 +142,7 @@ def test_a_process_that_waits_long_for_its_turn_looks_less_often(tmp_path, monke
     """64 that look all the time leave no processor to the one that writes."""
     pauses = []
     clock = SimpleNamespace(sleep=pauses.append, monotonic=lambda: sum(pauses))
-    store = SqliteStore(tmp_path / "effects.db", busy_s=3 * connection.EAGER_S)
+    store = SqliteStore(tmp_path / "effects.db", busy_s=5.0)
     store.apply(ops.ReadCell("a cell"))
     with (tmp_path / "effects.db-queue").open() as queue:
         fcntl.flock(queue, fcntl.LOCK_EX)
@@ -151,4 +151,5 @@ def test_a_process_that_waits_long_for_its_turn_looks_less_often(tmp_path, monke
     store.close()
 
     assert pauses == sorted(pauses)
-    assert set(pauses) == {connection.POLL_S, connection.POLL_MAX_S}
+    assert (pauses[0], pauses[-1]) == (connection.POLL_S, connection.POLL_MAX_S)
+    assert len(pauses) < 1000

@@ -52,8 +52,9 @@ from effectonce.stores.sqlite.statements import (
 )
 
 Isolation: TypeAlias = Literal["IMMEDIATE"] | None
-POLL_S, POLL_MAX_S = 0.0002, 0.002  # how often a process looks whether it is its turn
+POLL_S, POLL_MAX_S = 0.0002, 0.01  # how often a process looks whether it is its turn
 EAGER_S = 0.05  # with a dozen processes, no turn comes later
+LOOKS = 25  # after that, in the time that it has waited so far
 STEADY = "clock/steady"  # a cell that is never forgotten
 _MINE = fcntl.LOCK_EX | fcntl.LOCK_NB
 PAGES_KIB = 64 << 10  # of the file that a connection keeps in memory, at most
@@ -383,7 +384,7 @@ class SqliteConnection:
 
     def _entered_queue(self, patience_s: float) -> bool:
         """Wait for our turn. Who waits longer looks less often: many who wait would otherwise
-        take the processor from the one that writes.
+        take the processor from the one that writes, above all on a busy machine.
         """
         since: float | None = None  # another one is in the way
         while True:
@@ -395,7 +396,7 @@ class SqliteConnection:
                 waited_s = now - since
                 if waited_s >= patience_s:
                     return False
-                time.sleep(POLL_S if waited_s < EAGER_S else POLL_MAX_S)
+                time.sleep(POLL_S if waited_s < EAGER_S else min(waited_s / LOOKS, POLL_MAX_S))
             else:
                 return True
 
