@@ -79,7 +79,7 @@ class PostgresHome:
 
     def new(self) -> str:
         url = self._server.database()
-        # a disk that stands still for some seconds spoils no measurement: this is not measured
+        # not measured: a machine that is held up for some seconds spoils nothing here
         return _opened(url, PostgresStore(url, timeout_s=60.0))
 
     def weigh(self, url: str) -> int:
