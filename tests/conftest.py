@@ -7,6 +7,8 @@ import tempfile
 
 import pytest
 
+from tests.tiers import mark_long_combinations
+
 pytest.register_assert_rewrite("effectonce.testing.conformance")
 
 # What a store could not be told is kept among the user's state; not among this user's.
@@ -29,6 +31,11 @@ with contextlib.suppress(ImportError):
         "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
     settings.load_profile("any machine")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
+def pytest_collection_modifyitems(items):
+    mark_long_combinations(items)
 
 
 @pytest.fixture(scope="session", autouse=True)

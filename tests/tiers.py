@@ -1,0 +1,51 @@
+"""Two tiers of tests: `make test` leaves out the tests marked `long`, `make test-all` runs them too.
+
+A test carries `@pytest.mark.long` when a quicker test guards the same promise. A test with several
+axes of parameters (decorators, parametrized fixtures, or both) carries `@pytest.mark.cover(n)`:
+
+    cover(1)    the axes do not interact: each value of each axis runs at least once
+    cover(2)    pairs may interact: each pair of values runs at least once
+
+The remaining combinations are marked `long`.
+"""
+
+import itertools
+
+import pytest
+
+
+def mark_long_combinations(items):
+    """Mark the combinations that the tests with `cover` do not need as `long`."""
+    families = {}
+    for item in items:
+        marker = item.get_closest_marker("cover")
+        if marker is not None:
+            strength = marker.args[0]
+            families.setdefault((item.nodeid.partition("[")[0], strength), []).append(item)
+    for (_, strength), family in families.items():
+        combinations = [_values(item) for item in family]
+        needed = covering(combinations, strength)
+        for position, item in enumerate(family):
+            if position not in needed:
+                item.add_marker(pytest.mark.long)
+
+
+def covering(combinations, strength):
+    """Return the positions of combinations that together have each *strength* values at once."""
+    subsets = [
+        set(itertools.combinations(enumerate(values), min(strength, len(values))))
+        for values in combinations
+    ]
+    missing = set().union(*subsets)
+    chosen = set()
+    while missing:
+        best = max(range(len(subsets)), key=lambda position: len(subsets[position] & missing))
+        chosen.add(best)
+        missing -= subsets[best]
+    return chosen
+
+
+def _values(item):
+    """The index of each parameter: values need not be hashable."""
+    indices = item.callspec.indices
+    return tuple(indices[name] for name in sorted(indices))
