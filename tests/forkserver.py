@@ -90,7 +90,7 @@ class ForkServer:
         self._socket, server_end = socket.socketpair()
         command = [sys.executable, __file__, str(server_end.fileno())]
         with server_end:
-            self._process = _StandardPopen(
+            self._process = StandardPopen(
                 command, pass_fds=[server_end.fileno()], stdin=subprocess.DEVNULL
             )
 
@@ -103,7 +103,7 @@ class ForkServer:
             return struct.unpack("!i", _receive(self._socket, 4))[0]
 
 
-_StandardPopen = subprocess.Popen
+StandardPopen = subprocess.Popen
 _servers = []
 _starting = threading.Lock()
 
@@ -116,7 +116,7 @@ def fork_server():
         return _servers[0]
 
 
-class Popen(_StandardPopen):
+class Popen(StandardPopen):
     """`subprocess.Popen` that forks Python programs from the server of this process."""
 
     def _execute_child(
@@ -276,10 +276,11 @@ def _execute(words):
         sys.path.insert(0, "")
         exec(compile(arguments[0], "<string>", "exec"), main.__dict__)
         return
+    script = Path(kind).absolute()
     sys.argv = words
-    sys.path.insert(0, str(Path(kind).resolve().parent))
-    main.__file__ = kind
-    exec(compile(Path(kind).read_bytes(), kind, "exec"), main.__dict__)
+    sys.path.insert(0, str(script.resolve().parent))
+    main.__file__ = str(script)
+    exec(compile(script.read_bytes(), script, "exec"), main.__dict__)
 
 
 def _exit(code):
