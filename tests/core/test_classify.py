@@ -7,12 +7,12 @@ from subprocess import CalledProcessError
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from effectonce import Bucket, Certainty, NotSent, Rule, Scope, Verdict, classify
 from effectonce._core.classification.classify import UNKNOWN, classifier
 from effectonce._core.classification.tables import BY_CLASS, TABLES, VERSION
+from tests.core.examples import examples
 
 
 def foreign(name, base=Exception, **attributes):
@@ -654,8 +654,7 @@ NONSENSE = st.recursive(
 )
 
 
-@settings(max_examples=100)
-@given(NONSENSE, st.data())
+@examples(NONSENSE, st.data())
 def test_no_object_makes_it_fail(thing, data):
     for hostile in (
         thing,
@@ -667,8 +666,7 @@ def test_no_object_makes_it_fail(thing, data):
         assert verdict.retry_after_s is None or verdict.retry_after_s >= 0
 
 
-@settings(max_examples=100)
-@given(
+@examples(
     st.dictionaries(
         st.sampled_from(
             [

@@ -38,6 +38,7 @@ from effectonce._runtime.counters import Counters, days_of
 from effectonce.stores import open_store
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.bank import Bank
+from tests.core.examples import two_tiers
 from tests.observe.counting import CALLS
 from tests.servers.redis import Server
 
@@ -78,17 +79,17 @@ def counted(guard):
 # ---------------------------------------------------------------- processes
 
 
-def test_what_16_processes_count_at_once_is_all_there(url, tmp_path):
+@two_tiers(4, 16)
+def test_what_many_processes_count_at_once_is_all_there(url, tmp_path, number):
     with Bank(tmp_path / "ledger", honours_keys=True) as bank:
-        processes = [started(url, bank, number, "calls") for number in range(16)]
+        processes = [started(url, bank, each, "calls") for each in range(number)]
         for process in processes:
             process.communicate(timeout=300)
         ledger = len(bank.ledger())
 
     total = report_of(url)
     assert {process.returncode for process in processes} == {0}
-    assert (total.landed, total.replayed) == (16 * CALLS, 16 * CALLS)
-    assert ledger == 16 * CALLS
+    assert total.landed == total.replayed == ledger == number * CALLS
 
 
 def test_a_fork_adds_only_what_it_counted_itself(url, tmp_path):

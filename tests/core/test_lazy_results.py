@@ -67,6 +67,7 @@ def paying(guard, mode, ledger, make, **contract):
     return call
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("what", LAZY)
 def test_a_tool_that_acted_and_returns_what_has_yet_to_happen_is_in_doubt_and_not_run_again(
     guard, mode, what
