@@ -4,9 +4,8 @@ import contextlib
 
 import pytest
 
-from effectonce import ApprovalNeeded, EffectOnceError, Guard, Keyring, NotSent, Rejected, Retry
+from effectonce import ApprovalNeeded, EffectOnceError, NotSent, Rejected, Retry
 from effectonce.approvals._standing import apart, standing_of
-from effectonce.stores.memory import MemoryStore
 from effectonce.views.effects import as_data, now_of, shown_state, verdict
 from effectonce.views.history import attempts_of, gave_up
 from effectonce.views.status import look
@@ -264,21 +263,6 @@ def test_an_effect_without_an_approval_stands_nowhere(guard, clock):
 
     assert standing_of(record, clock()) is None
     assert apart(record) is record
-
-
-def test_a_store_that_is_sealed_says_who_approved(clock):
-    guard = Guard(MemoryStore(clock=clock), keyring=Keyring({"k": b"k" * 32}), secret=b"s")
-    bank = Bank(guard)
-    bank.ask()
-    (wish,) = guard.approvals.waiting()
-    assert wish.asked_by == "agent-7"
-    bank.approve()
-
-    assert bank.said().startswith("ada approved it")
-    assert "settled by" not in bank.facts()
-    assert bank.story()[1] == "approved by ada: it came back"
-    clock.advance(30 * HOUR)
-    assert bank.said().startswith("It waits for a person: ada approved it")
 
 
 def test_a_name_may_have_a_colon_in_it(bank):

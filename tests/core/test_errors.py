@@ -156,20 +156,6 @@ def test_a_retryable_rejection_is_never_stored_as_the_outcome(guard):
         assert pay() == {"receipt": 1}
 
 
-def test_a_rejection_after_an_ambiguous_send_is_a_doubt(guard):
-    ledger = Ledger(("after", TimeoutError()), ("before", Rejected("duplicate")))
-
-    @guard.tool(kind="write", downstream="key", retry=QUICK)
-    def pay():
-        return ledger.pay()
-
-    with guard.step("chat", "pay"):
-        with pytest.raises(InDoubt, match="an earlier send may have landed"):
-            pay()
-        with pytest.raises(InDoubt):
-            pay()
-
-
 def test_an_exhausted_call_under_a_key_may_simply_be_repeated(guard):
     ledger = Ledger(*[("after", TimeoutError())] * 3)
 

@@ -13,7 +13,6 @@ from effectonce import (
     ContractViolation,
     Downstream,
     Found,
-    GaveUp,
     Guard,
     InDoubt,
     NotSent,
@@ -352,12 +351,3 @@ def test_a_read_has_no_use_for_a_downstream(guard, caplog, downstream):
         guard.tool(kind="read", downstream=downstream)(named("look", lambda: 1))
 
     assert "is a read" in caplog.text
-
-
-def test_an_exhausted_call_that_used_its_key_may_still_be_repeated(guard, mode):
-    bank = Bank(guard, mode, reads={1, 2, 3, 4}, lost=3)
-
-    with pytest.raises(GaveUp):
-        bank.call()
-
-    assert bank.call() == 4

@@ -27,7 +27,13 @@ async def spelled():
     yield 1
 
 
+class UnderWay:
+    def __await__(self):
+        yield
+
+
 LAZY = {
+    "awaitable": UnderWay,
     "coroutine": forgotten,
     "future": concurrent.futures.Future,
     "generator": lambda: (x for x in "ab"),

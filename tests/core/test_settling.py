@@ -246,20 +246,6 @@ def test_a_doubt_that_vanished_stays_one(guard, store):
     assert guard._tool(pay).reconcile(record).status == "in_doubt"
 
 
-def test_arguments_that_could_not_be_stored_cannot_be_asked_about(guard):
-    class Thing:
-        pass
-
-    @guard.tool(kind="write", downstream="probe", retry=QUICK, volatile=["thing"])
-    def pay(thing):
-        raise TimeoutError
-
-    pay.probe(lambda thing: CannotTell())
-    with guard.step("chat", "pay"), pytest.raises(InDoubt):
-        pay(Thing())
-    assert guard.reconcile().skipped == 1
-
-
 def test_an_interrupted_probe_is_an_interruption(guard):
     @guard.tool(kind="write", downstream="probe", retry=QUICK)
     def pay():

@@ -302,14 +302,6 @@ def test_the_indexes_of_an_older_file_are_made_anew(path, store):
     again.close()
 
 
-def test_a_state_that_this_release_does_not_know_is_refused_not_guessed(path, store):
-    _, pay = guarded(store, [])
-    pay()
-    store._connect().db.execute("UPDATE effects SET state = 'paused'")
-    with pytest.raises(StoreUnavailable, match="paused"):
-        pay()
-
-
 def test_an_outcome_that_is_not_ours_is_unreadable_not_run_again(store):
     calls = []
     _, pay = guarded(store, calls)
@@ -706,17 +698,6 @@ def test_a_transaction_of_an_older_run_that_landed_late_is_not_repeated(store):
         store._begin = after_the_older_one_landed
         assert book(2) == 2
     assert ledger(store) == [1, 2]
-
-
-def test_a_transaction_that_cannot_begin_is_a_store_failure(path, store):
-    other = SqliteStore(path)
-    with (
-        other.transaction(),
-        pytest.raises(StoreUnavailable, match="locked by another writer"),
-        store.transaction(),
-    ):
-        pass
-    other.close()
 
 
 def test_a_statement_that_fails_inside_a_transaction_is_a_store_failure(store):

@@ -51,87 +51,6 @@ def bank(guard):
 # ---------------------------------------------------------------- steps of workflows
 
 
-@pytest.mark.parametrize("kind", ["idempotent_write", "write", "irreversible"])
-def test_a_step_of_a_workflow_is_not_sent_before_it_is_approved(guard, kind):
-    sent = []
-
-    @guard.tool(kind=kind, approval=True, retry=QUICK, accept_store_loss=True)
-    def refund(amount: int) -> int:
-        sent.append(amount)
-        return amount
-
-    @guard.workflow
-    def order(run: Run, n: int) -> int:
-        return run.step("refund", refund, 700)
-
-    for _ in range(2):
-        with pytest.raises(ApprovalNeeded):
-            order(1)
-    assert sent == []
-    approve(guard)
-
-    assert [order(1), order(1)] == [700, 700]
-    assert sent == [700]
-
-
-def test_an_async_step_of_a_workflow_is_not_sent_before_it_is_approved(guard):
-    sent = []
-
-    @guard.tool(kind="idempotent_write", approval=True, retry=QUICK)
-    async def refund(amount: int) -> int:
-        sent.append(amount)
-        return amount
-
-    @guard.workflow
-    async def order(run: Run, n: int) -> int:
-        return await run.step("refund", refund, 700)
-
-    with pytest.raises(ApprovalNeeded):
-        asyncio.run(order(1))
-    assert sent == []
-    approve(guard)
-
-    assert asyncio.run(order(1)) == 700
-    assert sent == [700]
-
-
-@pytest.mark.parametrize("kind", ["idempotent_write", "write"])
-def test_a_step_that_its_rule_lets_pass_waits_for_no_person(guard, kind):
-    @guard.tool(kind=kind, approval=lambda amount: amount > 500, retry=QUICK)
-    def refund(amount: int) -> int:
-        return amount
-
-    @guard.workflow
-    def order(run: Run, amount: int) -> int:
-        return run.step("refund", refund, amount)
-
-    assert order(500) == 500
-    with pytest.raises(ApprovalNeeded):
-        order(501)
-
-
-def test_a_step_is_approved_with_its_volatile_arguments(guard):
-    sent, notes = [], ["a"]
-
-    @guard.tool(kind="write", approval=True, volatile=["note"], retry=QUICK)
-    def refund(amount: int, note: str) -> int:
-        sent.append(note)
-        return amount
-
-    @guard.workflow
-    def order(run: Run, n: int) -> int:
-        return run.step("refund", refund, 700, notes[0])
-
-    with pytest.raises(ApprovalNeeded):
-        order(1)
-    approve(guard)
-    notes[0] = "b"
-
-    with pytest.raises(Exception, match="refund"):
-        order(1)
-    assert sent == []
-
-
 # ---------------------------------------------------------------- other arguments than those seen
 
 
@@ -451,18 +370,6 @@ def test_a_rejection_is_of_the_arguments_that_were_seen(guard):
     assert bank.ask(amount=70) == {"refunded": 70}
 
 
-def test_what_was_rejected_is_not_approved_with_the_same_words(bank):
-    wish = bank.wish()
-    decide = {"by": "ada", "reason": "as discussed"}
-    bank.guard.approvals.approve(wish.key, **decide)
-    bank.guard.approvals.reject(wish.key, **decide)
-
-    with pytest.raises(ContractViolation, match="it does not wait; the effect is failed"):
-        bank.guard.approvals.approve(wish.key, **decide)
-    with pytest.raises(NotApproved):
-        bank.ask()
-
-
 @pytest.mark.parametrize("by", ["Ada", " ada ", "ADA"])
 def test_who_asked_does_not_approve_under_another_spelling(guard, by):
     bank = Bank(guard, approval=Approval(four_eyes=True))
@@ -481,16 +388,6 @@ def test_an_approval_from_a_process_without_the_tool_lasts_as_the_tool_declares(
 
     with pytest.raises(ApprovalNeeded, match="has expired"):
         bank.ask()
-
-
-def test_an_approval_does_not_last_longer_because_the_clock_was_put_back(bank, clock):
-    bank.wish()
-    approve(bank.guard, valid_s=60)
-    clock.advance(-3600)
-
-    with pytest.raises(ApprovalNeeded):
-        bank.ask()
-    assert bank.done == []
 
 
 def test_a_call_that_needs_an_approval_since_yesterday_waits_for_one(guard):
@@ -570,19 +467,6 @@ def test_a_lost_answer_to_who_uses_an_approval_uses_it_once(op, how):
 
 
 # ---------------------------------------------------------------- dead letters
-
-
-def test_what_waits_for_a_person_is_no_dead_letter(bank, clock):
-    wish = bank.wish()
-    clock.advance(3_600)
-
-    assert bank.guard.dead_letters.list() == ()
-    bank.guard.approvals.approve(wish.key, by="ada", reason="yes")
-    assert bank.guard.dead_letters.list() == ()
-    clock.advance(600)  # it was approved, and no caller came
-    assert [letter.key for letter in bank.guard.dead_letters.list()] == [wish.key]
-    assert bank.guard.dead_letters.redrive(wish.key, by="ada", reason="go on").what == "done"
-    assert bank.done == [("pay_1", 700, "")]
 
 
 def test_what_needs_an_approval_by_now_is_not_redriven_without_one(guard, clock):

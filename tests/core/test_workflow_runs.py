@@ -513,17 +513,6 @@ def test_a_step_needs_a_name_and_a_function(guard):
         order(2)
 
 
-def test_two_workflows_of_one_name_are_refused(guard):
-    @job
-    def first(run: Run) -> None: ...
-
-    def second(run: Run) -> None: ...
-
-    guard.workflow(first)
-    with pytest.raises(ContractViolation, match="two tools are called 'job'"):
-        guard.workflow(name="job")(second)
-
-
 def test_any_callable_may_be_a_step(guard, ledger):
     @guard.workflow
     def order(run: Run, n: int) -> list[object]:

@@ -610,14 +610,6 @@ def test_a_response_is_judged_like_an_error():
     assert subject.stats().retry_after_s == 40.0
 
 
-def test_a_retry_after_in_the_error_is_respected():
-    subject, _ = circuit(consecutive=1, open_s=10.0)
-
-    fail(subject, 1, Verdict(Bucket.OVERLOADED, Certainty.REJECTED, retry_after_s=99.0))
-
-    assert subject.stats().retry_after_s == 99.0
-
-
 # ---------------------------------------------------------------- many dependencies
 
 

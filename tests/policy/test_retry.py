@@ -115,11 +115,6 @@ def test_an_error_that_stays_is_raised_as_it_is(called):
     assert call.calls == 1
 
 
-def test_one_attempt_is_no_retry_and_raises_the_error_itself(called):
-    with pytest.raises(ConnectionRefusedError):
-        called(REFUSED, policy=Retry(attempts=1))()
-
-
 def test_layers_inside_each_other_do_not_multiply(called):
     calls = []
 
@@ -346,17 +341,6 @@ def test_throttled_attempts_make_sense_or_are_refused():
         Retry(throttled_attempts=0)
 
 
-def test_a_retry_that_succeeds_gives_its_cost_back(called):
-    budget = RetryBudget("bank")
-    call = called(REFUSED, REFUSED, budget=budget)
-
-    call()
-    after = budget.level
-    call()
-
-    assert (after, budget.level) == (500 - 14, 500 - 14 + 1)
-
-
 # ---------------------------------------------------------------- blocks
 
 
@@ -429,14 +413,6 @@ def test_the_bare_decorator_and_settings_by_name():
 
     assert (once(), twice()) == (1, 2)
     assert (once.__name__, once.__doc__) == ("once", "Say it once.")
-
-
-def test_a_coroutine_that_nobody_awaits_is_no_success():
-    async def fetch():
-        pytest.fail("it is not awaited")
-
-    with pytest.raises(TypeError, match="decorate the async def"):
-        retry(kind="read")(lambda: fetch())()
 
 
 def test_what_makes_no_sense_is_refused():
@@ -520,7 +496,7 @@ def test_a_function_that_returns_a_coroutine_is_refused_not_left_alone():
         async def get():
             return "got"
 
-    with pytest.raises(TypeError, match="returned a coroutine"):
+    with pytest.raises(TypeError, match=r"returned a coroutine.*decorate the async def"):
         retry(kind="read")(lambda: fetch())()
     assert asyncio.run(Api.get()) == "got"
 
