@@ -2,8 +2,11 @@
 that are hard to store.
 """
 
+import asyncio
 import dataclasses
 import enum
+import functools
+import inspect
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from uuid import UUID
@@ -27,6 +30,35 @@ def named(name, function):
     function.__name__ = name
     function.__qualname__ = name
     return function
+
+
+def in_colour(colour, function):
+    """Return *function*, or for "async" a coroutine function that does the same."""
+    if colour == "sync":
+        return function
+
+    @functools.wraps(function)
+    async def on_loop(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    return on_loop
+
+
+async def awaited(result):
+    """Return the result of a call of either colour."""
+    return await result if inspect.isawaitable(result) else result
+
+
+def done(result):
+    """Return the result of a call of either colour, outside of a loop."""
+    return asyncio.run(awaited(result)) if inspect.isawaitable(result) else result
+
+
+def approve(guard, by="ada", **options):
+    """Approve the one call that waits, and return what was asked for."""
+    (wish,) = guard.approvals.waiting()
+    guard.approvals.approve(wish.key, by=by, reason="yes", **options)
+    return wish
 
 
 class Ledger:

@@ -21,14 +21,9 @@ from effectonce.errors import LeaseLost
 from effectonce.stores.memory import MemoryStore
 from effectonce.workflows import Run
 from tests.core.helpers import QUICK
-from tests.core.workflows import Flaky, Ledger, elsewhere, job, key_of, noting
+from tests.core.workflows import Flaky, elsewhere, job, key_of, noting
 
 RESET = ConnectionError("reset")
-
-
-@pytest.fixture
-def ledger():
-    return Ledger()
 
 
 def flaky(guard, ledger, error=RESET):

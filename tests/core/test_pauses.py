@@ -1,6 +1,5 @@
 """A person pauses a tool: nothing new is sent, in any process, and nothing is lost."""
 
-import asyncio
 import subprocess
 import sys
 
@@ -26,6 +25,7 @@ from effectonce._drivers import drive
 from effectonce.stores import open_store
 from effectonce.stores.memory import MemoryStore
 from effectonce.workflows import Run
+from tests.core.helpers import done, in_colour
 from tests.servers.redis import Server
 
 ANA = {"by": "ana", "reason": "the bank is down"}
@@ -44,11 +44,6 @@ def store(request, tmp_path):
         server = Server(tmp_path / "redis", fsync="always")
         yield open_store(server.url)
         server.stop()
-
-
-@pytest.fixture(params=["sync", "async"])
-def colour(request):
-    return request.param
 
 
 class Till:
@@ -71,15 +66,11 @@ class Till:
                 raise error()
             return f"paid {order}"
 
-        async def apay(order: str) -> str:
-            return pay(order)
-
-        self._is_async = colour == "async"
-        self.tool = self.guard.tool(name="pay", **settings)(apay if self._is_async else pay)
+        self.tool = self.guard.tool(name="pay", **settings)(in_colour(colour, pay))
 
     def pay(self, order):
         with self.guard.step("chat", order):
-            return asyncio.run(self.tool(order)) if self._is_async else self.tool(order)
+            return done(self.tool(order))
 
 
 def test_a_paused_tool_sends_nothing_leaves_nothing_and_returns_what_is_known(store, colour):

@@ -1,6 +1,5 @@
 """Ways around an approval: nothing is sent that no person has seen, and no person is asked twice."""
 
-import asyncio
 import dataclasses
 import io
 
@@ -30,17 +29,11 @@ from effectonce.stores.encrypted import Sealed
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.sqlite import SqliteStore
 from effectonce.workflows import Run
-from tests.core.helpers import QUICK
+from tests.core.helpers import QUICK, approve, done, in_colour, tool
 from tests.core.test_approvals import Bank
 from tests.flaky import FlakyStore
 
 ONCE = Retry(attempts=1)
-
-
-def approve(guard, by="ada", **how):
-    (wish,) = guard.approvals.waiting()
-    guard.approvals.approve(wish.key, by=by, reason="yes", **how)
-    return wish
 
 
 @pytest.fixture
@@ -59,10 +52,7 @@ class Draft:
     text: str
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_a_volatile_model_that_is_changed_while_the_call_waits_is_sent_as_it_was_approved(
-    store, mode
-):
+def test_a_volatile_model_that_is_changed_while_the_call_waits_is_sent_as_it_was_approved(colour):
     class Waiting(MemoryStore):
         """Another thread changes the draft while the claim is on its way."""
 
@@ -77,27 +67,14 @@ def test_a_volatile_model_that_is_changed_while_the_call_waits_is_sent_as_it_was
     armed, sent, draft = [], [], Draft("pay 1")
     guard = Guard(Waiting(), cache=0)
 
-    def body(to, draft):
+    def send(to: str, draft: Draft) -> None:
         sent.append(draft.text)
 
-    if mode == "sync":
+    sending = tool(guard, in_colour(colour, send), approval=True, volatile=["draft"])
 
-        @guard.tool(kind="write", approval=True, volatile=["draft"], retry=QUICK)
-        def send(to: str, draft: Draft) -> None:
-            body(to, draft)
-
-        def call():
-            with guard.step("chat", 1):
-                send("ada", draft)
-    else:
-
-        @guard.tool(kind="write", approval=True, volatile=["draft"], retry=QUICK)
-        async def send(to: str, draft: Draft) -> None:
-            body(to, draft)
-
-        def call():
-            with guard.step("chat", 1):
-                asyncio.run(send("ada", draft))
+    def call():
+        with guard.step("chat", 1):
+            done(sending("ada", draft))
 
     with pytest.raises(ApprovalNeeded):
         call()
@@ -529,22 +506,15 @@ def test_a_sent_letter_is_in_doubt_in_another_store_although_its_tool_needs_appr
 class Forgetful:
     """A tool with an approval, during whose run its record goes."""
 
-    def __init__(self, *script, mode="sync", **contract):
+    def __init__(self, *script, colour="sync", **contract):
         self.store = MemoryStore()
         self.guard, self.script, self.sends = Guard(self.store, cache=0), list(script), 0
         settings = {"kind": "write", "approval": True, "retry": ONCE, "wait_s": 0} | contract
-        if mode == "sync":
 
-            @self.guard.tool(**settings)
-            def pay() -> int:
-                return self.pay()
-        else:
+        def pay() -> int:
+            return self.pay()
 
-            @self.guard.tool(**settings)
-            async def pay() -> int:
-                return self.pay()
-
-        self.tool, self.mode = pay, mode
+        self.tool = self.guard.tool(**settings)(in_colour(colour, pay))
 
     def pay(self):
         _ = current_effect().downstream_key
@@ -558,7 +528,7 @@ class Forgetful:
 
     def call(self):
         with self.guard.step("chat", "pay"):
-            return asyncio.run(self.tool()) if self.mode == "async" else self.tool()
+            return done(self.tool())
 
     def approved(self):
         with pytest.raises(ApprovalNeeded):
@@ -567,17 +537,15 @@ class Forgetful:
         return self
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_an_effect_whose_record_vanished_is_not_asked_for_again(mode):
-    pay = Forgetful(mode=mode).approved()
+def test_an_effect_whose_record_vanished_is_not_asked_for_again(colour):
+    pay = Forgetful(colour=colour).approved()
 
     assert [pay.call(), pay.call()] == [1, 1]
     assert pay.guard.approvals.waiting() == ()
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_a_doubt_whose_record_vanished_stays_a_doubt(mode):
-    pay = Forgetful(TimeoutError("no answer"), mode=mode).approved()
+def test_a_doubt_whose_record_vanished_stays_a_doubt(colour):
+    pay = Forgetful(TimeoutError("no answer"), colour=colour).approved()
 
     for _ in range(2):
         with pytest.raises(InDoubt):

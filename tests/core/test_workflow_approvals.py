@@ -9,13 +9,8 @@ from effectonce.errors import CodeChanged
 from effectonce.testing.bank import Bank
 from effectonce.workflows import Resumed, Run
 from tests.core.helpers import QUICK
-from tests.core.workflows import Ledger, elsewhere, key_of
+from tests.core.workflows import elsewhere, key_of
 from tests.processes import in_two_processes
-
-
-@pytest.fixture
-def ledger():
-    return Ledger()
 
 
 class Shop:

@@ -12,13 +12,7 @@ from effectonce._core.record import State
 from effectonce.errors import Cancelled, CodeChanged, InDoubt, InFlight, LeaseLost, StepFailed
 from effectonce.stores.memory import MemoryStore
 from effectonce.workflows import Run
-from tests.core.workflows import Ledger, booking, elsewhere, key_of
-
-
-@pytest.fixture
-def ledger():
-    return Ledger()
-
+from tests.core.workflows import booking, elsewhere, key_of
 
 # ---------------------------------------------------------------- cancelled
 

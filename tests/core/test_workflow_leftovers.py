@@ -16,11 +16,6 @@ from effectonce.workflows import Run
 from tests.core.workflows import Ledger, elsewhere, job, key_of, refusing, registered
 
 
-@pytest.fixture
-def ledger():
-    return Ledger()
-
-
 class Killed(BaseException):
     """This process is gone."""
 

@@ -17,7 +17,6 @@ from effectonce.workflows import Resumed, Run
 from tests.core.helpers import QUICK, Line
 from tests.core.workflows import (
     Flaky,
-    Ledger,
     booking,
     elsewhere,
     job,
@@ -27,12 +26,6 @@ from tests.core.workflows import (
     registered,
     stopped_after,
 )
-
-
-@pytest.fixture
-def ledger():
-    return Ledger()
-
 
 # ---------------------------------------------------------------- who runs it
 

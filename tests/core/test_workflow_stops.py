@@ -25,12 +25,7 @@ from effectonce.errors import Cancelled, StepFailed
 from effectonce.stores.memory import MemoryStore
 from effectonce.workflows import Run
 from tests.core.helpers import QUICK
-from tests.core.workflows import Ledger, key_of
-
-
-@pytest.fixture
-def ledger():
-    return Ledger()
+from tests.core.workflows import key_of
 
 
 class Deaf(MemoryStore):

@@ -17,13 +17,7 @@ from effectonce import (
 from effectonce.errors import CodeChanged, StepFailed
 from effectonce.workflows import Resumed, Run
 from tests.core.helpers import QUICK
-from tests.core.workflows import Flaky, Ledger, key_of, refusing, registered, stopped_after
-
-
-@pytest.fixture
-def ledger():
-    return Ledger()
-
+from tests.core.workflows import Flaky, key_of, refusing, registered, stopped_after
 
 # ---------------------------------------------------------------- resuming
 

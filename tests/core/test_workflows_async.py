@@ -10,12 +10,7 @@ from effectonce import Guard, Rejected, ReplayedFailure
 from effectonce.errors import CodeChanged, LeaseLost, StepFailed
 from effectonce.workflows import Resumed, Run
 from tests.core.helpers import QUICK
-from tests.core.workflows import Ledger, job, key_of
-
-
-@pytest.fixture
-def ledger():
-    return Ledger()
+from tests.core.workflows import job, key_of
 
 
 def in_a_loop(test):
