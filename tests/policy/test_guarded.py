@@ -32,6 +32,7 @@ from effectonce import (
 from effectonce._core.ops import Dispatch, WriteCell
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
+from tests.core.helpers import done, in_colour
 
 QUICK = Retry(attempts=3, base_s=0, cap_s=0)
 REFUSED = ConnectionRefusedError(111, "Connection refused")
@@ -41,7 +42,7 @@ class Bank:
     """A tool in one colour that raises what it is told to; what it sends is counted."""
 
     def __init__(self, colour, store="memory://", **contract):
-        self.errors, self.sent, self._async = [], 0, colour == "async"
+        self.errors, self.sent = [], 0
         self.guard = Guard(store, cache=0)
         settings = {
             "kind": "write",
@@ -50,7 +51,7 @@ class Bank:
             "wait_s": 0,
             "name": "pay",
         } | contract
-        self._tool = self.guard.tool(**settings)(self._coroutine if self._async else self._plain)
+        self._tool = self.guard.tool(**settings)(in_colour(colour, self._plain))
 
     def _plain(self):
         if self._tool.contract.kind != "read":
@@ -60,11 +61,8 @@ class Bank:
             raise self.errors.pop(0)
         return self.sent
 
-    async def _coroutine(self):
-        return self._plain()
-
     def call(self):
-        return asyncio.run(self._tool()) if self._async else self._tool()
+        return done(self._tool())
 
     def pay(self, step="pay"):
         with self.guard.step("chat", step):
@@ -72,11 +70,6 @@ class Bank:
 
     def states(self):
         return {state: n for state, n in self.guard.counts().items() if n}
-
-
-@pytest.fixture(params=["sync", "async"])
-def colour(request):
-    return request.param
 
 
 # ---------------------------------------------------------------- breaker
@@ -238,13 +231,10 @@ def test_a_read_and_a_fallback_behind_an_open_circuit(colour):
     with pytest.raises(CircuitOpen):
         bank.call()
 
-    def plain(error):
+    def name_of(error):
         return type(error).__name__
 
-    async def coroutine(error):
-        return plain(error)
-
-    bank._tool.fallback(coroutine if colour == "async" else plain)
+    bank._tool.fallback(in_colour(colour, name_of))
     assert bank.call() == "CircuitOpen"
     assert bank.sent == 1
 
@@ -284,7 +274,7 @@ def test_a_shared_budget_goes_through_the_guards_store(colour):
     bank = Bank(colour, budget=ours)
     other = bank.guard.tool(
         kind="write", downstream="key", retry=QUICK, name="refund", budget=theirs
-    )(bank._coroutine if colour == "async" else bank._plain)
+    )(in_colour(colour, bank._plain))
     bank.errors = [TimeoutError()]
     assert bank.pay() == 2
     bank.errors, bank._tool = [TimeoutError()], other
@@ -612,14 +602,11 @@ def test_an_open_circuit_keeps_the_probe_back_too(colour):
     bank = Bank(colour, breaker=circuit, downstream="probe")
     asked = []
 
-    def plain():
+    def probe():
         asked.append(1)
         return CannotTell("not yet")
 
-    async def coroutine():
-        return plain()
-
-    bank._tool.probe(coroutine if colour == "async" else plain)
+    bank._tool.probe(in_colour(colour, probe))
     bank.errors = [TimeoutError()]
     with pytest.raises(InDoubt):
         bank.pay()
@@ -676,11 +663,7 @@ class Probed(Bank):
         super().__init__(
             colour, MemoryStore(clock=self.clock), downstream=Downstream.probe(delay=0), **contract
         )
-
-        async def coroutine():
-            return NotFound()
-
-        self._tool.probe(coroutine if colour == "async" else NotFound)
+        self._tool.probe(in_colour(colour, lambda: NotFound()))
 
     def _plain(self):
         self.clock.advance(60)
@@ -734,13 +717,7 @@ def test_the_fallback_of_a_read_does_not_hide_a_mistake(colour):
     bank = Bank(colour, kind="read", downstream="none")
     bank.errors = [ContractViolation("called outside a step")]
 
-    def plain(error):
-        return "never mind"
-
-    async def coroutine(error):
-        return plain(error)
-
-    bank._tool.fallback(coroutine if colour == "async" else plain)
+    bank._tool.fallback(in_colour(colour, lambda error: "never mind"))
     with pytest.raises(ContractViolation, match="outside a step"):
         bank.call()
 

@@ -2,8 +2,6 @@
 outer effect.
 """
 
-import asyncio
-
 import pytest
 
 from effectonce import (
@@ -27,6 +25,8 @@ from effectonce import (
     retry,
 )
 from effectonce.effect import running
+from tests.core.helpers import done, in_colour
+from tests.policy.helpers import run_block
 
 QUICK = Retry(attempts=3, base_s=0, cap_s=0)
 REFUSED = ConnectionRefusedError(111, "Connection refused")
@@ -36,7 +36,7 @@ class Shop:
     """A guarded tool that makes one request of its own and then calls *inner*; both colours."""
 
     def __init__(self, colour, guard, inner, **contract):
-        self.charged, self._async, self._inner, self.guard = 0, colour == "async", inner, guard
+        self.charged, self._inner, self.guard = 0, inner, guard
         settings = {
             "kind": "write",
             "downstream": "none",
@@ -44,7 +44,7 @@ class Shop:
             "wait_s": 0,
             "name": "charge",
         } | contract
-        self._tool = guard.tool(**settings)(self._coroutine if self._async else self._plain)
+        self._tool = guard.tool(**settings)(self._coroutine if colour == "async" else self._plain)
 
     def _plain(self):
         current_effect().downstream_key  # noqa: B018  # sent with the request
@@ -58,26 +58,16 @@ class Shop:
 
     def charge(self):
         with self.guard.step("chat", "charge"):
-            return asyncio.run(self._tool()) if self._async else self._tool()
-
-
-@pytest.fixture(params=["sync", "async"])
-def colour(request):
-    return request.param
+            return done(self._tool())
 
 
 def raising(colour, error):
-    """A function of this colour that fails; *calls* counts how often."""
+    """A function of this colour that fails."""
 
-    def plain():
-        plain.calls += 1
+    def fail():
         raise error
 
-    async def coroutine():
-        plain()
-
-    plain.calls = coroutine.calls = 0
-    return coroutine if colour == "async" else plain
+    return in_colour(colour, fail)
 
 
 # ---------------------------------------------------------------- a guarded call inside a
@@ -135,12 +125,9 @@ def test_nor_does_a_plain_read_or_a_block_that_reads(colour, said):
             with attempt:
                 function()
 
-    async def ablock():
-        block()
-
     shops = [
         Shop(colour, Guard("memory://"), retry(QUICK, kind="read")(raising(colour, said()))),
-        Shop(colour, Guard("memory://"), ablock if colour == "async" else block),
+        Shop(colour, Guard("memory://"), in_colour(colour, block)),
     ]
     for shop in shops:
         for _ in range(2):
@@ -163,7 +150,7 @@ def test_a_read_still_ends_with_its_own_error(colour, said):
     error = said()
     read = Guard("memory://").tool(kind="read", name="directory")(raising(colour, error))
     with pytest.raises((NotSent, Rejected)) as caught:
-        asyncio.run(read()) if colour == "async" else read()
+        done(read())
     assert caught.value is error
 
 
@@ -195,12 +182,7 @@ def test_a_plain_retry_that_lost_an_answer_is_not_heard_as_a_refusal_because_som
         except GaveUp as error:
             raise LookupError("not paid") from error
 
-    async def coroutine():
-        wrapping()
-
-    shop = Shop(
-        colour, Guard("memory://"), coroutine if colour == "async" else wrapping, one_request=True
-    )
+    shop = Shop(colour, Guard("memory://"), in_colour(colour, wrapping), one_request=True)
     for _ in range(2):
         with pytest.raises(InDoubt):
             shop.charge()
@@ -276,24 +258,10 @@ def test_what_may_have_run_is_ambiguous_whatever_the_last_error_proves_about_its
     assert caught.value.effectonce_verdict.certainty is Certainty.AMBIGUOUS
 
 
-def run_block(colour, body, retrier):
-    async def main():
-        async for attempt in retrier:
-            async with attempt:
-                body()
-
-    if colour == "async":
-        return asyncio.run(main())
-    for attempt in retrier:
-        with attempt:
-            body()
-    return None
-
-
 def test_a_plain_function_that_nobody_answered_for_proves_nothing(colour):
     call = retry(QUICK, kind="read")(raising(colour, TimeoutError()))
     with pytest.raises(GaveUp, match="attempt 3 ended with TimeoutError") as caught:
-        asyncio.run(call()) if colour == "async" else call()
+        done(call())
     assert caught.value.effectonce_verdict.certainty is Certainty.AMBIGUOUS
     assert "key" not in f"{caught.value} {caught.value.corrective_action}"
 
@@ -301,7 +269,7 @@ def test_a_plain_function_that_nobody_answered_for_proves_nothing(colour):
 def test_a_block_that_nobody_answered_for_proves_nothing(colour):
     errors = [REFUSED, TimeoutError(), REFUSED]
 
-    def body():
+    def body(attempt):
         raise errors.pop(0)
 
     with pytest.raises(
@@ -313,12 +281,14 @@ def test_a_block_that_nobody_answered_for_proves_nothing(colour):
 
 def test_a_block_whose_breaker_opens_after_an_unanswered_request_gives_up(colour):
     circuit = Circuit("bank", Breaker(consecutive=1))
+
+    def lose(attempt):
+        raise TimeoutError
+
     with pytest.raises(
         GaveUp, match=r"attempt 1 ended with TimeoutError\. Its breaker is open now"
     ):
-        run_block(
-            colour, raising("sync", TimeoutError()), retry(QUICK, kind="read", breaker=circuit)
-        )
+        run_block(colour, lose, retry(QUICK, kind="read", breaker=circuit))
     with pytest.raises(CircuitOpen):
         run_block(colour, pytest.fail, retry(QUICK, kind="read", breaker=circuit))
 
@@ -327,15 +297,11 @@ def test_what_a_model_sees_of_an_inner_effect_does_not_contain_the_outer_key(col
     guard, keys = Guard("memory://"), []
     inner = guard.tool(kind="write", name="mail")(raising(colour, TimeoutError()))
 
-    def plain():
+    def mailing():
         keys.append(current_effect().key)
         return inner()
 
-    async def coroutine():
-        keys.append(current_effect().key)
-        return await inner()
-
-    shop = Shop(colour, guard, coroutine if colour == "async" else plain)
+    shop = Shop(colour, guard, mailing)
     with pytest.raises(InDoubt) as caught:
         shop.charge()
     told = caught.value.__cause__.as_model_error()
@@ -364,17 +330,12 @@ def test_nothing_inside_a_transaction_waits_for_a_budget_in_the_same_database(co
 
     guard.store.apply, guard.store.aapply = asking, aasking
 
-    def plain():
+    def fetched():
         if errors:
             raise errors.pop()
         return "fetched"
 
-    async def coroutine():
-        return plain()
-
-    fetch = retry(QUICK, kind="read", budget=tokens, store=guard.store)(
-        coroutine if colour == "async" else plain
-    )
+    fetch = retry(QUICK, kind="read", budget=tokens, store=guard.store)(in_colour(colour, fetched))
     shop = Shop(colour, guard, fetch, downstream="transaction")
     with guard.turn("chat", "turn-7"):
         assert shop.charge() == "fetched"
@@ -388,7 +349,7 @@ def test_nothing_inside_a_transaction_waits_for_a_budget_in_the_same_database(co
 def test_nothing_inside_a_tool_goes_on_for_longer_than_the_tool_may(colour):
     left = []
 
-    def plain():
+    def look_up():
         for attempt in retry(QUICK, kind="read", name="lookup"):
             with attempt:
                 left.append(attempt.remaining_s)
@@ -397,15 +358,8 @@ def test_nothing_inside_a_tool_goes_on_for_longer_than_the_tool_may(colour):
         )
         return patient(raising("sync", TimeoutError()))()
 
-    async def coroutine():
-        return plain()
-
-    shop = Shop(
-        colour,
-        Guard("memory://"),
-        coroutine if colour == "async" else plain,
-        retry=Retry(attempts=1, deadline_s=5),
-    )
+    contract = {"retry": Retry(attempts=1, deadline_s=5)}
+    shop = Shop(colour, Guard("memory://"), in_colour(colour, look_up), **contract)
     with pytest.raises(InDoubt) as caught:
         shop.charge()
 
@@ -448,16 +402,11 @@ def test_a_refusal_after_an_unanswered_attempt_is_no_failure_of_the_outer_effect
     """The second attempt of the inner retry was refused; the first may have landed."""
     errors = [TimeoutError(), PermissionError("forbidden")]
 
-    def plain():
+    def refused():
         raise errors.pop(0)
 
-    async def coroutine():
-        plain()
-
     rules = {PermissionError: Verdict(Bucket.SCHEMA, Certainty.REJECTED)}
-    inner = retry(QUICK, kind="idempotent_write", rules=rules)(
-        coroutine if colour == "async" else plain
-    )
+    inner = retry(QUICK, kind="idempotent_write", rules=rules)(in_colour(colour, refused))
     shop = Shop(colour, Guard("memory://"), inner, rejected=[PermissionError])
     with pytest.raises(InDoubt) as caught:
         shop.charge()

@@ -26,20 +26,21 @@ from effectonce import (
 )
 from effectonce._core.backoff import decorrelated_jitter, delay, equal_jitter
 from effectonce.stores.memory import MemoryStore
+from tests.core.helpers import done, in_colour
+from tests.policy.helpers import run_block
 
 QUICK = Retry(attempts=3, base_s=0, cap_s=0)
 REFUSED = ConnectionRefusedError(111, "Connection refused")
-COLOURS = ("sync", "async")
 
 
 class Called:
     """A function that raises what it is told to, decorated in one colour."""
 
     def __init__(self, colour, *errors, **settings):
-        self.errors, self.calls, self._async = list(errors), 0, colour == "async"
+        self.errors, self.calls = list(errors), 0
         policy = settings.pop("policy", QUICK)
         settings = {"one_request": True} | settings
-        self._function = retry(policy, **settings)(self._coroutine if self._async else self._plain)
+        self._function = retry(policy, **settings)(in_colour(colour, self._plain))
 
     def _plain(self, value="done"):
         self.calls += 1
@@ -47,20 +48,13 @@ class Called:
             raise self.errors.pop(0)
         return value
 
-    async def _coroutine(self, value="done"):
-        return self._plain(value)
-
     def __call__(self, *args, **kwargs):
-        return (
-            asyncio.run(self._function(*args, **kwargs))
-            if self._async
-            else self._function(*args, **kwargs)
-        )
+        return done(self._function(*args, **kwargs))
 
 
-@pytest.fixture(params=COLOURS)
-def called(request):
-    return functools.partial(Called, request.param)
+@pytest.fixture
+def called(colour):
+    return functools.partial(Called, colour)
 
 
 def test_what_succeeds_is_called_once_with_its_arguments(called):
@@ -344,22 +338,6 @@ def test_throttled_attempts_make_sense_or_are_refused():
 # ---------------------------------------------------------------- blocks
 
 
-def run_block(colour, body, retrier):
-    if colour == "sync":
-        for attempt in retrier:
-            with attempt:
-                body(attempt)
-        return
-
-    async def main():
-        async for attempt in retrier:
-            async with attempt:
-                body(attempt)
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize("colour", COLOURS)
 def test_a_block_is_tried_again(colour):
     seen, errors = [], [REFUSED, REFUSED]
 
@@ -376,7 +354,6 @@ def test_a_block_is_tried_again(colour):
     assert (circuit.stats().failed, circuit.stats().succeeded) == (2, 1)
 
 
-@pytest.mark.parametrize("colour", COLOURS)
 def test_a_block_gives_up_and_an_error_that_stays_is_raised(colour):
     def refused(attempt):
         raise REFUSED
@@ -390,7 +367,6 @@ def test_a_block_gives_up_and_an_error_that_stays_is_raised(colour):
         run_block(colour, wrong, retry(QUICK, kind="read"))
 
 
-@pytest.mark.parametrize("colour", COLOURS)
 def test_a_block_behind_an_open_circuit_does_not_begin(colour):
     circuit = Circuit("bank")
     circuit.open()
