@@ -54,6 +54,21 @@ def done(result):
     return asyncio.run(awaited(result)) if inspect.isawaitable(result) else result
 
 
+def in_a_loop(test):
+    """Run an async test."""
+
+    @functools.wraps(test)
+    def run(**fixtures):
+        asyncio.run(test(**fixtures))
+
+    return run
+
+
+def unanswered():
+    """A tool that nobody answers."""
+    raise TimeoutError
+
+
 def approve(guard, by="ada", **options):
     """Approve the one call that waits, and return what was asked for."""
     (wish,) = guard.approvals.waiting()

@@ -26,7 +26,7 @@ from effectonce import (
 )
 from effectonce._core.backoff import decorrelated_jitter, delay, equal_jitter
 from effectonce.stores.memory import MemoryStore
-from tests.core.helpers import done, in_colour
+from tests.core.helpers import done, in_a_loop, in_colour
 from tests.policy.helpers import run_block
 
 QUICK = Retry(attempts=3, base_s=0, cap_s=0)
@@ -241,23 +241,21 @@ def test_a_cancelled_call_says_nothing_about_the_dependency():
     assert circuit.stats().neutral == 1
 
 
-def test_a_call_cancelled_while_it_waits_is_cancelled():
-    async def main():
-        failed = asyncio.Event()
+@in_a_loop
+async def test_a_call_cancelled_while_it_waits_is_cancelled():
+    failed = asyncio.Event()
 
-        @retry(kind="read", base_s=1e6, cap_s=1e6, deadline_s=1e9)
-        async def call():
-            failed.set()
-            raise REFUSED
+    @retry(kind="read", base_s=1e6, cap_s=1e6, deadline_s=1e9)
+    async def call():
+        failed.set()
+        raise REFUSED
 
-        task = asyncio.create_task(call())
-        await failed.wait()
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(main())
+    task = asyncio.create_task(call())
+    await failed.wait()
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 def test_an_interruption_in_a_later_attempt_goes_through(called):
