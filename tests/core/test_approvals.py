@@ -153,15 +153,6 @@ def test_an_approval_is_used_within_its_time(bank, clock):
     assert bank.ask() == {"refunded": 700}
 
 
-def test_a_tool_says_how_long_its_approvals_are_good(guard, clock):
-    bank = Bank(guard, approval=Approval(valid_s=10))
-    guard.approvals.approve(bank.wish().key, by="ada", reason="yes")
-    clock.advance(11)
-
-    with pytest.raises(ApprovalNeeded, match="has expired"):
-        bank.ask()
-
-
 def test_arguments_that_changed_are_another_effect_with_another_wish(bank):
     bank.guard.approvals.approve(bank.wish().key, by="ada", reason="yes")
 

@@ -10,7 +10,6 @@ from effectonce._core import ops
 from effectonce.stores.sqlite import SqliteStore
 from effectonce.testing.conformance.bench import request
 from tests.core.helpers import QUICK, guarded, in_a_loop
-from tests.flaky import FlakyStore
 
 
 def test_both_colours_share_one_guard_and_one_store(tmp_path):
@@ -128,20 +127,6 @@ async def test_an_async_read_that_is_cancelled_between_attempts_ends():
 
     with pytest.raises(asyncio.CancelledError):
         await asyncio.create_task(balance())
-
-
-@in_a_loop
-async def test_an_async_store_failure_sends_nothing():
-    store, calls = FlakyStore(), []
-
-    async def body():
-        calls.append(1)
-
-    _, _, call = guarded(store, body)
-    store.fail(ops.Claim, times=3)
-    with pytest.raises(StoreUnavailable):
-        await call()
-    assert calls == []
 
 
 def test_async_callables_behind_objects_and_partials_are_async():

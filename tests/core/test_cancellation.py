@@ -149,30 +149,9 @@ async def test_a_time_out_around_the_call_is_a_time_out():
     assert states(store) == {State.IN_DOUBT: 1}
 
 
+@pytest.mark.parametrize("contract", [{"not_sent": [TimeoutError]}, {"downstream": "key"}], ids=str)
 @in_a_loop
-async def test_cancelled_between_attempts_the_claim_is_let_go():
-    store, calls = MemoryStore(), []
-
-    async def body():
-        calls.append(1)
-        if len(calls) == 1:
-            asyncio.current_task().cancel()
-            raise ConnectionRefusedError
-
-    _, _, call = guarded(
-        store,
-        body,
-        not_sent=[ConnectionRefusedError],
-        retry=Retry(attempts=3, base_s=0.01, cap_s=0.01),
-    )
-    with pytest.raises(asyncio.CancelledError):
-        await asyncio.create_task(call())
-    await call()
-    assert len(calls) == 2
-
-
-@in_a_loop
-async def test_cancelled_between_attempts_under_a_key_the_claim_is_let_go():
+async def test_cancelled_between_attempts_the_claim_is_let_go(contract):
     store, calls = MemoryStore(), []
 
     async def body():
@@ -182,9 +161,8 @@ async def test_cancelled_between_attempts_under_a_key_the_claim_is_let_go():
             asyncio.current_task().cancel()
             raise TimeoutError
 
-    _, _, call = guarded(
-        store, body, downstream="key", retry=Retry(attempts=3, base_s=0.01, cap_s=0.01)
-    )
+    retry = Retry(attempts=3, base_s=0.01, cap_s=0.01)
+    _, _, call = guarded(store, body, retry=retry, **contract)
     with pytest.raises(asyncio.CancelledError):
         await asyncio.create_task(call())
     await call()

@@ -13,7 +13,6 @@ from effectonce import (
     InDoubt,
     Reconciled,
     State,
-    StoreUnavailable,
 )
 from effectonce._core import ops
 from effectonce.recovery.in_doubt import InDoubtFilter
@@ -239,21 +238,6 @@ def test_a_reconciler_that_is_stopped_ends_after_the_probe_that_it_asks(guard):
     background.stop()
 
     assert background.round() == Reconciled(1, 0, 0)
-
-
-def test_a_reconciler_outlives_a_store_that_does_not_answer(clock):
-    store = FlakyStore(clock=clock)
-    guard = Guard(store, cache=0)
-    doubt(guard).probe(lambda n: Found("receipt"))
-    store.fail(ops.Browse, times=1)
-
-    with guard.reconciler(every_s=3600, per_s=1e9) as background:
-        pass
-    assert isinstance(background.failure, StoreUnavailable)
-    with background:
-        while guard.in_doubt():
-            pass
-    assert (background.reconciled, background.failure) == (Reconciled(1, 0, 0), None)
 
 
 def test_what_a_person_settles_while_its_probe_is_asked_stays_settled_and_the_others_are_asked(

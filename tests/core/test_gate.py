@@ -108,13 +108,6 @@ def test_a_quota_that_says_when_it_is_full_again_is_waited_for_by_who_called():
     )
 
 
-def test_a_time_out_is_sent_again_only_under_a_key():
-    silent = Verdict(Bucket.NO_ANSWER, Certainty.AMBIGUOUS)
-    assert gate(silent, repeatable=True).action is Action.RESEND
-    assert gate(silent, repeatable=False, probe=True).action is Action.RECONCILE
-    assert gate(silent, repeatable=False).action is Action.ESCALATE
-
-
 def test_every_row_is_reached():
     reached = {
         id(gate(Verdict(b, c, retry_after_s=s, retry=r), repeatable=k, probe=p))

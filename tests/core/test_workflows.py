@@ -149,24 +149,6 @@ def test_a_step_that_has_another_name_now_is_noticed(store, ledger):
     assert ledger.done == ["pack", "send"]
 
 
-def test_a_step_in_between_is_noticed(store, ledger):
-    with pytest.raises(KeyError):
-        registered(Guard(store), stopped_after(ledger, "pack", "send"))(1)
-
-    with pytest.raises(CodeChanged, match="2 send"):
-        registered(Guard(store), stopped_after(ledger, "pack", "weigh", "send"))(1)
-
-
-def test_a_step_that_is_gone_at_the_end_is_noticed(store, ledger):
-    def shorter(run: Run, n: int):
-        run.step("pack", ledger.do, "pack")
-
-    with pytest.raises(KeyError):
-        registered(Guard(store), stopped_after(ledger, "pack", "send"))(1)
-    with pytest.raises(CodeChanged, match="'2 send' was begun"):
-        registered(Guard(store), shorter)(1)
-
-
 def test_other_arguments_of_a_step_are_noticed(guard, ledger):
     amounts, stop = iter([5, 6]), [KeyError()]
 
