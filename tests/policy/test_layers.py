@@ -60,6 +60,14 @@ class Shop:
         with self.guard.step("chat", "charge"):
             return done(self._tool())
 
+    def stays_in_doubt(self):
+        """Each call is in doubt, and one of them charged."""
+        for _ in range(2):
+            with pytest.raises(InDoubt):
+                self.charge()
+        assert self.charged == 1
+        assert self.guard.counts()[State.IN_DOUBT] == 1
+
 
 def raising(colour, error):
     """A function of this colour that fails."""
@@ -80,11 +88,8 @@ def test_an_inner_call_that_its_turn_refuses_does_not_take_the_outer_effect_back
         raising(colour, AssertionError("not reached"))
     )
     shop = Shop(colour, guard, inner)
-    with guard.turn("chat", "turn-7", budget=Budget(steps=1)), pytest.raises(InDoubt):
-        shop.charge()
-    with pytest.raises(InDoubt):
-        shop.charge()
-    assert shop.charged == 1
+    with guard.turn("chat", "turn-7", budget=Budget(steps=1)):
+        shop.stays_in_doubt()
 
 
 def test_an_inner_call_that_gave_up_does_not_take_the_outer_effect_back(colour):
@@ -93,47 +98,34 @@ def test_an_inner_call_that_gave_up_does_not_take_the_outer_effect_back(colour):
         raising(colour, REFUSED)
     )
     shop = Shop(colour, guard, inner, one_request=True)
-    for _ in range(2):
-        with pytest.raises(InDoubt):
-            shop.charge()
-    assert shop.charged == 1
+    shop.stays_in_doubt()
 
 
-@pytest.mark.parametrize("observers", [(), (lambda event: None,)], ids=["unwatched", "watched"])
-@pytest.mark.parametrize(
+SAID = pytest.mark.parametrize(
     "said", [lambda: NotSent("no directory", retryable=False), lambda: Rejected("no such entry")]
 )
+
+
+@SAID
+@pytest.mark.parametrize("reader", ["tool", "watched tool", "plain function", "block"])
 def test_what_a_read_inside_a_tool_says_about_itself_it_does_not_say_about_the_effect(
-    colour, said, observers
+    colour, said, reader
 ):
-    guard = Guard("memory://", observers=observers)
-    shop = Shop(colour, guard, guard.tool(kind="read", name="directory")(raising(colour, said())))
-    for _ in range(2):
-        with pytest.raises(InDoubt):
-            shop.charge()
-    assert shop.charged == 1
-
-
-@pytest.mark.parametrize(
-    "said", [lambda: NotSent("no directory", retryable=False), lambda: Rejected("no such entry")]
-)
-def test_nor_does_a_plain_read_or_a_block_that_reads(colour, said):
-    function = raising("sync", said())
+    observers = (lambda event: None,) if reader == "watched tool" else ()
+    guard, fail = Guard("memory://", observers=observers), raising("sync", said())
 
     def block():
         for attempt in retry(QUICK, kind="read"):
             with attempt:
-                function()
+                fail()
 
-    shops = [
-        Shop(colour, Guard("memory://"), retry(QUICK, kind="read")(raising(colour, said()))),
-        Shop(colour, Guard("memory://"), in_colour(colour, block)),
-    ]
-    for shop in shops:
-        for _ in range(2):
-            with pytest.raises(InDoubt):
-                shop.charge()
-        assert shop.charged == 1
+    if reader == "block":
+        read = in_colour(colour, block)
+    elif reader == "plain function":
+        read = retry(QUICK, kind="read")(in_colour(colour, fail))
+    else:
+        read = guard.tool(kind="read", name="directory")(in_colour(colour, fail))
+    Shop(colour, guard, read).stays_in_doubt()
 
 
 def test_a_plain_function_that_makes_the_request_of_a_tool_speaks_for_it(colour):
@@ -143,9 +135,7 @@ def test_a_plain_function_that_makes_the_request_of_a_tool_speaks_for_it(colour)
     assert shop.guard.counts() == {State.FAILED: 1}
 
 
-@pytest.mark.parametrize(
-    "said", [lambda: NotSent("no directory", retryable=False), lambda: Rejected("no such entry")]
-)
+@SAID
 def test_a_read_still_ends_with_its_own_error(colour, said):
     error = said()
     read = Guard("memory://").tool(kind="read", name="directory")(raising(colour, error))
@@ -183,10 +173,7 @@ def test_a_plain_retry_that_lost_an_answer_is_not_heard_as_a_refusal_because_som
             raise LookupError("not paid") from error
 
     shop = Shop(colour, Guard("memory://"), in_colour(colour, wrapping), one_request=True)
-    for _ in range(2):
-        with pytest.raises(InDoubt):
-            shop.charge()
-    assert shop.charged == 1
+    shop.stays_in_doubt()
 
 
 def test_a_plain_retry_that_gave_up_without_an_answer_leaves_the_outer_effect_in_doubt(colour):
@@ -194,11 +181,7 @@ def test_a_plain_retry_that_gave_up_without_an_answer_leaves_the_outer_effect_in
     shop = Shop(
         colour, Guard("memory://"), retry(QUICK, kind="idempotent_write")(request), one_request=True
     )
-    for _ in range(2):
-        with pytest.raises(InDoubt):
-            shop.charge()
-    assert shop.charged == 1
-    assert shop.guard.counts() == {State.IN_DOUBT: 1}
+    shop.stays_in_doubt()
 
 
 def test_a_plain_retry_that_gave_up_speaks_only_for_its_own_request(colour):
@@ -206,10 +189,7 @@ def test_a_plain_retry_that_gave_up_speaks_only_for_its_own_request(colour):
     shop = Shop(
         colour, Guard("memory://"), retry(QUICK, one_request=True)(raising(colour, REFUSED))
     )
-    for _ in range(2):
-        with pytest.raises(InDoubt):
-            shop.charge()
-    assert shop.charged == 1
+    shop.stays_in_doubt()
 
 
 def test_a_plain_retry_speaks_for_a_tool_that_makes_one_request(colour):
@@ -241,8 +221,7 @@ def test_a_breaker_that_opens_after_an_unanswered_request_does_not_say_that_noth
 
 def test_giving_up_inside_a_tool_proves_nothing_by_itself(colour):
     shop = Shop(colour, Guard("memory://"), raising(colour, GaveUp("enough")), one_request=True)
-    with pytest.raises(InDoubt):
-        shop.charge()
+    shop.stays_in_doubt()
 
 
 # ---------------------------------------------------------------- what GaveUp says
