@@ -7,6 +7,8 @@ import dataclasses
 import enum
 import functools
 import inspect
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from uuid import UUID
@@ -14,7 +16,7 @@ from uuid import UUID
 import msgspec
 import pydantic
 
-from effectonce import Guard, Retry, current_effect
+from effectonce import Guard, Retry, StoreUnavailable, current_effect
 
 QUICK = Retry(attempts=3, base_s=0, cap_s=0)
 
@@ -62,6 +64,27 @@ def in_a_loop(test):
         asyncio.run(test(**fixtures))
 
     return run
+
+
+def in_threads(count, function):
+    """Call *function* with each number at the same moment, and return its results in order."""
+    start = threading.Barrier(count)
+
+    def call(number):
+        start.wait()
+        return function(number)
+
+    with ThreadPoolExecutor(count) as threads:
+        return list(threads.map(call, range(count)))
+
+
+def silence(store, error=None):
+    """The store answers no op any more, of callers of either colour."""
+
+    def apply(op):
+        raise StoreUnavailable("no answer") if error is None else error
+
+    store.apply = apply
 
 
 def unanswered():

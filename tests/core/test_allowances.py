@@ -1,7 +1,6 @@
 """Spending limits: held before anything leaves, given back when nothing happened, never overdrawn."""
 
 import asyncio
-import threading
 from datetime import timedelta
 from itertools import count
 
@@ -53,7 +52,7 @@ from effectonce._core.retry_state import Env
 from effectonce._tools.registry import tool_of
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
-from tests.core.helpers import QUICK
+from tests.core.helpers import QUICK, in_threads
 
 DAY_S = 86_400.0
 
@@ -445,20 +444,15 @@ def test_what_was_rejected_above_the_limit_is_not_done_later(guard, clock):
 def test_of_many_that_race_for_the_last_unit_one_gets_it(store):
     guard = Guard(store, cache=0)
     bank = Bank(guard, Allowance("seats", limit=1))
-    got, refused, start = [], [], threading.Barrier(32)
+    got, refused = [], []
 
     def take(number):
-        start.wait()
         try:
             got.append(bank.pay(1, step=number))
         except LimitReached:
             refused.append(number)
 
-    threads = [threading.Thread(target=take, args=(number,)) for number in range(32)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(32, take)
 
     assert (len(got), len(refused), len(bank.paid)) == (1, 31, 1)
 

@@ -1,7 +1,6 @@
 """Calls that a person has to approve first: bound to their arguments, used once, by one caller."""
 
 import asyncio
-import threading
 
 import pytest
 
@@ -16,7 +15,7 @@ from effectonce import (
     Retry,
 )
 from effectonce.approvals import Wish
-from tests.core.helpers import QUICK
+from tests.core.helpers import QUICK, in_threads
 
 
 class Bank:
@@ -353,17 +352,8 @@ def test_many_resumers_of_one_approval_send_one_effect(store):
     guard = Guard(store, cache=0)
     bank = Bank(guard, wait_s=30)
     guard.approvals.approve(bank.wish().key, by="ada", reason="yes")
-    results, start = [], threading.Barrier(16)
 
-    def resume():
-        start.wait()
-        results.append(bank.ask())
-
-    threads = [threading.Thread(target=resume) for _ in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    results = in_threads(16, lambda _: bank.ask())
 
     assert results == [{"refunded": 700}] * 16
     assert len(bank.done) == 1

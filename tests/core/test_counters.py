@@ -121,6 +121,14 @@ def test_killed_while_it_counts_the_figures_are_never_above_the_banks(url, tmp_p
             assert 0 <= total.replayed <= ledger
 
 
+def pay_once(guard):
+    """Call a tool in its step: the first call pays, and each other one is a repeat."""
+    if "pay" not in guard._tools:
+        guard.tool(kind="write", name="pay")(lambda: "paid")
+    with guard.step("chat", "pay"):
+        return guard.call("pay", {}).unwrap()
+
+
 # ---------------------------------------------------------------- what is counted
 
 
@@ -441,16 +449,9 @@ def test_a_store_that_does_not_answer_gets_it_later(monkeypatch):
             return store.apply(op)
 
     guard = Guard(Away())
-
-    @guard.tool(kind="write")
-    def pay() -> str:
-        return "paid"
-
-    with guard.step("chat", "pay"):
-        pay()
+    pay_once(guard)
     guard._house.watch.counters.flush()
-    with guard.step("chat", "pay"):
-        pay()
+    pay_once(guard)
     away = False
     guard._house.watch.counters.flush()
 
@@ -471,12 +472,8 @@ def test_a_store_of_ones_own_without_cells_keeps_no_counters_and_calls_go_on(cap
 
     guard = Guard(Own())
 
-    @guard.tool(kind="write")
-    def pay() -> str:
-        return "paid"
-
-    with caplog.at_level("INFO"), guard.step("chat", "pay"):
-        assert pay() == "paid"
+    with caplog.at_level("INFO"):
+        assert pay_once(guard) == "paid"
         guard._house.watch.counters.flush()
 
     assert "counters are not kept" in caplog.text
@@ -532,13 +529,7 @@ def test_the_report_is_about_days_of_utc():
 def test_a_sealed_store_keeps_counters_as_well(tmp_path):
     ring = Keyring({"2026-11": b"n" * 32})
     guard = Guard(open_store(f"sqlite:///{tmp_path}/e.db"), keyring=ring, secret=b"x" * 16)
-
-    @guard.tool(kind="write")
-    def pay() -> str:
-        return "paid"
-
-    with guard.step("chat", "pay"):
-        pay()
+    pay_once(guard)
 
     assert counted(guard) == {"landed": 1}
 

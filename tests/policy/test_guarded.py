@@ -32,7 +32,7 @@ from effectonce import (
 from effectonce._core.ops import Dispatch, WriteCell
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
-from tests.core.helpers import done, in_colour
+from tests.core.helpers import done, in_colour, silence
 
 QUICK = Retry(attempts=3, base_s=0, cap_s=0)
 REFUSED = ConnectionRefusedError(111, "Connection refused")
@@ -116,8 +116,7 @@ def test_what_a_circuit_kept_back_is_not_sent_undispatched_when_its_pause_ends_a
     circuit = Circuit("bank", Breaker(consecutive=1, open_s=10), clock=clock)
     bank = Bank(colour, breaker=circuit, one_request=True)
     bank.errors = [REFUSED]
-    refusal, written = circuit.refusal, []
-    apply, aapply = bank.guard.store.apply, bank.guard.store.aapply
+    refusal, written, apply = circuit.refusal, [], bank.guard.store.apply
 
     def looked_at():
         refused = refusal()
@@ -128,11 +127,7 @@ def test_what_a_circuit_kept_back_is_not_sent_undispatched_when_its_pause_ends_a
         written.append(type(op))
         return apply(op)
 
-    async def anoted(op):
-        written.append(type(op))
-        return await aapply(op)
-
-    circuit.refusal, bank.guard.store.apply, bank.guard.store.aapply = looked_at, noted, anoted
+    circuit.refusal, bank.guard.store.apply = looked_at, noted
     with pytest.raises(CircuitOpen):
         bank.pay()
     assert bank.sent == 1
@@ -542,21 +537,18 @@ class Abandoned(BaseException):
 def crashed(bank):
     """A call whose owner vanishes while the request is under way; its lease ends."""
     clock = bank.guard.store._clock = FakeClock()
-    apply, aapply = bank.guard.store.apply, bank.guard.store.aapply
+    apply = bank.guard.store.apply
 
     def gone(op):
         if type(op).__name__ in ("Claim", "ReadCell", "WriteCell"):
             return apply(op)
         raise Abandoned
 
-    async def agone(op):
-        return gone(op)
-
     bank.errors = [TimeoutError()]
-    bank.guard.store.apply, bank.guard.store.aapply = gone, agone
+    bank.guard.store.apply = gone
     with pytest.raises(Abandoned):
         bank.pay()
-    bank.guard.store.apply, bank.guard.store.aapply = apply, aapply
+    bank.guard.store.apply = apply
     clock.advance(3600)
     return clock
 
@@ -620,14 +612,7 @@ def test_behind_an_open_circuit_a_store_that_is_gone_cannot_tell_what_was_sent(c
     circuit = Circuit("bank")
     bank = Bank(colour, breaker=circuit)
     circuit.open()
-
-    def gone(op):
-        raise StoreUnavailable("gone")
-
-    async def agone(op):
-        raise StoreUnavailable("gone")
-
-    bank.guard.store.apply, bank.guard.store.aapply = gone, agone
+    silence(bank.guard.store)
     with pytest.raises(StoreUnavailable):
         bank.pay()
 

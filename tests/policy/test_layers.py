@@ -307,7 +307,7 @@ def test_nothing_inside_a_transaction_waits_for_a_budget_in_the_same_database(co
     async def aasking(op):
         return asking(op)
 
-    guard.store.apply, guard.store.aapply = asking, aasking
+    guard.store.apply, guard.store.aapply = asking, aasking  # SQLite has a way for each colour
 
     def fetched():
         if errors:
