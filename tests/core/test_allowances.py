@@ -441,8 +441,7 @@ def test_what_was_rejected_above_the_limit_is_not_done_later(guard, clock):
 # ---------------------------------------------------------------- crowds and crashes
 
 
-def test_of_many_that_race_for_the_last_unit_one_gets_it(store):
-    guard = Guard(store, cache=0)
+def test_of_many_that_race_for_the_last_unit_one_gets_it(guard):
     bank = Bank(guard, Allowance("seats", limit=1))
     got, refused = [], []
 

@@ -348,8 +348,7 @@ def test_a_failed_attempt_keeps_its_approval(guard):
         assert refund("pay_1") == "done"
 
 
-def test_many_resumers_of_one_approval_send_one_effect(store):
-    guard = Guard(store, cache=0)
+def test_many_resumers_of_one_approval_send_one_effect(guard):
     bank = Bank(guard, wait_s=30)
     guard.approvals.approve(bank.wish().key, by="ada", reason="yes")
 

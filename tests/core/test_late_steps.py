@@ -120,8 +120,10 @@ def test_an_error_that_cannot_be_written_down_stops_the_run_and_is_told(ledger):
     assert ledger.done == ["noted"]
 
 
-def test_an_error_of_a_step_that_somebody_else_has_done_meanwhile_is_nobodys(store, clock, ledger):
-    guard, other = Guard(store, cache=0), Guard(store, cache=0)
+def test_an_error_of_a_step_that_somebody_else_has_done_meanwhile_is_nobodys(
+    store, clock, ledger, guard
+):
+    other = Guard(store, cache=0)
 
     @job
     def swift(run: Run, n: int) -> str:

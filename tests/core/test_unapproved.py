@@ -356,8 +356,9 @@ def test_who_asked_does_not_approve_under_another_spelling(guard, by):
         guard.approvals.approve(wish.key, by=by, reason="I want it")
 
 
-def test_an_approval_from_a_process_without_the_tool_lasts_as_the_tool_declares(store, clock):
-    guard = Guard(store, cache=0)
+def test_an_approval_from_a_process_without_the_tool_lasts_as_the_tool_declares(
+    store, clock, guard
+):
     bank = Bank(guard, approval=Approval(valid_s=10))
     wish = bank.wish()
     Guard(store).approvals.approve(wish.key, by="ada", reason="yes")

@@ -150,10 +150,8 @@ def test_a_cancelled_run_that_is_resumed_while_it_compensates_was_cancelled_all_
 
 @pytest.mark.parametrize("lease_s", [10, 300])
 def test_a_step_that_its_owner_is_about_to_send_is_not_done_behind_a_cancelled_run(
-    store, clock, ledger, lease_s
+    store, clock, ledger, lease_s, guard
 ):
-    guard = Guard(store, cache=0)
-
     @guard.tool(kind="write", separate_dispatch=True, lease_s=lease_s)
     def pay(order: str) -> str:
         return ledger.do("pay")

@@ -57,8 +57,8 @@ def test_two_callers_of_one_run_get_one_result_and_one_of_them_ran_it(store, led
     assert ledger.done == ["done"]
 
 
-def test_a_run_that_lost_its_lease_does_nothing_more(store, clock, ledger):
-    guard, other = Guard(store, cache=0), Guard(store, cache=0)
+def test_a_run_that_lost_its_lease_does_nothing_more(store, clock, ledger, guard):
+    other = Guard(store, cache=0)
 
     @job
     def swift(run: Run, n: int) -> str:
@@ -78,8 +78,8 @@ def test_a_run_that_lost_its_lease_does_nothing_more(store, clock, ledger):
 
 
 @pytest.mark.parametrize("ending", ["done", "failed"])
-def test_the_end_of_a_run_that_was_lost_changes_nothing(store, clock, ledger, ending):
-    guard, other = Guard(store, cache=0), Guard(store, cache=0)
+def test_the_end_of_a_run_that_was_lost_changes_nothing(store, clock, ledger, ending, guard):
+    other = Guard(store, cache=0)
 
     @job
     def swift(run: Run, n: int) -> str:
@@ -102,9 +102,9 @@ def test_the_end_of_a_run_that_was_lost_changes_nothing(store, clock, ledger, en
 
 
 def test_a_repeatable_step_that_somebody_else_has_done_meanwhile_stops_the_run(
-    store, clock, ledger
+    store, clock, ledger, guard
 ):
-    guard, other = Guard(store, cache=0), Guard(store, cache=0)
+    other = Guard(store, cache=0)
 
     @job
     def swift(run: Run, n: int) -> int:

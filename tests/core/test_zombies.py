@@ -80,8 +80,8 @@ def test_a_zombie_that_did_half_leaves_its_word_as_evidence(store, clock):
     assert "partial success" in record.evidence[0].note
 
 
-def test_an_owner_whose_successor_is_still_at_work_is_told_so(store, clock):
-    guard, other = Guard(store, cache=0), Guard(store, cache=0)
+def test_an_owner_whose_successor_is_still_at_work_is_told_so(store, clock, guard):
+    other = Guard(store, cache=0)
     pending = []
 
     def a():
@@ -101,8 +101,8 @@ def test_an_owner_whose_successor_is_still_at_work_is_told_so(store, clock):
     assert caught.value.value == "A's result"
 
 
-def test_late_evidence_settles_what_was_given_up_for_lost(store, clock):
-    guard, other = Guard(store, cache=0), Guard(store, cache=0)
+def test_late_evidence_settles_what_was_given_up_for_lost(store, clock, guard):
+    other = Guard(store, cache=0)
 
     def a():
         clock.advance(31)
@@ -123,8 +123,7 @@ def test_late_evidence_settles_what_was_given_up_for_lost(store, clock):
 # ---------------------------------------------------------------- conflict
 
 
-def test_the_same_key_with_other_arguments_is_a_conflict_fresh_and_in_flight(store):
-    guard = Guard(store, cache=0)
+def test_the_same_key_with_other_arguments_is_a_conflict_fresh_and_in_flight(guard):
     seen = []
 
     @guard.tool(kind="write", identity=["invoice"], volatile=["note"], wait_s=0)
