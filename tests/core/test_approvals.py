@@ -105,16 +105,6 @@ def test_an_approved_call_is_sent_once_and_replayed(bank):
     assert bank.done == [("pay_1", 700, "")]
 
 
-def test_the_record_says_who_asked_and_who_approved(bank):
-    wish = bank.wish(asked_by="agent-7")
-    bank.guard.approvals.approve(wish.key, by="ada", reason="it came back")
-    bank.ask()
-
-    story = [(each.note, each.outcome.decode()) for each in bank.guard.find(wish.key).evidence]
-
-    assert story == [("approval was asked for", "agent-7"), ("approved", "ada: it came back")]
-
-
 def test_a_rejected_call_is_never_sent_and_says_by_whom_and_why(bank):
     wish = bank.wish()
     bank.guard.approvals.reject(wish.key, by="ada", reason="not before Friday")

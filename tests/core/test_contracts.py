@@ -132,7 +132,10 @@ def test_identity_and_volatile_exclude_each_other(guard):
         guard.tool(kind="write", identity=["a"], volatile=["a"])(lambda a: a)
 
 
-@pytest.mark.parametrize("bad", [{"attempts": 0}, {"base_s": 2, "cap_s": 1}, {"deadline_s": 0}])
+@pytest.mark.parametrize(
+    "bad",
+    [{"attempts": 0}, {"throttled_attempts": 0}, {"base_s": 2, "cap_s": 1}, {"deadline_s": 0}],
+)
 def test_a_retry_policy_is_checked(bad):
     with pytest.raises(ContractViolation):
         Retry(**bad)

@@ -215,12 +215,6 @@ def test_a_round_ends_when_its_time_is_over(guard):
     assert background.round().settled < 3
 
 
-@pytest.mark.parametrize("pace", [{"per_s": 0}, {"every_s": -1}], ids=str)
-def test_a_pace_that_is_none_is_refused(guard, pace):
-    with pytest.raises(ContractViolation):
-        guard.reconciler(**pace)
-
-
 def test_a_started_reconciler_asks_at_once_and_stops_when_told(guard):
     doubt(guard, count=3).probe(lambda n: Found("receipt"))
 

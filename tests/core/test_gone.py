@@ -65,35 +65,26 @@ def test_a_success_is_written_anew_and_replayed(colour):
     assert "gone" in pay.record.evidence[-1].note
 
 
-def test_a_doubt_is_written_anew(colour):
-    pay = Vanishing(colour, ("after", TimeoutError()))
+@pytest.mark.parametrize(
+    ("end", "raised"),
+    [
+        (("after", TimeoutError()), [InDoubt] * 3),
+        (("before", Rejected("declined")), [Rejected, ReplayedFailure]),
+        (
+            ("after", PartialSuccess("half", done=1, corrective_action="mail")),
+            [PartialSuccess, PartialSuccess],
+        ),
+    ],
+    ids=["doubt", "refusal", "partial success"],
+)
+def test_how_it_ended_is_written_anew(colour, end, raised):
+    pay = Vanishing(colour, end)
 
-    for _ in range(3):
-        with pytest.raises(InDoubt):
+    for error in raised:
+        with pytest.raises(error):
             pay.call()
 
-    assert pay.ledger.effects == 1
-
-
-def test_a_refusal_is_written_anew(colour):
-    pay = Vanishing(colour, ("before", Rejected("declined")))
-
-    with pytest.raises(Rejected):
-        pay.call()
-    with pytest.raises(ReplayedFailure):
-        pay.call()
-
-    assert pay.ledger.effects == 0
-
-
-def test_a_partial_success_is_written_anew(colour):
-    pay = Vanishing(colour, ("after", PartialSuccess("half", done=1, corrective_action="mail")))
-
-    for _ in range(2):
-        with pytest.raises(PartialSuccess):
-            pay.call()
-
-    assert pay.ledger.effects == 1
+    assert pay.ledger.effects == (end[0] == "after")
 
 
 def test_a_refusal_after_an_unanswered_send_is_no_failure_although_the_record_forgot_that_send(

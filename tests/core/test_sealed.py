@@ -244,34 +244,27 @@ def test_a_tools_own_writes_commit_with_its_sealed_record(tmp_path):
 # ---------------------------------------------------------------- what does not open
 
 
-def test_a_result_whose_key_is_lost_is_done_and_never_run_again():
-    store, ledger = MemoryStore(), Ledger()
-    payer(sealed_guard(store, ring("2026-05")), ledger)()
-
-    outcome = payer(sealed_guard(store, ring("2026-11")), ledger)()
-
-    assert (outcome.status, outcome.replayed, ledger.effects) == ("succeeded", True, 1)
-    with pytest.raises(
-        ResultUnavailable,
-        match=(
-            r"was done; its result cannot be read: it was sealed with key '2026-05', which this"
-            r" process does not have\.\n"
+@pytest.mark.parametrize(
+    ("script", "ended", "said"),
+    [
+        ([], ("succeeded", 1), "was done; its result cannot be read"),
+        (
+            [("before", Rejected("card declined"))],
+            ("failed", 0),
+            "failed earlier; what it said cannot be shown",
         ),
-    ):
-        outcome.unwrap()
-
-
-def test_a_failure_whose_key_is_lost_stays_a_failure():
-    store, ledger = MemoryStore(), Ledger(("before", Rejected("card declined")))
+    ],
+    ids=["success", "failure"],
+)
+def test_an_outcome_whose_key_is_lost_stays_one_and_is_never_run_again(script, ended, said):
+    store, ledger = MemoryStore(), Ledger(*script)
     payer(sealed_guard(store, ring("2026-05")), ledger)()
 
     outcome = payer(sealed_guard(store, ring("2026-11")), ledger)()
 
-    assert (outcome.status, ledger.effects) == ("failed", 0)
-    with pytest.raises(
-        ResultUnavailable,
-        match=r"failed earlier; what it said cannot be shown: it was sealed with key '2026-05'",
-    ):
+    assert (outcome.status, ledger.effects, outcome.replayed) == (*ended, True)
+    why = r": it was sealed with key '2026-05', which this process does not have\.\n"
+    with pytest.raises(ResultUnavailable, match=said + why):
         outcome.unwrap()
 
 

@@ -84,16 +84,6 @@ def test_the_same_step_in_a_loop_is_another_one_each_time(guard, ledger):
     assert mail("w1") == 3
 
 
-def test_another_run_does_it_again(guard, ledger):
-    @guard.workflow
-    def mail(run: Run, week: str) -> str:
-        return run.step("mail", ledger.do, week)
-
-    mail("w1")
-    mail("w2")
-    assert ledger.done == ["w1", "w2"]
-
-
 def test_other_arguments_under_the_same_identity_are_a_conflict(guard, ledger):
     @guard.workflow(identity=["order"])
     def pay(run: Run, order: str, amount: int) -> str:

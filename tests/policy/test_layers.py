@@ -2,6 +2,8 @@
 outer effect.
 """
 
+from functools import partial
+
 import pytest
 
 from effectonce import (
@@ -237,14 +239,6 @@ def test_what_may_have_run_is_ambiguous_whatever_the_last_error_proves_about_its
     assert caught.value.effectonce_verdict.certainty is Certainty.AMBIGUOUS
 
 
-def test_a_plain_function_that_nobody_answered_for_proves_nothing(colour):
-    call = retry(QUICK, kind="read")(raising(colour, TimeoutError()))
-    with pytest.raises(GaveUp, match="attempt 3 ended with TimeoutError") as caught:
-        done(call())
-    assert caught.value.effectonce_verdict.certainty is Certainty.AMBIGUOUS
-    assert "key" not in f"{caught.value} {caught.value.corrective_action}"
-
-
 def test_a_block_that_nobody_answered_for_proves_nothing(colour):
     errors = [REFUSED, TimeoutError(), REFUSED]
 
@@ -377,34 +371,34 @@ def test_what_was_partly_done_is_not_done_again():
     assert len(sent) == 1
 
 
-def test_a_refusal_after_an_unanswered_attempt_is_no_failure_of_the_outer_effect(colour):
+@pytest.mark.parametrize("written", ["function", "block"])
+def test_a_refusal_after_an_unanswered_attempt_is_no_failure_of_the_outer_effect(colour, written):
     """The second attempt of the inner retry was refused; the first may have landed."""
     errors = [TimeoutError(), PermissionError("forbidden")]
+    retrier = partial(
+        retry,
+        QUICK,
+        kind="idempotent_write",
+        rules={PermissionError: Verdict(Bucket.SCHEMA, Certainty.REJECTED)},
+    )
 
     def refused():
         raise errors.pop(0)
 
-    rules = {PermissionError: Verdict(Bucket.SCHEMA, Certainty.REJECTED)}
-    inner = retry(QUICK, kind="idempotent_write", rules=rules)(in_colour(colour, refused))
+    def block():
+        for attempt in retrier():
+            with attempt:
+                refused()
+
+    if written == "block":
+        inner = in_colour(colour, block)
+    else:
+        inner = retrier()(in_colour(colour, refused))
     shop = Shop(colour, Guard("memory://"), inner, rejected=[PermissionError])
     with pytest.raises(InDoubt) as caught:
         shop.charge()
     assert isinstance(caught.value.__cause__, PermissionError)
     assert shop.guard.counts() == {State.IN_DOUBT: 1}
-
-
-def test_a_block_that_is_refused_after_an_unanswered_attempt_is_no_failure_either():
-    errors = [TimeoutError(), PermissionError("forbidden")]
-    rules = {PermissionError: Verdict(Bucket.SCHEMA, Certainty.REJECTED)}
-
-    def block():
-        for attempt in retry(QUICK, kind="idempotent_write", rules=rules):
-            with attempt:
-                raise errors.pop(0)
-
-    shop = Shop("sync", Guard("memory://"), block, rejected=[PermissionError])
-    with pytest.raises(InDoubt):
-        shop.charge()
 
 
 def test_an_error_outside_a_guarded_tool_is_left_as_it_is():
