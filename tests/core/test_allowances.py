@@ -1,6 +1,5 @@
 """Spending limits: held before anything leaves, given back when nothing happened, never overdrawn."""
 
-import asyncio
 from datetime import timedelta
 from itertools import count
 
@@ -52,7 +51,7 @@ from effectonce._core.retry_state import Env
 from effectonce._tools.registry import tool_of
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
-from tests.core.helpers import QUICK, in_threads
+from tests.core.helpers import QUICK, in_a_loop, in_threads
 
 DAY_S = 86_400.0
 
@@ -509,19 +508,17 @@ def test_wherever_a_process_dies_nothing_is_overdrawn_and_nothing_leaks(end, aft
             return
 
 
-def test_the_same_for_async_tools(guard):
+@in_a_loop
+async def test_the_same_for_async_tools(guard):
     @guard.tool(kind="write", retry=QUICK, allowance=Allowance("mails", limit=1))
     async def mail(text: str) -> str:
         return text
 
-    async def talk():
-        async with guard.step("chat", 1):
-            assert await mail("hello") == "hello"
-        async with guard.step("chat", 2):
-            with pytest.raises(LimitReached):
-                await mail("hello")
-
-    asyncio.run(talk())
+    async with guard.step("chat", 1):
+        assert await mail("hello") == "hello"
+    async with guard.step("chat", 2):
+        with pytest.raises(LimitReached):
+            await mail("hello")
 
 
 @pytest.mark.parametrize(

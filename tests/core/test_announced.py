@@ -25,7 +25,7 @@ from effectonce import (
 from effectonce._core import ops
 from effectonce.effect import OVER
 from effectonce.http.client import protect
-from tests.core.helpers import awaited, done, in_colour
+from tests.core.helpers import awaited, done, in_a_loop, in_colour
 from tests.flaky import FlakyStore
 
 ONCE = Retry(attempts=1, base_s=0, cap_s=0)
@@ -210,7 +210,8 @@ def test_nothing_is_sent_beside_another_call_of_the_same_step(colour):
     assert pays.paid == 0
 
 
-def test_the_loop_of_an_async_tool_that_does_not_wait_for_its_record_does():
+@in_a_loop
+async def test_the_loop_of_an_async_tool_that_does_not_wait_for_its_record_does():
     guard, states = Guard("memory://", cache=0), []
 
     @guard.tool(kind="write", separate_dispatch=True, retry=ONCE)
@@ -219,11 +220,8 @@ def test_the_loop_of_an_async_tool_that_does_not_wait_for_its_record_does():
             states.append(guard.find(current_effect().ref.key).state)
         return "paid"
 
-    async def main():
-        with guard.step("chat", "pay"):
-            return await pay(1)
-
-    assert asyncio.run(main()) == "paid"
+    with guard.step("chat", "pay"):
+        assert await pay(1) == "paid"
     assert (states, guard.counts()) == (["dispatched"], {"completed": 1})
 
 
@@ -353,7 +351,8 @@ def test_nor_once_its_attempt_counts_as_not_sent(colour):
     assert talks.states == ["claimed"]
 
 
-def test_what_a_tool_leaves_behind_may_send_when_its_end_is_written():
+@in_a_loop
+async def test_what_a_tool_leaves_behind_may_send_when_its_end_is_written():
     store, states, left = FlakyStore(), [], []
     guard = Guard(store, cache=0)
 
@@ -369,12 +368,9 @@ def test_what_a_tool_leaves_behind_may_send_when_its_end_is_written():
         left.append(asyncio.ensure_future(client.post("http://shop/pay")))
         return "on its way"
 
-    async def main():
-        with guard.step("chat", "pay"):
-            assert await pay(1) == "on its way"
-        return (await left[0]).text
-
-    assert asyncio.run(main()) == "paid"
+    with guard.step("chat", "pay"):
+        assert await pay(1) == "on its way"
+    assert (await left[0]).text == "paid"
     assert (states, writes(store)) == (["completed"], ["Claim", "Dispatch", "Complete"])
 
 
@@ -566,7 +562,8 @@ def shop(sent):
 
 
 @pytest.mark.parametrize("apart", [None, False])
-def test_a_task_that_is_on_its_way_when_its_tool_says_not_sent_sends_nothing(apart):
+@in_a_loop
+async def test_a_task_that_is_on_its_way_when_its_tool_says_not_sent_sends_nothing(apart):
     sent, left = [], []
     guard, client = Guard(FlakyStore(), cache=0), shop(sent)
 
@@ -583,11 +580,8 @@ def test_a_task_that_is_on_its_way_when_its_tool_says_not_sent_sends_nothing(apa
         await asyncio.wait([left[0][1]])
         return (await client.post("http://shop/pay")).text
 
-    async def call():
-        with guard.step("chat", "pay"):
-            return await pay(1)
-
-    said = asyncio.run(call())
+    with guard.step("chat", "pay"):
+        said = await pay(1)
 
     assert (said, sent) == ("paid", ["/pay"])
     assert "was not sent" in str(left[0][1].exception())
@@ -618,7 +612,8 @@ def test_what_waits_for_its_record_when_its_tool_says_not_sent_sends_nothing():
     assert "was not sent" in str(left[0].exception())
 
 
-def test_what_waits_for_its_record_when_another_was_not_let_sends_nothing():
+@in_a_loop
+async def test_what_waits_for_its_record_when_another_was_not_let_sends_nothing():
     sent, left, store = [], [], StallsOneWrite()
     guard, client = Guard(store, cache=0), shop(sent)
 
@@ -629,13 +624,10 @@ def test_what_waits_for_its_record_when_another_was_not_let_sends_nothing():
         store.fail(ops.Dispatch, times=3)
         return (await client.post("http://shop/pay")).text
 
-    async def call():
-        with guard.step("chat", "pay"), pytest.raises(StoreUnavailable):
-            await pay(1)
-        store.go_on.set()
-        await asyncio.wait(left)
-
-    asyncio.run(call())
+    with guard.step("chat", "pay"), pytest.raises(StoreUnavailable):
+        await pay(1)
+    store.go_on.set()
+    await asyncio.wait(left)
 
     assert sent == []
     assert "was not sent" in str(left[0].exception())

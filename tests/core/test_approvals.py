@@ -1,7 +1,5 @@
 """Calls that a person has to approve first: bound to their arguments, used once, by one caller."""
 
-import asyncio
-
 import pytest
 
 from effectonce import (
@@ -15,7 +13,7 @@ from effectonce import (
     Retry,
 )
 from effectonce.approvals import Wish
-from tests.core.helpers import QUICK, in_threads
+from tests.core.helpers import QUICK, in_a_loop, in_threads
 
 
 class Bank:
@@ -348,7 +346,8 @@ def test_many_resumers_of_one_approval_send_one_effect(guard):
     assert len(bank.done) == 1
 
 
-def test_the_same_for_async_tools(guard):
+@in_a_loop
+async def test_the_same_for_async_tools(guard):
     sent = []
 
     @guard.tool(kind="write", approval=True, retry=QUICK)
@@ -356,12 +355,9 @@ def test_the_same_for_async_tools(guard):
         sent.append(text)
         return text
 
-    async def talk():
-        async with guard.step("chat", 1):
-            with pytest.raises(ApprovalNeeded):
-                await send("hello")
-            guard.approvals.approve(guard.approvals.waiting()[0].key, by="ada", reason="yes")
-            return [await send("hello"), await send("hello")]
-
-    assert asyncio.run(talk()) == ["hello", "hello"]
+    async with guard.step("chat", 1):
+        with pytest.raises(ApprovalNeeded):
+            await send("hello")
+        guard.approvals.approve(guard.approvals.waiting()[0].key, by="ada", reason="yes")
+        assert [await send("hello"), await send("hello")] == ["hello", "hello"]
     assert sent == ["hello"]

@@ -36,7 +36,7 @@ from effectonce.providers.probes import mangopay
 from effectonce.providers.probes._asking import asking, since_s
 from effectonce.stores.memory import MemoryStore
 from effectonce.workflows import Run
-from tests.core.helpers import QUICK, done, in_colour
+from tests.core.helpers import QUICK, done, in_a_loop, in_colour
 
 ASKED_FIRST = Downstream.probe(before_sending=True)
 
@@ -345,7 +345,8 @@ def test_a_probe_that_answers_when_it_is_asked_again_earns_its_retry_back(guard)
         call(f"inv_{number}")
 
 
-def test_who_is_cancelled_before_it_is_asked_again_lets_the_next_caller_go_on(guard):
+@in_a_loop
+async def test_who_is_cancelled_before_it_is_asked_again_lets_the_next_caller_go_on(guard):
     bank, retry = Bank(), Retry(attempts=3, base_s=60, cap_s=60)
 
     @guard.tool(kind="write", downstream=ASKED_FIRST, retry=retry, wait_s=0)
@@ -356,24 +357,21 @@ def test_who_is_cancelled_before_it_is_asked_again_lets_the_next_caller_go_on(gu
         async with guard.step("month end", "inv_1"):
             return await pay("inv_1")
 
-    async def cancelled():
-        asked = asyncio.Event()
+    asked = asyncio.Event()
 
-        @pay.probe
-        async def find(invoice: str):
-            asked.set()
-            return CannotTell("busy") if bank.answers else NotFound()
+    @pay.probe
+    async def find(invoice: str):
+        asked.set()
+        return CannotTell("busy") if bank.answers else NotFound()
 
-        bank.answers = ["busy"]
-        first = asyncio.create_task(call())
-        await asked.wait()
-        first.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await first
-        bank.answers.clear()
-        return await call()
-
-    assert asyncio.run(cancelled()) == "paid inv_1"
+    bank.answers = ["busy"]
+    first = asyncio.create_task(call())
+    await asked.wait()
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    bank.answers.clear()
+    assert await call() == "paid inv_1"
     assert bank.done == ["inv_1"]
 
 

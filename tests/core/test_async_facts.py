@@ -9,7 +9,7 @@ from effectonce import Found, Guard, InDoubt, NotFound, Retry, StoreUnavailable,
 from effectonce._core import ops
 from effectonce.stores.sqlite import SqliteStore
 from effectonce.testing.conformance.bench import request
-from tests.core.helpers import QUICK, guarded, in_a_loop
+from tests.core.helpers import QUICK, done, guarded, in_a_loop
 
 
 def test_both_colours_share_one_guard_and_one_store(tmp_path):
@@ -31,11 +31,8 @@ def test_both_colours_share_one_guard_and_one_store(tmp_path):
         calls.append("async")
         return amount
 
-    async def main():
-        async with other.step("chat", "pay"):
-            return await other.call(apay, {"amount": 1})
-
-    assert asyncio.run(main()).replayed
+    with other.step("chat", "pay"):
+        assert done(other.call(apay, {"amount": 1})).replayed
     assert calls == ["sync"]
 
 
@@ -129,7 +126,8 @@ async def test_an_async_read_that_is_cancelled_between_attempts_ends():
         await asyncio.create_task(balance())
 
 
-def test_async_callables_behind_objects_and_partials_are_async():
+@in_a_loop
+async def test_async_callables_behind_objects_and_partials_are_async():
     guard = Guard("memory://")
 
     class Payer:
@@ -141,14 +139,11 @@ def test_async_callables_behind_objects_and_partials_are_async():
     async def pay(currency, amount):
         return (currency, amount)
 
-    async def main():
-        partial = functools.partial(pay, "EUR")
-        partial.__name__ = "pay_eur"
-        async with guard.step("chat", "pay"):
-            assert await guard.tool(kind="write")(Payer())(5) == 5
-            assert await guard.tool(kind="write", name="pay_eur")(partial)(amount=5) == ("EUR", 5)
-
-    asyncio.run(main())
+    partial = functools.partial(pay, "EUR")
+    partial.__name__ = "pay_eur"
+    async with guard.step("chat", "pay"):
+        assert await guard.tool(kind="write")(Payer())(5) == 5
+        assert await guard.tool(kind="write", name="pay_eur")(partial)(amount=5) == ("EUR", 5)
 
 
 @in_a_loop

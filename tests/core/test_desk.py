@@ -18,7 +18,7 @@ from effectonce._core import ops
 from effectonce.recovery.in_doubt import InDoubtFilter
 from effectonce.recovery.pace import ReconcilePace
 from effectonce.recovery.reconciler import Reconciler
-from tests.core.helpers import QUICK, named, tool
+from tests.core.helpers import QUICK, in_a_loop, named, tool
 from tests.flaky import FlakyStore
 
 BY = {"by": "ada", "reason": "asked the bank"}
@@ -86,28 +86,30 @@ def test_reconciling_takes_the_filters_of_the_list(guard, clock):
     assert guard.reconcile(older_than_s=10) == Reconciled(3, 0, 0)
 
 
-def test_async_tools_are_reconciled_in_their_colour(guard, clock):
+@in_a_loop
+async def test_async_tools_are_reconciled_in_their_colour(guard, clock):
     @guard.tool(kind="write", downstream="probe", retry=QUICK)
     async def pay(n: int):
         raise TimeoutError
 
-    async def main():
-        for n in range(130):
-            async with guard.step("chat", n):
-                with pytest.raises(InDoubt):
-                    await pay(n)
+    for n in range(130):
+        async with guard.step("chat", n):
+            with pytest.raises(InDoubt):
+                await pay(n)
 
-        @pay.probe
-        async def find(n: int):
-            return Found("receipt")
+    @pay.probe
+    async def find(n: int):
+        return Found("receipt")
 
-        key = guard.in_doubt()[0].request.key
-        one = await guard.areconcile(key=key)
-        with pytest.raises(ContractViolation, match="completed"):
-            await guard.areconcile(key=key)
-        return one, await guard.areconcile(limit=20), await guard.areconcile(limit=1000)
-
-    assert asyncio.run(main()) == (Reconciled(1, 0, 0), Reconciled(20, 0, 0), Reconciled(109, 0, 0))
+    key = guard.in_doubt()[0].request.key
+    one = await guard.areconcile(key=key)
+    with pytest.raises(ContractViolation, match="completed"):
+        await guard.areconcile(key=key)
+    assert (one, await guard.areconcile(limit=20), await guard.areconcile(limit=1000)) == (
+        Reconciled(1, 0, 0),
+        Reconciled(20, 0, 0),
+        Reconciled(109, 0, 0),
+    )
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from effectonce._core.record import State
 from effectonce.errors import Cancelled, CodeChanged, InDoubt, InFlight, LeaseLost, StepFailed
 from effectonce.stores.memory import MemoryStore
 from effectonce.workflows import Run
-from tests.core.helpers import done, in_colour
+from tests.core.helpers import done, in_a_loop, in_colour
 from tests.core.workflows import booking, elsewhere, key_of
 
 # ---------------------------------------------------------------- cancelled
@@ -240,7 +240,8 @@ def test_several_errors_in_one_end_a_sync_run_as_well(guard, ledger):
 # ---------------------------------------------------------------- left behind
 
 
-def test_a_task_that_nobody_awaits_does_nothing_once_the_run_compensates(guard, ledger):
+@in_a_loop
+async def test_a_task_that_nobody_awaits_does_nothing_once_the_run_compensates(guard, ledger):
     async def pay() -> None:
         ledger.do("pay")
 
@@ -256,20 +257,18 @@ def test_a_task_that_nobody_awaits_does_nothing_once_the_run_compensates(guard, 
         left.append(asyncio.ensure_future(run.step("pay", pay)))
         raise Rejected("sold out")
 
-    async def main():
-        with pytest.raises(Rejected):
-            await order(1)
-        with pytest.raises(
-            ContractViolation,
-            match=r"order eff_\w+ has ended without awaiting 1 pay\. Nothing was sent",
-        ):
-            await left[0]
-
-    asyncio.run(main())
+    with pytest.raises(Rejected):
+        await order(1)
+    with pytest.raises(
+        ContractViolation,
+        match=r"order eff_\w+ has ended without awaiting 1 pay\. Nothing was sent",
+    ):
+        await left[0]
     assert ledger.done == ["undo"]
 
 
-def test_a_task_that_nobody_awaits_does_nothing_once_the_run_has_stopped(guard, ledger):
+@in_a_loop
+async def test_a_task_that_nobody_awaits_does_nothing_once_the_run_has_stopped(guard, ledger):
     async def pay() -> None:
         ledger.do("pay")
 
@@ -279,13 +278,10 @@ def test_a_task_that_nobody_awaits_does_nothing_once_the_run_has_stopped(guard, 
     async def order(run: Run, n: int) -> None:
         left.append(asyncio.ensure_future(run.step("pay", pay)))
 
-    async def main():
-        with pytest.raises(ContractViolation, match="without awaiting 1 pay: it was not done"):
-            await order(1)
-        with pytest.raises(ContractViolation, match="has ended"):
-            await left[0]
-
-    asyncio.run(main())
+    with pytest.raises(ContractViolation, match="without awaiting 1 pay: it was not done"):
+        await order(1)
+    with pytest.raises(ContractViolation, match="has ended"):
+        await left[0]
     assert ledger.done == []
 
 

@@ -23,6 +23,7 @@ from effectonce import (
     Verdict,
     breaker,
 )
+from tests.core.helpers import in_a_loop
 from tests.policy.helpers import DOWN, circuit, fail, half_open
 
 CALLERS = 1000
@@ -166,7 +167,8 @@ def test_a_decorated_function_is_itself_until_the_circuit_opens():
         pay(1)
 
 
-def test_an_async_function_too():
+@in_a_loop
+async def test_an_async_function_too():
     subject, _ = circuit(consecutive=1)
 
     @subject
@@ -175,14 +177,11 @@ def test_an_async_function_too():
             raise DOWN
         return amount
 
-    async def main():
-        assert await pay(1) == 1
-        with pytest.raises(ConnectionRefusedError):
-            await pay(-1)
-        with pytest.raises(CircuitOpen):
-            await pay(1)
-
-    asyncio.run(main())
+    assert await pay(1) == 1
+    with pytest.raises(ConnectionRefusedError):
+        await pay(-1)
+    with pytest.raises(CircuitOpen):
+        await pay(1)
 
     assert asyncio.iscoroutinefunction(pay)
 

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from effectonce import Bucket, Certainty, CircuitOpen, NotSent, Phase, Rejected, Verdict
+from tests.core.helpers import in_a_loop
 from tests.policy.helpers import DOWN, circuit, fail, half_open
 
 
@@ -39,24 +40,22 @@ def test_a_coroutine_that_a_sync_function_returns_is_not_taken_for_a_success():
     assert subject.phase is Phase.HALF_OPEN
 
 
-def test_a_cancelled_call_does_not_count_as_a_failure():
+@in_a_loop
+async def test_a_cancelled_call_does_not_count_as_a_failure():
     subject, _ = circuit(consecutive=1)
 
-    async def main():
-        started = asyncio.Event()
+    started = asyncio.Event()
 
-        @subject
-        async def call():
-            started.set()
-            await asyncio.sleep(3600)
+    @subject
+    async def call():
+        started.set()
+        await asyncio.sleep(3600)
 
-        task = asyncio.create_task(call())
-        await started.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(main())
+    task = asyncio.create_task(call())
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
     assert subject.phase is Phase.CLOSED
     assert subject.stats().neutral == 1

@@ -216,24 +216,22 @@ def test_a_store_that_is_gone_does_not_end_a_call(called):
     assert called(REFUSED, budget=RetryBudget("bank", shared=True), store=store)() == "done"
 
 
-def test_a_cancelled_call_says_nothing_about_the_dependency():
+@in_a_loop
+async def test_a_cancelled_call_says_nothing_about_the_dependency():
     circuit = Circuit("bank", Breaker(consecutive=1))
 
-    async def main():
-        started = asyncio.Event()
+    started = asyncio.Event()
 
-        @retry(breaker=circuit)
-        async def call():
-            started.set()
-            await asyncio.Event().wait()
+    @retry(breaker=circuit)
+    async def call():
+        started.set()
+        await asyncio.Event().wait()
 
-        task = asyncio.create_task(call())
-        await started.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(main())
+    task = asyncio.create_task(call())
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
     assert circuit.stats().neutral == 1
 
 
