@@ -252,19 +252,16 @@ def test_a_doubt_its_refused_repetition_and_how_a_person_settled_it(paying):
     assert guard.report().total.settled_within_s(0.5) == 1.0
 
 
-def test_a_doubt_that_the_probe_settles_in_the_same_call_is_one(paying):
+@pytest.mark.parametrize("later", [False, True])
+def test_a_doubt_that_the_probe_settles_in_the_same_call_or_later_is_one(paying, later):
     guard, call, answers = paying
+    if later:
+        call("lost")
     answers["lost"] = Found("paid")
-    call("lost")
-
-    assert counted(guard) == {"landed": 1, "doubts": 1, "probe_happened": 1}
-
-
-def test_a_doubt_that_the_probe_settles_later(paying):
-    guard, call, answers = paying
-    call("lost")
-    answers["lost"] = Found("paid")
-    guard.reconcile()
+    if later:
+        guard.reconcile()
+    else:
+        call("lost")
     found = counted(guard)
     found.pop("settle_ms", 0)
 

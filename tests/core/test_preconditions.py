@@ -23,7 +23,7 @@ from effectonce._core.ops import Find, Refute, Search
 from effectonce.stores.base import StoreUnusable
 from effectonce.stores.sqlite import SqliteStore
 from effectonce.testing.clock import FakeClock
-from tests.core.helpers import QUICK, approve, done, in_colour
+from tests.core.helpers import QUICK, approve, done, in_a_loop, in_colour
 
 
 def records(guard):
@@ -163,11 +163,8 @@ def test_an_interrupt_while_it_is_asked_leaves_the_call_to_the_next_one(guard):
     assert shop.ask() == {"refunded": 700}
 
 
-def test_a_cancelled_caller_sends_nothing_and_leaves_the_call_to_the_next_one(guard):
-    asyncio.run(_cancelled(guard))
-
-
-async def _cancelled(guard):
+@in_a_loop
+async def test_a_cancelled_caller_sends_nothing_and_leaves_the_call_to_the_next_one(guard):
     began, holds = asyncio.Event(), asyncio.Event()
 
     async def rule(payment):

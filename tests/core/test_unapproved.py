@@ -28,7 +28,6 @@ from effectonce._core.record import APPROVED
 from effectonce.stores.encrypted import Sealed
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.sqlite import SqliteStore
-from effectonce.workflows import Run
 from tests.core.helpers import QUICK, approve, done, in_colour, tool
 from tests.core.test_approvals import Bank
 from tests.flaky import FlakyStore
@@ -271,28 +270,6 @@ def test_a_tool_inside_an_approved_tool_needs_its_own_approval(guard):
 # ---------------------------------------------------------------- above a limit
 
 OVER = Allowance("refunds", limit=500, over="approval")
-
-
-@pytest.mark.parametrize("kind", ["idempotent_write", "write"])
-def test_a_step_above_a_limit_is_not_sent_before_it_is_approved(guard, kind):
-    sent = []
-
-    @guard.tool(kind=kind, allowance=OVER, spends="amount", retry=QUICK)
-    def refund(amount: int) -> int:
-        sent.append(amount)
-        return amount
-
-    @guard.workflow
-    def order(run: Run, n: int) -> int:
-        return run.step("refund", refund, 700)
-
-    for _ in range(2):
-        with pytest.raises(ApprovalNeeded):
-            order(1)
-    assert sent == []
-    approve(guard)
-    assert [order(1), order(1)] == [700, 700]
-    assert sent == [700]
 
 
 def test_what_is_approved_above_a_limit_has_the_volatile_arguments_that_were_seen(guard):

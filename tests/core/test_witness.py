@@ -16,13 +16,13 @@ from effectonce import (
     Rejected,
     ResultUnavailable,
     Retry,
-    StoreUnavailable,
     current_effect,
 )
 from effectonce._core import ops
 from effectonce._core.classification.verdicts import UNKNOWN, Basis, Bucket, Scope, Verdict
 from effectonce._core.observed_sends import Seen, Sight, Sighting, attested, seen
 from effectonce.stores.memory import MemoryStore
+from tests.flaky import FlakyStore
 
 UNSENT = Verdict(Bucket.UNREACHABLE, Certainty.NOT_SENT)
 REFUSED = Verdict(Bucket.SCHEMA, Certainty.REJECTED, "a field is wrong")
@@ -150,15 +150,6 @@ def test_done_before_is_about_one_request_alone():
 # ---------------------------------------------------------------- calls
 
 
-class Away(MemoryStore):
-    """It takes claims, and no outcome."""
-
-    def apply(self, op, /):
-        if isinstance(op, ops.Complete):
-            raise StoreUnavailable("away")
-        return super().apply(op)
-
-
 BUG = ValueError("bad sku")
 
 
@@ -272,7 +263,9 @@ def test_a_success_that_its_owner_reports_too_late_settles_the_doubt_unless_a_pe
 
 
 def test_a_success_that_the_store_does_not_take_is_done_all_the_same():
-    tool = Tool(DONE, store=Away(), retry=Retry(deadline_s=0.05))
+    store = FlakyStore()
+    store.fail(ops.Complete, times=10_000)
+    tool = Tool(DONE, store=store, retry=Retry(deadline_s=0.05))
 
     assert tool.call() == "ResultUnavailable"
 

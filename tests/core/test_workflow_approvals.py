@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from effectonce import Approval, ApprovalNeeded, Guard, StepFailed
+from effectonce import Allowance, Approval, ApprovalNeeded, Guard, StepFailed
 from effectonce.errors import CodeChanged
 from effectonce.testing.bank import Bank
 from effectonce.workflows import Resumed, Run
@@ -148,10 +148,14 @@ def test_a_rule_says_which_steps_need_it(guard, ledger, kind):
         shop.call("o2")
 
 
+OVER = Allowance("refunds", limit=500, over="approval")
+
+
 @pytest.mark.parametrize("mode", ["sync", "async"])
 @pytest.mark.parametrize("kind", ["write", "idempotent_write", "irreversible"])
-def test_no_kind_of_step_is_sent_before_it_is_approved(guard, ledger, kind, mode):
-    shop = Shop(guard, ledger, mode, kind=kind, accept_store_loss=True)
+@pytest.mark.parametrize("asks", [{}, {"approval": None, "allowance": OVER, "spends": "amount"}])
+def test_no_kind_of_step_is_sent_before_it_is_approved(guard, ledger, asks, kind, mode):
+    shop = Shop(guard, ledger, mode, kind=kind, accept_store_loss=True, **asks)
 
     wish = shop.wish()
     assert ledger.done == ["pack"]

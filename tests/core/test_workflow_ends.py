@@ -12,7 +12,7 @@ from effectonce._core.record import State
 from effectonce.errors import Cancelled, CodeChanged, InDoubt, InFlight, LeaseLost, StepFailed
 from effectonce.stores.memory import MemoryStore
 from effectonce.workflows import Run
-from tests.core.helpers import done, in_a_loop, in_colour
+from tests.core.helpers import done, in_a_loop, in_colour, named
 from tests.core.workflows import booking, elsewhere, key_of
 
 # ---------------------------------------------------------------- cancelled
@@ -394,7 +394,7 @@ def test_changed_arguments_of_a_step_in_the_store_of_another_guard_are_noticed(g
     elsewhere_kept = Guard(MemoryStore(), cache=0)
     pay = elsewhere_kept.tool(
         kind="irreversible", downstream=Downstream.key(window=60), accept_store_loss=True
-    )(_paying(ledger))
+    )(named("pay", lambda amount: ledger.do(amount)))
     amounts = [1, 2]
 
     @guard.workflow
@@ -407,13 +407,6 @@ def test_changed_arguments_of_a_step_in_the_store_of_another_guard_are_noticed(g
     with pytest.raises(CodeChanged, match="'1 pay' has other arguments"):
         order(1)
     assert ledger.done == [1]
-
-
-def _paying(ledger):
-    def pay(amount: int) -> int:
-        return ledger.do(amount)
-
-    return pay
 
 
 # ---------------------------------------------------------------- going on from the store alone

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
-from effectonce import ContractViolation, Guard, Rejected, StoreUnavailable
+from effectonce import ContractViolation, Guard, Rejected
 from effectonce._core.failed_attempts import attempts_of
 from effectonce._core.ops import Complete, Fail, Together
 from effectonce._core.record import State
@@ -26,6 +26,7 @@ from tests.core.workflows import (
     registered,
     stopped_after,
 )
+from tests.flaky import FlakyStore
 
 # ---------------------------------------------------------------- who runs it
 
@@ -215,23 +216,10 @@ def test_a_repeatable_step_that_fails_at_first_is_claimed_then(guard, ledger):
     assert guard.workflows.summary(key_of(guard, "completed")).steps[0].sends == 3
 
 
-class Away(MemoryStore):
-    """Does not answer the n-th op that is of this kind, although it is applied."""
-
-    def __init__(self, kind, times=1):
-        super().__init__()
-        self.kind, self.times = kind, times
-
-    def apply(self, op, /):
-        reply = super().apply(op)
-        if isinstance(op, self.kind) and self.times:
-            self.times -= 1
-            raise StoreUnavailable("no answer")
-        return reply
-
-
 def test_what_went_out_together_is_repeated_together(ledger):
-    guard = Guard(Away(Together, 2), cache=0)
+    store = FlakyStore()
+    store.fail(Together, "unacknowledged", times=2)
+    guard = Guard(store, cache=0)
     note = noting(guard, ledger)
 
     @guard.workflow
@@ -244,7 +232,9 @@ def test_what_went_out_together_is_repeated_together(ledger):
 
 @pytest.mark.parametrize(("kind", "end"), [(Complete, "done"), (Fail, "failed")])
 def test_an_end_that_the_store_cannot_be_told_is_told_by_the_next_call(kind, end):
-    guard = Guard(Away(kind, 3), cache=0)
+    store = FlakyStore()
+    store.fail(kind, "unacknowledged", times=3)
+    guard = Guard(store, cache=0)
 
     @guard.workflow
     def order(run: Run, n: int) -> str:
