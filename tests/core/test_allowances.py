@@ -51,7 +51,7 @@ from effectonce._core.retry_state import Env
 from effectonce._tools.registry import tool_of
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
-from tests.core.helpers import QUICK, in_a_loop, in_threads
+from tests.core.helpers import QUICK, approve, in_a_loop, in_threads
 
 DAY_S = 86_400.0
 
@@ -384,7 +384,7 @@ def test_an_approval_comes_before_the_money(guard):
     with pytest.raises(ApprovalNeeded):
         bank.pay(10, step=1)
     assert guard.allowances.list() == ()
-    guard.approvals.approve(guard.approvals.waiting()[0].key, by="ada", reason="yes")
+    approve(guard)
 
     assert bank.pay(10, step=1) == 10
     assert bank.account.left == 0

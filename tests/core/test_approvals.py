@@ -13,7 +13,7 @@ from effectonce import (
     Retry,
 )
 from effectonce.approvals import Wish
-from tests.core.helpers import QUICK, in_a_loop, in_threads
+from tests.core.helpers import QUICK, approve, in_a_loop, in_threads
 
 
 class Bank:
@@ -187,7 +187,7 @@ def test_an_argument_that_is_no_data_is_not_approved(guard):
 
     with guard.step("chat", 1), pytest.raises(ApprovalNeeded):
         send("hello", object())
-    guard.approvals.approve(guard.approvals.waiting()[0].key, by="ada", reason="yes")
+    approve(guard)
     with guard.step("chat", 1):
         send("hello", object())
     assert len(sent) == 1
@@ -329,7 +329,7 @@ def test_a_failed_attempt_keeps_its_approval(guard):
 
     with guard.step("chat", 1), pytest.raises(ApprovalNeeded):
         refund("pay_1")
-    guard.approvals.approve(guard.approvals.waiting()[0].key, by="ada", reason="yes")
+    approve(guard)
     with guard.step("chat", 1):
         with pytest.raises(Exception, match="no connection"):
             refund("pay_1")
@@ -358,6 +358,6 @@ async def test_the_same_for_async_tools(guard):
     async with guard.step("chat", 1):
         with pytest.raises(ApprovalNeeded):
             await send("hello")
-        guard.approvals.approve(guard.approvals.waiting()[0].key, by="ada", reason="yes")
+        approve(guard)
         assert [await send("hello"), await send("hello")] == ["hello", "hello"]
     assert sent == ["hello"]

@@ -74,27 +74,21 @@ def test_every_attempt_says_how_it_ended_and_the_last_one_that_the_call_gave_up(
     with pytest.raises(GaveUp):
         call(guard, pay)
 
-    said = "the tool says nothing was sent"
-    assert tried(guard) == [
-        FailedAttempt(
-            1, "NotSent", "refused 1", "unknown", "not_sent", said, None, None, clock(), "declared"
-        ),
-        FailedAttempt(
-            2, "NotSent", "refused 2", "unknown", "not_sent", said, None, None, clock(), "declared"
-        ),
-        FailedAttempt(
-            3,
+    def refused(number, gave_up=None):
+        said = "the tool says nothing was sent"
+        return FailedAttempt(
+            number,
             "NotSent",
-            "refused 3",
+            f"refused {number}",
             "unknown",
             "not_sent",
             said,
-            None,
-            "it was tried 3 times",
-            clock(),
-            "declared",
-        ),
-    ]
+            gave_up=gave_up,
+            at=clock(),
+            basis="declared",
+        )
+
+    assert tried(guard) == [refused(1), refused(2), refused(3, "it was tried 3 times")]
 
 
 def test_a_delay_that_the_downstream_asked_for_is_kept(guard):

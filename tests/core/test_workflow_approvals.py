@@ -8,7 +8,7 @@ from effectonce import Allowance, Approval, ApprovalNeeded, Guard, StepFailed
 from effectonce.errors import CodeChanged
 from effectonce.testing.bank import Bank
 from effectonce.workflows import Resumed, Run
-from tests.core.helpers import QUICK
+from tests.core.helpers import QUICK, approve
 from tests.core.workflows import elsewhere, key_of
 from tests.processes import in_two_processes
 
@@ -190,7 +190,7 @@ def test_volatile_arguments_are_approved_too(guard, ledger):
 
     with pytest.raises(ApprovalNeeded):
         ship("o1")
-    guard.approvals.approve(guard.approvals.waiting()[0].key, by="ada", reason="yes")
+    approve(guard)
     note[0] = "b"
 
     with pytest.raises(CodeChanged):
