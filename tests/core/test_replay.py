@@ -50,13 +50,14 @@ def test_a_doubt_says_how_old_it_is(guard, clock):
     assert (first.status, first.age_s, again.age_s) == ("in_doubt", 0.0, 7.0)
 
 
+UNDECLARED = object()
 FALSY = (None, 0, 0.0, "", [], {}, False, b"", (), set(), frozenset())
 
 
 @pytest.mark.parametrize(
     ("value", "hint"),
     [
-        *((value, Any) for value in FALSY),
+        *((value, UNDECLARED) for value in FALSY),
         ((1, "two", (3,)), tuple),
         ({1: "a", (2, 3): [b"\x00"]}, dict),
         ({"$": "not a tag", "nested": {"$": 1}}, dict),
@@ -85,7 +86,7 @@ FALSY = (None, 0, 0.0, "", [], {}, False, b"", (), set(), frozenset())
         (Struct(3, date(2025, 1, 1)), Struct),
         (Colour.RED, Annotated[Colour, "doc"]),
         (Colour.RED, Colour | None),
-        ({"body": "x" * 10_000_000}, dict),
+        ({"body": "x" * 10_000_000}, UNDECLARED),
     ],
     ids=lambda v: str(v)[:40],
 )
@@ -96,7 +97,8 @@ def test_a_result_replays_equal_and_of_the_same_type(guard, value, hint):
         calls.append(1)
         return value
 
-    pay.__annotations__["return"] = hint
+    if hint is not UNDECLARED:
+        pay.__annotations__["return"] = hint
     guarded = guard.tool(kind="write")(pay)
     with guard.step("chat", "pay"):
         first, second = guarded(), guarded()
@@ -198,10 +200,10 @@ PICKED = []
 @pytest.mark.parametrize(
     ("value", "hint"),
     [
-        (object(), Any),
-        (threading.Lock(), Any),
-        (RECEIPT, Any),
-        ("\ud800", Any),
+        (object(), UNDECLARED),
+        (threading.Lock(), UNDECLARED),
+        (RECEIPT, UNDECLARED),
+        ("\ud800", UNDECLARED),
         (Grumpy(), Any),
         ([Grumpy()], Any),
         (Picky(1), Picky),
@@ -231,7 +233,8 @@ def test_a_result_that_cannot_be_stored_still_counts_as_done(guard, value, hint)
         calls.append(1)
         return value
 
-    pay.__annotations__["return"] = hint
+    if hint is not UNDECLARED:
+        pay.__annotations__["return"] = hint
     guarded = guard.tool(kind="write")(pay)
     with guard.step("chat", "pay"):
         assert guarded() is value
@@ -244,7 +247,10 @@ def test_a_result_that_cannot_be_stored_still_counts_as_done(guard, value, hint)
 
 @pytest.mark.parametrize(
     ("done", "shown"),
-    [(Grumpy(), "a Grumpy that cannot be printed"), ([Line("LH1", Decimal(1))], "LH1")],
+    [
+        (Grumpy(), "a Grumpy that cannot be printed"),
+        ([Line("LH1", Decimal(1))], "[Line(sku='LH1', price=Decimal('1'))]"),
+    ],
     ids=["unprintable", "a model"],
 )
 def test_what_is_done_of_a_partial_success_is_kept_whatever_it_is(guard, done, shown):
@@ -256,7 +262,7 @@ def test_what_is_done_of_a_partial_success_is_kept_whatever_it_is(guard, done, s
         for _ in range(2):
             with pytest.raises(PartialSuccess) as caught:
                 transfer()
-    assert shown in str(caught.value.done)
+    assert caught.value.done == shown
 
 
 @pytest.mark.parametrize(
