@@ -2,8 +2,13 @@
 that are hard to store.
 """
 
+import asyncio
 import dataclasses
 import enum
+import functools
+import inspect
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from uuid import UUID
@@ -11,7 +16,7 @@ from uuid import UUID
 import msgspec
 import pydantic
 
-from effectonce import Guard, Retry, current_effect
+from effectonce import Guard, Retry, StoreUnavailable, current_effect
 
 QUICK = Retry(attempts=3, base_s=0, cap_s=0)
 
@@ -27,6 +32,71 @@ def named(name, function):
     function.__name__ = name
     function.__qualname__ = name
     return function
+
+
+def in_colour(colour, function):
+    """Return *function*, or for "async" a coroutine function that does the same."""
+    if colour == "sync":
+        return function
+
+    @functools.wraps(function)
+    async def on_loop(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    return on_loop
+
+
+async def awaited(result):
+    """Return the result of a call of either colour."""
+    return await result if inspect.isawaitable(result) else result
+
+
+def done(result):
+    """Return the result of a call of either colour, outside of a loop."""
+    return asyncio.run(awaited(result)) if inspect.isawaitable(result) else result
+
+
+def in_a_loop(test):
+    """Run an async test."""
+
+    @functools.wraps(test)
+    def run(**fixtures):
+        asyncio.run(test(**fixtures))
+
+    return run
+
+
+def in_threads(count, function):
+    """Call *function* with each number at the same moment, and return its results in order."""
+    start = threading.Barrier(count)
+
+    def call(number):
+        start.wait()
+        return function(number)
+
+    with ThreadPoolExecutor(count) as threads:
+        return list(threads.map(call, range(count)))
+
+
+def silence(store, error=None):
+    """The store answers no op any more, of callers of either colour."""
+
+    def apply(op):
+        raise StoreUnavailable("no answer") if error is None else error
+
+    store.apply = apply
+
+
+def unanswered():
+    """A tool that nobody answers."""
+    raise TimeoutError
+
+
+def approve(guard, by="ada", **options):
+    """Approve the one call that waits, and return what was asked for."""
+    (wish,) = guard.approvals.waiting()
+    guard.approvals.approve(wish.key, by=by, reason="yes", **options)
+    return wish
 
 
 class Ledger:

@@ -1,7 +1,5 @@
 """Spending limits: held before anything leaves, given back when nothing happened, never overdrawn."""
 
-import asyncio
-import threading
 from datetime import timedelta
 from itertools import count
 
@@ -53,7 +51,7 @@ from effectonce._core.retry_state import Env
 from effectonce._tools.registry import tool_of
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
-from tests.core.helpers import QUICK
+from tests.core.helpers import QUICK, approve, in_a_loop, in_threads
 
 DAY_S = 86_400.0
 
@@ -177,13 +175,6 @@ def test_a_replay_spends_nothing(daily):
     assert [daily.pay(1000, step=1) for _ in range(3)] == [1000] * 3
     assert daily.paid == [1000]
     assert (daily.account.spent, daily.account.left) == (1000, 0)
-
-
-def test_a_day_begins_anew(daily, clock):
-    daily.pay(1000)
-    clock.advance(DAY_S)
-
-    assert daily.pay(1000) == 1000
 
 
 @pytest.mark.parametrize(
@@ -344,19 +335,20 @@ def test_an_amount_is_said_by_a_function_of_the_arguments(guard):
         bank.pay(100)
 
 
-@pytest.mark.parametrize("amount", [-1, 1.5, True, "7"])
-def test_an_amount_that_is_no_whole_number_is_not_sent(guard, amount):
-    bank = Bank(guard, Allowance("fees", limit=10), spends=lambda: amount)
+@pytest.mark.parametrize(
+    ("spends", "why"),
+    [
+        (lambda: -1, "give a whole number"),
+        (lambda: 1.5, "give a whole number"),
+        (lambda: True, "give a whole number"),
+        (lambda: "7", "give a whole number"),
+        (lambda amount: amount / 0, r"could not be said .*ZeroDivisionError"),
+    ],
+)
+def test_an_amount_that_is_no_whole_number_is_not_sent(guard, spends, why):
+    bank = Bank(guard, Allowance("fees", limit=10), spends=spends)
 
-    with pytest.raises(ContractViolation, match="give a whole number"):
-        bank.pay(1)
-    assert bank.paid == []
-
-
-def test_an_amount_that_cannot_be_said_is_not_sent(guard):
-    bank = Bank(guard, Allowance("fees", limit=10), spends=lambda amount: amount / 0)
-
-    with pytest.raises(ContractViolation, match=r"could not be said .*ZeroDivisionError"):
+    with pytest.raises(ContractViolation, match=why):
         bank.pay(1)
     assert bank.paid == []
 
@@ -392,7 +384,7 @@ def test_an_approval_comes_before_the_money(guard):
     with pytest.raises(ApprovalNeeded):
         bank.pay(10, step=1)
     assert guard.allowances.list() == ()
-    guard.approvals.approve(guard.approvals.waiting()[0].key, by="ada", reason="yes")
+    approve(guard)
 
     assert bank.pay(10, step=1) == 10
     assert bank.account.left == 0
@@ -442,23 +434,17 @@ def test_what_was_rejected_above_the_limit_is_not_done_later(guard, clock):
 # ---------------------------------------------------------------- crowds and crashes
 
 
-def test_of_many_that_race_for_the_last_unit_one_gets_it(store):
-    guard = Guard(store, cache=0)
+def test_of_many_that_race_for_the_last_unit_one_gets_it(guard):
     bank = Bank(guard, Allowance("seats", limit=1))
-    got, refused, start = [], [], threading.Barrier(32)
+    got, refused = [], []
 
     def take(number):
-        start.wait()
         try:
             got.append(bank.pay(1, step=number))
         except LimitReached:
             refused.append(number)
 
-    threads = [threading.Thread(target=take, args=(number,)) for number in range(32)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(32, take)
 
     assert (len(got), len(refused), len(bank.paid)) == (1, 31, 1)
 
@@ -522,19 +508,17 @@ def test_wherever_a_process_dies_nothing_is_overdrawn_and_nothing_leaks(end, aft
             return
 
 
-def test_the_same_for_async_tools(guard):
+@in_a_loop
+async def test_the_same_for_async_tools(guard):
     @guard.tool(kind="write", retry=QUICK, allowance=Allowance("mails", limit=1))
     async def mail(text: str) -> str:
         return text
 
-    async def talk():
-        async with guard.step("chat", 1):
-            assert await mail("hello") == "hello"
-        async with guard.step("chat", 2):
-            with pytest.raises(LimitReached):
-                await mail("hello")
-
-    asyncio.run(talk())
+    async with guard.step("chat", 1):
+        assert await mail("hello") == "hello"
+    async with guard.step("chat", 2):
+        with pytest.raises(LimitReached):
+            await mail("hello")
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ on, and not before.
 
 import asyncio
 import contextlib
-import inspect
 import signal
 import threading
+from functools import partial
 
 import httpx
 import pytest
@@ -25,12 +25,11 @@ from effectonce import (
 from effectonce._core import ops
 from effectonce.effect import OVER
 from effectonce.http.client import protect
+from tests.core.helpers import awaited, done, in_a_loop, in_colour
 from tests.flaky import FlakyStore
 
 ONCE = Retry(attempts=1, base_s=0, cap_s=0)
 TWICE = Retry(attempts=2, base_s=0, cap_s=0)
-COLOURS = ("sync", "async")
-each_colour = pytest.mark.parametrize("colour", COLOURS)
 
 
 class Pays:
@@ -47,7 +46,7 @@ class Pays:
         **contract,
     ):
         self.store, self.paid, self.states = store or FlakyStore(), 0, []
-        self.guard, self.colour = Guard(self.store, cache=0), colour
+        self.guard = Guard(self.store, cache=0)
         declared = {
             "kind": "write",
             "separate_dispatch": True,
@@ -68,9 +67,7 @@ class Pays:
 
         async def apay(order: int) -> str:
             self.look()
-            awaited = before()
-            if inspect.isawaitable(awaited):
-                await awaited
+            await awaited(before())
             if skips:
                 return "nothing to pay"
             async with current_effect().sending():
@@ -85,21 +82,25 @@ class Pays:
         self.states.append(str(self.guard.find(current_effect().ref.key).state))
 
     def call(self):
-        if self.colour == "async":
-            return asyncio.run(self.acall())
         with self.guard.step("chat", "pay"):
-            return self.tool(1)
-
-    async def acall(self):
-        with self.guard.step("chat", "pay"):
-            return await self.tool(1)
+            return done(self.tool(1))
 
     @property
     def writes(self):
-        return [name for name in self.store.log if name not in ("Find", "Attest")]
+        return writes(self.store)
 
 
-@each_colour
+def writes(store):
+    """The names of the ops that write, without what is said about attempts."""
+    return [name for name in store.log if name not in ("Find", "Attest")]
+
+
+def client_of(colour, answer):
+    """A protected client of this colour; *answer* makes the response of a request."""
+    made = httpx.AsyncClient if colour == "async" else httpx.Client
+    return protect(made(transport=httpx.MockTransport(answer)), retry=ONCE)
+
+
 def test_it_is_claimed_before_and_dispatched_inside(colour):
     pays = Pays(colour)
 
@@ -107,7 +108,6 @@ def test_it_is_claimed_before_and_dispatched_inside(colour):
     assert (pays.states, pays.paid) == (["claimed", "dispatched"], 1)
 
 
-@each_colour
 def test_without_the_declaration_there_is_no_write_more(colour):
     declared, not_declared = Pays(colour), Pays(colour, separate_dispatch=False)
     declared.call(), not_declared.call()
@@ -117,7 +117,6 @@ def test_without_the_declaration_there_is_no_write_more(colour):
     assert not_declared.states == ["dispatched", "dispatched"]
 
 
-@each_colour
 def test_an_error_before_it_leaves_a_claim_that_was_let_go(colour):
     errors = [ValueError("bad sku")]
 
@@ -133,7 +132,6 @@ def test_an_error_before_it_leaves_a_claim_that_was_let_go(colour):
     assert pays.call() == "paid"
 
 
-@each_colour
 def test_an_error_inside_it_is_a_doubt(colour):
     def inside():
         raise ValueError("somewhere on the way")
@@ -146,7 +144,6 @@ def test_an_error_inside_it_is_a_doubt(colour):
     assert pays.writes[:3] == ["Claim", "Dispatch", "Doubt"]
 
 
-@each_colour
 def test_an_attempt_that_had_no_effect_is_dispatched_anew(colour):
     errors = [NotSent("refused")]
 
@@ -161,7 +158,6 @@ def test_an_attempt_that_had_no_effect_is_dispatched_anew(colour):
     assert pays.states == ["claimed", "dispatched"] * 2
 
 
-@each_colour
 def test_a_tool_that_returns_without_it_is_done(colour):
     pays = Pays(colour, skips=True)
 
@@ -169,7 +165,6 @@ def test_a_tool_that_returns_without_it_is_done(colour):
     assert pays.states == ["claimed"]
 
 
-@each_colour
 def test_the_end_of_such_a_tool_is_written_when_the_store_is_back(colour):
     pays = Pays(colour, skips=True)
     pays.store.fail(ops.Dispatch, times=2)
@@ -178,7 +173,6 @@ def test_the_end_of_such_a_tool_is_written_when_the_store_is_back(colour):
     assert pays.guard.counts() == {"completed": 1}
 
 
-@each_colour
 def test_nothing_is_sent_if_the_store_cannot_be_told(colour):
     pays = Pays(colour)
     pays.store.fail(ops.Dispatch, times=9)
@@ -188,7 +182,6 @@ def test_nothing_is_sent_if_the_store_cannot_be_told(colour):
     assert (pays.paid, pays.states) == (0, ["claimed"])
 
 
-@each_colour
 def test_nothing_is_sent_by_an_owner_that_was_overtaken(colour):
     """Another caller took the claim over while the tool prepared what it sends."""
     pays = Pays(colour, before=lambda: taken_over())
@@ -204,7 +197,6 @@ def test_nothing_is_sent_by_an_owner_that_was_overtaken(colour):
     assert pays.paid == 0
 
 
-@each_colour
 def test_nothing_is_sent_beside_another_call_of_the_same_step(colour):
     pays = Pays(colour, before=lambda: sent_by_another_call())
 
@@ -218,7 +210,8 @@ def test_nothing_is_sent_beside_another_call_of_the_same_step(colour):
     assert pays.paid == 0
 
 
-def test_the_loop_of_an_async_tool_that_does_not_wait_for_its_record_does():
+@in_a_loop
+async def test_the_loop_of_an_async_tool_that_does_not_wait_for_its_record_does():
     guard, states = Guard("memory://", cache=0), []
 
     @guard.tool(kind="write", separate_dispatch=True, retry=ONCE)
@@ -227,23 +220,18 @@ def test_the_loop_of_an_async_tool_that_does_not_wait_for_its_record_does():
             states.append(guard.find(current_effect().ref.key).state)
         return "paid"
 
-    async def main():
-        with guard.step("chat", "pay"):
-            return await pay(1)
-
-    assert asyncio.run(main()) == "paid"
+    with guard.step("chat", "pay"):
+        assert await pay(1) == "paid"
     assert (states, guard.counts()) == (["dispatched"], {"completed": 1})
 
 
 class PaysThrough:
     """A tool that sends through a protected client, and declares so."""
 
-    def __init__(self, colour, *, then=None, store=None, **contract):
+    def __init__(self, colour, *, store=None, **contract):
         self.store, self.states = store or FlakyStore(), []
-        self.guard, self.colour = Guard(self.store, cache=0), colour
-        transport = httpx.MockTransport(self._answer)
-        made = httpx.AsyncClient if colour == "async" else httpx.Client
-        client = protect(made(transport=transport), retry=ONCE)
+        self.guard = Guard(self.store, cache=0)
+        client = client_of(colour, self._answer)
         declared = {"kind": "write", "retry": ONCE, "wait_s": 0, "through": client} | contract
 
         def pay(order: int) -> str:
@@ -254,22 +242,9 @@ class PaysThrough:
         async def apay(order: int) -> str:
             self.key = current_effect().ref.key
             self._look()
-            return (await client.post("http://shop/pay")).text
+            return (await awaited(client.post("http://shop/pay"))).text
 
-        async def sends_without_waiting(order: int) -> str:
-            self.key = current_effect().ref.key
-            self._look()
-            return client.post("http://shop/pay").text
-
-        async def leaves_a_task(order: int) -> str:
-            self.key = current_effect().ref.key
-            self.task = asyncio.ensure_future(client.post("http://shop/pay"))
-            return "on its way"
-
-        tools = {"sync": pay, "async": apay, "sync in async": sends_without_waiting}
-        self.tool = self.guard.tool(name="pay", **declared)(
-            leaves_a_task if then == "leaves a task" else tools[colour]
-        )
+        self.tool = self.guard.tool(name="pay", **declared)(pay if colour == "sync" else apay)
 
     def _look(self):
         self.states.append(str(self.guard.find(self.key).state))
@@ -279,19 +254,15 @@ class PaysThrough:
         return httpx.Response(200, text="paid")
 
     def call(self):
-        return asyncio.run(self.acall())
-
-    async def acall(self):
         with self.guard.step("chat", "pay"):
-            said = self.tool(1)
-            return await said if inspect.isawaitable(said) else said
+            return done(self.tool(1))
 
     @property
     def writes(self):
-        return [name for name in self.store.log if name not in ("Find", "Attest")]
+        return writes(self.store)
 
 
-through_each = pytest.mark.parametrize("colour", [*COLOURS, "sync in async"])
+through_each = pytest.mark.parametrize("colour", ["sync", "async", "sync in async"])
 
 
 @through_each
@@ -325,9 +296,7 @@ class Talks:
     def __init__(self, colour, *, before=lambda: None):
         self.store, self.states = FlakyStore(), []
         self.guard = Guard(self.store, cache=0)
-        transport = httpx.MockTransport(lambda asked: self._look() or httpx.Response(101))
-        made = httpx.AsyncClient if colour == "async" else httpx.Client
-        client = protect(made(transport=transport), retry=ONCE)
+        client = client_of(colour, lambda asked: self._look() or httpx.Response(101))
         upgrade = {"connection": "upgrade", "upgrade": "websocket"}
 
         def talk(order: int) -> str:
@@ -351,15 +320,10 @@ class Talks:
         self.states.append(str(self.guard.find(self.key).state))
 
     def call(self):
-        return asyncio.run(self.acall())
-
-    async def acall(self):
         with self.guard.step("chat", "talk"):
-            said = self.tool(1)
-            return await said if inspect.isawaitable(said) else said
+            return done(self.tool(1))
 
 
-@each_colour
 def test_a_connection_of_which_nothing_is_seen_is_written_down_before_it_is_handed_out(colour):
     talks = Talks(colour)
 
@@ -368,7 +332,6 @@ def test_a_connection_of_which_nothing_is_seen_is_written_down_before_it_is_hand
     assert (said, talks.states) == ("bought", ["claimed", "dispatched"])
 
 
-@each_colour
 def test_nobody_gets_such_a_connection_if_the_store_cannot_be_told(colour):
     talks = Talks(colour)
     talks.store.fail(ops.Dispatch, times=99)
@@ -379,7 +342,6 @@ def test_nobody_gets_such_a_connection_if_the_store_cannot_be_told(colour):
     assert talks.states == ["claimed"]
 
 
-@each_colour
 def test_nor_once_its_attempt_counts_as_not_sent(colour):
     talks = Talks(colour, before=lambda: current_effect().used.add(OVER))
 
@@ -389,15 +351,27 @@ def test_nor_once_its_attempt_counts_as_not_sent(colour):
     assert talks.states == ["claimed"]
 
 
-def test_what_a_tool_leaves_behind_may_send_when_its_end_is_written():
-    pays = PaysThrough("async", then="leaves a task")
+@in_a_loop
+async def test_what_a_tool_leaves_behind_may_send_when_its_end_is_written():
+    store, states, left = FlakyStore(), [], []
+    guard = Guard(store, cache=0)
 
-    async def main():
-        assert await pays.acall() == "on its way"
-        return (await pays.task).text
+    def answer(request):
+        (record,) = store.inner.apply(ops.Search())
+        states.append(str(record.state))
+        return httpx.Response(200, text="paid")
 
-    assert asyncio.run(main()) == "paid"
-    assert (pays.states, pays.writes) == (["completed"], ["Claim", "Dispatch", "Complete"])
+    client = client_of("async", answer)
+
+    @guard.tool(kind="write", through=client, retry=ONCE, wait_s=0)
+    async def pay(order: int) -> str:
+        left.append(asyncio.ensure_future(client.post("http://shop/pay")))
+        return "on its way"
+
+    with guard.step("chat", "pay"):
+        assert await pay(1) == "on its way"
+    assert (await left[0]).text == "paid"
+    assert (states, writes(store)) == (["completed"], ["Claim", "Dispatch", "Complete"])
 
 
 class Insists:
@@ -408,9 +382,7 @@ class Insists:
     def __init__(self, how):
         self.store, self.sent, self.before = FlakyStore(), [], lambda: None
         self.guard = Guard(self.store, cache=0)
-        self.client = protect(
-            httpx.AsyncClient(transport=httpx.MockTransport(self._answer)), retry=ONCE
-        )
+        self.client = client_of("async", self._answer)
         ways = {"one after the other": self._one_after_the_other, "together": self._together}
         self.work = ways[how]
 
@@ -513,33 +485,23 @@ def paid_and_notified(colour, store, sent):
         store.first_is_let_go.set()
         return httpx.Response(200, text="ok")
 
-    made = httpx.AsyncClient if colour == "async" else httpx.Client
-    client = protect(made(transport=httpx.MockTransport(answer)), retry=ONCE)
+    client = client_of(colour, answer)
+    post = client.post if colour == "async" else partial(asyncio.to_thread, client.post)
     guard = Guard(store, cache=0)
-    declared = {"kind": "write", "through": client, "retry": ONCE, "wait_s": 0, "name": "pay"}
-    urls = ("http://shop/pay", "http://shop/notify")
 
-    @guard.tool(**declared)
-    async def apay(order: int) -> str:
-        await asyncio.gather(*map(client.post, urls), return_exceptions=True)
-        return "paid"
-
-    @guard.tool(**declared | {"name": "pay in threads"})
-    async def pay_in_threads(order: int) -> str:
-        posts = [asyncio.to_thread(client.post, url) for url in urls]
+    @guard.tool(kind="write", through=client, retry=ONCE, wait_s=0)
+    async def pay(order: int) -> str:
+        posts = [post(url) for url in ("http://shop/pay", "http://shop/notify")]
         await asyncio.gather(*posts, return_exceptions=True)
         return "paid"
 
-    tool = apay if colour == "async" else pay_in_threads
-
-    async def call():
+    def call():
         with guard.step("chat", "pay"):
-            return await tool(1)
+            return done(pay(1))
 
-    return lambda: asyncio.run(call())
+    return call
 
 
-@each_colour
 def test_a_write_that_got_no_answer_takes_nothing_back_that_another_was_let_do(colour):
     store, sent = AnswersOneWriteOfTwo(), []
     call = paid_and_notified(colour, store, sent)
@@ -550,7 +512,6 @@ def test_a_write_that_got_no_answer_takes_nothing_back_that_another_was_let_do(c
     assert len(sent) == len(set(sent))
 
 
-@each_colour
 def test_what_is_refused_to_one_that_sends_says_nothing_about_another_that_was_let(colour):
     """The other call of its step ends between the two."""
     refusals, sent = [ops.Refused(None)], []
@@ -561,9 +522,7 @@ def test_what_is_refused_to_one_that_sends_says_nothing_about_another_that_was_l
             return refusals.pop() if refused else super().apply(op)
 
     guard = Guard(Refuses(), cache=0)
-    transport = httpx.MockTransport(lambda asked: sent.append(1) or httpx.Response(200))
-    made = httpx.AsyncClient if colour == "async" else httpx.Client
-    client = protect(made(transport=transport), retry=ONCE)
+    client = client_of(colour, lambda asked: sent.append(1) or httpx.Response(200))
 
     @guard.tool(kind="write", through=client, retry=ONCE, wait_s=0)
     async def pay(order: int) -> None:
@@ -573,13 +532,9 @@ def test_what_is_refused_to_one_that_sends_says_nothing_about_another_that_was_l
             await awaited(client.post("http://shop/b"))
             raise
 
-    async def call():
-        with guard.step("chat", "pay"):
-            await pay(1)
-
     for _ in range(2):
-        with pytest.raises(InDoubt):
-            asyncio.run(call())
+        with guard.step("chat", "pay"), pytest.raises(InDoubt):
+            done(pay(1))
     assert sent == [1]
 
 
@@ -603,11 +558,12 @@ def shop(sent):
         sent.append(asked.url.path)
         return httpx.Response(200, text="paid")
 
-    return protect(httpx.AsyncClient(transport=httpx.MockTransport(answer)), retry=ONCE)
+    return client_of("async", answer)
 
 
 @pytest.mark.parametrize("apart", [None, False])
-def test_a_task_that_is_on_its_way_when_its_tool_says_not_sent_sends_nothing(apart):
+@in_a_loop
+async def test_a_task_that_is_on_its_way_when_its_tool_says_not_sent_sends_nothing(apart):
     sent, left = [], []
     guard, client = Guard(FlakyStore(), cache=0), shop(sent)
 
@@ -624,11 +580,8 @@ def test_a_task_that_is_on_its_way_when_its_tool_says_not_sent_sends_nothing(apa
         await asyncio.wait([left[0][1]])
         return (await client.post("http://shop/pay")).text
 
-    async def call():
-        with guard.step("chat", "pay"):
-            return await pay(1)
-
-    said = asyncio.run(call())
+    with guard.step("chat", "pay"):
+        said = await pay(1)
 
     assert (said, sent) == ("paid", ["/pay"])
     assert "was not sent" in str(left[0][1].exception())
@@ -659,7 +612,8 @@ def test_what_waits_for_its_record_when_its_tool_says_not_sent_sends_nothing():
     assert "was not sent" in str(left[0].exception())
 
 
-def test_what_waits_for_its_record_when_another_was_not_let_sends_nothing():
+@in_a_loop
+async def test_what_waits_for_its_record_when_another_was_not_let_sends_nothing():
     sent, left, store = [], [], StallsOneWrite()
     guard, client = Guard(store, cache=0), shop(sent)
 
@@ -670,20 +624,13 @@ def test_what_waits_for_its_record_when_another_was_not_let_sends_nothing():
         store.fail(ops.Dispatch, times=3)
         return (await client.post("http://shop/pay")).text
 
-    async def call():
-        with guard.step("chat", "pay"), pytest.raises(StoreUnavailable):
-            await pay(1)
-        store.go_on.set()
-        await asyncio.wait(left)
-
-    asyncio.run(call())
+    with guard.step("chat", "pay"), pytest.raises(StoreUnavailable):
+        await pay(1)
+    store.go_on.set()
+    await asyncio.wait(left)
 
     assert sent == []
     assert "was not sent" in str(left[0].exception())
-
-
-async def awaited(said):
-    return await said if inspect.isawaitable(said) else said
 
 
 class SoftTimeLimit(Exception):
@@ -741,8 +688,7 @@ def test_a_tool_that_stops_waiting_for_its_record_was_not_cancelled_by_its_calle
     store = Slow()
     store.fail(ops.Dispatch, times=fails)
     guard = Guard(store, cache=0)
-    transport = httpx.MockTransport(lambda asked: sent.append(1) or httpx.Response(200, text="ok"))
-    client = protect(httpx.AsyncClient(transport=transport), retry=ONCE)
+    client = client_of("async", lambda asked: sent.append(1) or httpx.Response(200, text="ok"))
 
     @guard.tool(kind="write", through=client, retry=ONCE, wait_s=0)
     async def pay(order: int) -> str:
@@ -753,19 +699,15 @@ def test_a_tool_that_stops_waiting_for_its_record_was_not_cancelled_by_its_calle
         await asyncio.wait([waits])
         return (await client.post("http://shop/b")).text
 
-    async def main():
-        with guard.step("chat", "pay"):
-            return await pay(1)
-
-    if fails:
-        with pytest.raises(StoreUnavailable):
-            asyncio.run(main())
-    else:
-        assert asyncio.run(main()) == "ok"
+    with guard.step("chat", "pay"):
+        if fails:
+            with pytest.raises(StoreUnavailable):
+                done(pay(1))
+        else:
+            assert done(pay(1)) == "ok"
     assert len(sent) == (0 if fails else 1)
 
 
-@each_colour
 def test_a_tool_that_runs_another_is_dispatched_before_it_does(colour):
     """Whatever that one sends, and wherever its record is."""
     guard, states = Guard(FlakyStore(), cache=0), []
@@ -776,38 +718,20 @@ def test_a_tool_that_runs_another_is_dispatched_before_it_does(colour):
     inner = Guard("memory://", cache=0).tool(kind="write", through="protected", name="inner")
     outer = guard.tool(kind="write", through="protected", name="outer", retry=ONCE)
 
-    if colour == "sync":
-        note = inner(lambda key: look(key))
+    note = inner(in_colour(colour, look))
 
-        @outer
-        def pay(order: int) -> None:
-            look(current_effect().ref.key)
-            note(current_effect().ref.key)
+    def pay(order: int) -> None:
+        look(current_effect().ref.key)
+        note(current_effect().ref.key)
 
-        def call(order):
-            pay(order)
+    async def apay(order: int) -> None:
+        look(current_effect().ref.key)
+        await note(current_effect().ref.key)
 
-    else:
-
-        @inner
-        async def anote(key: str) -> None:
-            look(key)
-
-        @outer
-        async def apay(order: int) -> None:
-            look(current_effect().ref.key)
-            await anote(current_effect().ref.key)
-
-        def call(order):
-            asyncio.run(within(order))
-
-        async def within(order):
-            with guard.step("chat", "pay"):
-                await apay(order)
-
+    paying = outer(pay if colour == "sync" else apay)
     for order in range(2):
         with guard.step("chat", "pay"):
-            call(order)
+            done(paying(order))
     assert states == ["claimed", "dispatched"] * 2
 
 
@@ -817,33 +741,25 @@ def one_inside_another(colour, outer_guard, inner_guard, ran, before=lambda: Non
     inner = inner_guard.tool(name="inner", **declared)
     outer = outer_guard.tool(name="outer", through="protected", **declared)
 
-    if colour == "sync":
-        note = inner(lambda order: ran.append(order))
+    note = inner(in_colour(colour, lambda order: ran.append(order)))
 
-        @outer
-        def pay(order: int) -> None:
-            before()
-            note(order)
+    def pay(order: int) -> None:
+        before()
+        note(order)
 
-    else:
+    async def apay(order: int) -> None:
+        before()
+        await note(order)
 
-        @inner
-        async def anote(order: int) -> None:
-            ran.append(order)
+    paying = outer(pay if colour == "sync" else apay)
 
-        @outer
-        async def pay(order: int) -> None:
-            before()
-            await anote(order)
-
-    async def call():
+    def call():
         with outer_guard.step("chat", "pay"):
-            await awaited(pay(1))
+            done(paying(1))
 
-    return lambda: asyncio.run(call())
+    return call
 
 
-@each_colour
 @pytest.mark.parametrize("shared", [True, False], ids=["one store", "two stores"])
 def test_a_tool_inside_another_whose_record_cannot_be_written_was_not_started(colour, shared):
     store, ran = FlakyStore(), []
@@ -861,7 +777,6 @@ def test_a_tool_inside_another_whose_record_cannot_be_written_was_not_started(co
     assert ran == [1]
 
 
-@each_colour
 def test_a_tool_inside_one_that_counts_as_not_sent_is_not_started(colour):
     ran, inner_guard = [], Guard(FlakyStore(), cache=0)
     over = [lambda: current_effect().used.add(OVER)]
@@ -875,7 +790,6 @@ def test_a_tool_inside_one_that_counts_as_not_sent_is_not_started(colour):
     assert (ran, inner_guard.counts()) == ([], {"claimed": 1})
 
 
-@each_colour
 def test_a_protected_client_outside_of_it_is_a_dispatch_too(colour):
     """A log-in before `sending()`: what it did is not known after a crash, so it counts as sent."""
     seen = []
@@ -884,13 +798,7 @@ def test_a_protected_client_outside_of_it_is_a_dispatch_too(colour):
         seen.extend(pays.guard.find(key).state for key in keys)
         return httpx.Response(200, text="in")
 
-    keys, transport = [], httpx.MockTransport(answer)
-    made = (
-        httpx.Client(transport=transport)
-        if colour == "sync"
-        else httpx.AsyncClient(transport=transport)
-    )
-    client = protect(made, retry=ONCE)
+    keys, client = [], client_of(colour, answer)
 
     def before():
         keys.append(current_effect().ref.key)
@@ -915,9 +823,10 @@ def test_a_call_that_is_cancelled_while_the_record_is_written_sent_nothing():
 
     async def main():
         nonlocal task
-        task = asyncio.ensure_future(pays.acall())
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        with pays.guard.step("chat", "pay"):
+            task = asyncio.ensure_future(pays.tool(1))
+            with pytest.raises(asyncio.CancelledError):
+                await task
 
     task = None
     asyncio.run(main())

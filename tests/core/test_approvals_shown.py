@@ -4,9 +4,9 @@ import contextlib
 
 import pytest
 
-from effectonce import ApprovalNeeded, EffectOnceError, Guard, Keyring, NotSent, Rejected, Retry
+from effectonce import ApprovalNeeded, EffectOnceError, NotSent, Rejected, Retry
+from effectonce._core.ops import Search
 from effectonce.approvals._standing import apart, standing_of
-from effectonce.stores.memory import MemoryStore
 from effectonce.views.effects import as_data, now_of, shown_state, verdict
 from effectonce.views.history import attempts_of, gave_up
 from effectonce.views.status import look
@@ -36,6 +36,15 @@ class Bank:
             self.refund("pay_1")
         return self.record
 
+    def fails_after_its_approval(self, error):
+        def does():
+            raise error
+
+        self.does = does
+        self.ask()
+        self.approve()
+        self.ask()
+
     def approve(self, **how):
         self.guard.approvals.approve(self.key, **{"by": "ada", "reason": "it came back"} | how)
         return self.record
@@ -46,8 +55,6 @@ class Bank:
 
     @property
     def key(self):
-        from effectonce._core.ops import Search
-
         return self.guard.store.apply(Search(limit=1))[0].request.key
 
     @property
@@ -101,13 +108,7 @@ def test_what_was_approved_can_be_sent_by_redriving_it(bank):
 
 
 def test_a_call_that_gave_up_after_its_approval_is_a_dead_letter_until_that_ends(bank, clock):
-    def away():
-        raise NotSent("no connection")
-
-    bank.does = away
-    bank.ask()
-    bank.approve()
-    bank.ask()
+    bank.fails_after_its_approval(NotSent("no connection"))
     clock.advance(1)
 
     (letter,) = bank.guard.dead_letters.list()
@@ -199,13 +200,7 @@ def test_what_happened_after_an_approval_says_so_and_who_approved_it(bank):
 
 
 def test_who_approved_it_did_not_say_that_it_failed(bank):
-    def refuses():
-        raise Rejected("the account is closed")
-
-    bank.does = refuses
-    bank.ask()
-    bank.approve()
-    bank.ask()
+    bank.fails_after_its_approval(Rejected("the account is closed"))
 
     assert bank.said() == (
         "It did not happen: the downstream refused it. Every later call gets this failure."
@@ -215,13 +210,7 @@ def test_who_approved_it_did_not_say_that_it_failed(bank):
 
 
 def test_who_approved_it_did_not_settle_its_doubt(bank):
-    def hangs():
-        raise TimeoutError("no answer")
-
-    bank.does = hangs
-    bank.ask()
-    bank.approve()
-    bank.ask()
+    bank.fails_after_its_approval(TimeoutError("no answer"))
 
     assert str(bank.record.state) == "in_doubt"
     assert "settled by" not in bank.facts()
@@ -258,27 +247,10 @@ def test_an_effect_without_an_approval_stands_nowhere(guard, clock):
 
     with guard.step("chat", 1):
         pay("ada")
-    from effectonce._core.ops import Search
-
     (record,) = guard.store.apply(Search())
 
     assert standing_of(record, clock()) is None
     assert apart(record) is record
-
-
-def test_a_store_that_is_sealed_says_who_approved(clock):
-    guard = Guard(MemoryStore(clock=clock), keyring=Keyring({"k": b"k" * 32}), secret=b"s")
-    bank = Bank(guard)
-    bank.ask()
-    (wish,) = guard.approvals.waiting()
-    assert wish.asked_by == "agent-7"
-    bank.approve()
-
-    assert bank.said().startswith("ada approved it")
-    assert "settled by" not in bank.facts()
-    assert bank.story()[1] == "approved by ada: it came back"
-    clock.advance(30 * HOUR)
-    assert bank.said().startswith("It waits for a person: ada approved it")
 
 
 def test_a_name_may_have_a_colon_in_it(bank):

@@ -35,25 +35,10 @@ from effectonce.http.server import IdempotencyMiddleware, Route
 from effectonce.providers.probes import mangopay
 from effectonce.providers.probes._asking import asking, since_s
 from effectonce.stores.memory import MemoryStore
-from effectonce.stores.sqlite import SqliteStore
 from effectonce.workflows import Run
-from tests.core.helpers import QUICK
-from tests.servers import redis
+from tests.core.helpers import QUICK, done, in_a_loop, in_colour
 
 ASKED_FIRST = Downstream.probe(before_sending=True)
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])
-def any_store(request, tmp_path, store):
-    match request.param:
-        case "memory":
-            return store
-        case "sqlite":
-            return SqliteStore(tmp_path / "effects.db")
-        case "postgres":
-            return request.getfixturevalue("database")
-        case "redis":
-            return redis.emptied(redis.server()).url
 
 
 class Bank:
@@ -78,51 +63,32 @@ class Bank:
         return Found(f"paid {invoice}") if invoice in self.done else NotFound()
 
 
-def payer(guard, bank, *, on_loop=False, probed=True, **contract):
+def payer(guard, bank, *, colour="sync", probed=True, **contract):
     """A function that pays an invoice once."""
     settings = {"kind": "irreversible", "downstream": ASKED_FIRST, "retry": QUICK, "wait_s": 0}
     declare = guard.tool(**settings | {"accept_store_loss": True} | contract)
-    if on_loop:
 
-        @declare
-        async def pay(invoice: str) -> str:
-            return bank.pay(invoice)
+    def pay(invoice: str) -> str:
+        return bank.pay(invoice)
 
-        async def find(invoice: str):
-            return bank.find(invoice)
-    else:
+    def find(invoice: str):
+        return bank.find(invoice)
 
-        @declare
-        def pay(invoice: str) -> str:
-            return bank.pay(invoice)
-
-        def find(invoice: str):
-            return bank.find(invoice)
-
+    paying = declare(in_colour(colour, pay))
     if probed:
-        pay.probe(find)
-
-    async def awaited(invoice):
-        return await guard.call(pay, {"invoice": invoice})
+        paying.probe(in_colour(colour, find))
 
     def call(invoice="inv_1"):
         with guard.step("month end", invoice):
-            return (
-                asyncio.run(awaited(invoice)) if on_loop else guard.call(pay, {"invoice": invoice})
-            )
+            return done(guard.call(paying, {"invoice": invoice}))
 
     return call
 
 
-@pytest.fixture(params=[False, True], ids=["sync", "async"])
-def on_loop(request):
-    return request.param
-
-
-def test_what_the_store_has_lost_is_found_and_not_sent_again(any_store, on_loop):
+def test_what_the_store_has_lost_is_found_and_not_sent_again(any_store, colour):
     bank, guard = Bank(), Guard(any_store, cache=0)
     bank.done.append("inv_1")
-    call = payer(guard, bank, on_loop=on_loop)
+    call = payer(guard, bank, colour=colour)
 
     found, again = call(), call()
 
@@ -133,10 +99,10 @@ def test_what_the_store_has_lost_is_found_and_not_sent_again(any_store, on_loop)
     guard.close()
 
 
-def test_what_has_not_happened_is_sent_and_asked_about_once(any_store, on_loop):
+def test_what_has_not_happened_is_sent_and_asked_about_once(any_store, colour):
     bank, guard = Bank(), Guard(any_store, cache=0)
     bank.failures = [NotSent("no connection")]
-    call = payer(guard, bank, on_loop=on_loop)
+    call = payer(guard, bank, colour=colour)
 
     assert [call().unwrap() for _ in range(3)] == ["paid inv_1"] * 3
     assert bank.done == ["inv_1"]
@@ -144,11 +110,11 @@ def test_what_has_not_happened_is_sent_and_asked_about_once(any_store, on_loop):
     guard.close()
 
 
-def test_a_tool_that_sends_through_a_protected_client_is_recorded_in_the_same_way(guard, on_loop):
+def test_a_tool_that_sends_through_a_protected_client_is_recorded_in_the_same_way(guard, colour):
     bank = Bank()
     bank.done.append("inv_1")
-    client = protect((httpx.AsyncClient if on_loop else httpx.Client)())
-    call = payer(guard, bank, on_loop=on_loop, through=client)
+    client = protect((httpx.AsyncClient if colour == "async" else httpx.Client)())
+    call = payer(guard, bank, colour=colour, through=client)
 
     assert call().unwrap() == "paid inv_1"
     assert guard.find(call().effect.key).state == "completed"
@@ -158,11 +124,11 @@ def test_a_tool_that_sends_through_a_protected_client_is_recorded_in_the_same_wa
 @pytest.mark.parametrize(
     "answer", [CannotTell("it is closed"), ConnectionError("no route")], ids=["closed", "no route"]
 )
-def test_a_probe_that_cannot_tell_yet_is_asked_again(guard, on_loop, answer):
+def test_a_probe_that_cannot_tell_yet_is_asked_again(guard, colour, answer):
     bank = Bank()
     bank.answers = [answer]
 
-    assert payer(guard, bank, on_loop=on_loop)().unwrap() == "paid inv_1"
+    assert payer(guard, bank, colour=colour)().unwrap() == "paid inv_1"
     assert bank.asked == ["inv_1"] * 2
 
 
@@ -175,11 +141,11 @@ def test_a_probe_that_cannot_tell_yet_is_asked_again(guard, on_loop, answer):
     ],
 )
 def test_while_nothing_can_be_learned_nothing_is_sent_and_no_person_is_needed(
-    guard, on_loop, answer, why
+    guard, colour, answer, why
 ):
     bank = Bank()
     bank.answers = [answer] * 3
-    call = payer(guard, bank, on_loop=on_loop)
+    call = payer(guard, bank, colour=colour)
 
     with pytest.raises(GaveUp, match=f"was not sent: .*{why}") as raised:
         call()
@@ -192,12 +158,12 @@ def test_while_nothing_can_be_learned_nothing_is_sent_and_no_person_is_needed(
     assert call().unwrap() == "paid inv_1"
 
 
-def test_an_answer_that_cannot_be_read_is_a_fault_of_the_probe(guard, on_loop):
+def test_an_answer_that_cannot_be_read_is_a_fault_of_the_probe(guard, colour):
     bank = Bank()
     bank.answers = ["yes"]
 
     with pytest.raises(ContractViolation, match="the probe returned str instead of Found"):
-        payer(guard, bank, on_loop=on_loop)()
+        payer(guard, bank, colour=colour)()
     assert (bank.done, bank.asked) == ([], ["inv_1"])
 
 
@@ -315,7 +281,7 @@ def test_what_is_found_counts_as_prevented_and_no_send_is_reported():
     guard.close()
 
 
-def test_what_another_owner_sends_meanwhile_is_in_flight(store, clock, on_loop):
+def test_what_another_owner_sends_meanwhile_is_in_flight(store, clock, colour):
     bank, rival = Bank(), Bank()
     started, go_on = threading.Event(), threading.Event()
     rival.pay = lambda invoice: started.set() or go_on.wait(30)
@@ -328,10 +294,10 @@ def test_what_another_owner_sends_meanwhile_is_in_flight(store, clock, on_loop):
         return Found("paid elsewhere")
 
     bank.find = late
-    client = protect((httpx.AsyncClient if on_loop else httpx.Client)())
+    client = protect((httpx.AsyncClient if colour == "async" else httpx.Client)())
 
     with pytest.raises(InFlight):
-        payer(Guard(store, cache=0), bank, on_loop=on_loop, through=client)()
+        payer(Guard(store, cache=0), bank, colour=colour, through=client)()
     go_on.set()
     sends.join()
 
@@ -379,7 +345,8 @@ def test_a_probe_that_answers_when_it_is_asked_again_earns_its_retry_back(guard)
         call(f"inv_{number}")
 
 
-def test_who_is_cancelled_before_it_is_asked_again_lets_the_next_caller_go_on(guard):
+@in_a_loop
+async def test_who_is_cancelled_before_it_is_asked_again_lets_the_next_caller_go_on(guard):
     bank, retry = Bank(), Retry(attempts=3, base_s=60, cap_s=60)
 
     @guard.tool(kind="write", downstream=ASKED_FIRST, retry=retry, wait_s=0)
@@ -390,24 +357,21 @@ def test_who_is_cancelled_before_it_is_asked_again_lets_the_next_caller_go_on(gu
         async with guard.step("month end", "inv_1"):
             return await pay("inv_1")
 
-    async def cancelled():
-        asked = asyncio.Event()
+    asked = asyncio.Event()
 
-        @pay.probe
-        async def find(invoice: str):
-            asked.set()
-            return CannotTell("busy") if bank.answers else NotFound()
+    @pay.probe
+    async def find(invoice: str):
+        asked.set()
+        return CannotTell("busy") if bank.answers else NotFound()
 
-        bank.answers = ["busy"]
-        first = asyncio.create_task(call())
-        await asked.wait()
-        first.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await first
-        bank.answers.clear()
-        return await call()
-
-    assert asyncio.run(cancelled()) == "paid inv_1"
+    bank.answers = ["busy"]
+    first = asyncio.create_task(call())
+    await asked.wait()
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    bank.answers.clear()
+    assert await call() == "paid inv_1"
     assert bank.done == ["inv_1"]
 
 

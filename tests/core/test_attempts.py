@@ -34,6 +34,12 @@ from effectonce.stores.sqlite import SqliteStore
 from tests.core.helpers import QUICK, Ledger, tool
 from tests.flaky import FlakyStore
 
+
+@pytest.fixture
+def store(clock):
+    return FlakyStore(clock=clock)
+
+
 KEYED = Downstream.key(window=3600)
 
 
@@ -68,27 +74,21 @@ def test_every_attempt_says_how_it_ended_and_the_last_one_that_the_call_gave_up(
     with pytest.raises(GaveUp):
         call(guard, pay)
 
-    said = "the tool says nothing was sent"
-    assert tried(guard) == [
-        FailedAttempt(
-            1, "NotSent", "refused 1", "unknown", "not_sent", said, None, None, clock(), "declared"
-        ),
-        FailedAttempt(
-            2, "NotSent", "refused 2", "unknown", "not_sent", said, None, None, clock(), "declared"
-        ),
-        FailedAttempt(
-            3,
+    def refused(number, gave_up=None):
+        said = "the tool says nothing was sent"
+        return FailedAttempt(
+            number,
             "NotSent",
-            "refused 3",
+            f"refused {number}",
             "unknown",
             "not_sent",
             said,
-            None,
-            "it was tried 3 times",
-            clock(),
-            "declared",
-        ),
-    ]
+            gave_up=gave_up,
+            at=clock(),
+            basis="declared",
+        )
+
+    assert tried(guard) == [refused(1), refused(2), refused(3, "it was tried 3 times")]
 
 
 def test_a_delay_that_the_downstream_asked_for_is_kept(guard):
@@ -101,9 +101,7 @@ def test_a_delay_that_the_downstream_asked_for_is_kept(guard):
     assert (entry.retry_after_s, entry.gave_up[:28]) == (7000, "the next attempt would be in")
 
 
-def test_success_and_replay_cost_what_they_did(clock):
-    store = FlakyStore(clock=clock)
-    guard = Guard(store, cache=0)
+def test_success_and_replay_cost_what_they_did(store, guard):
     pay = failing(guard)
 
     call(guard, pay)
@@ -112,9 +110,7 @@ def test_success_and_replay_cost_what_they_did(clock):
     assert store.log == ["Claim", "Complete", "Claim"]
 
 
-def test_a_failed_attempt_costs_one_write(clock):
-    store = FlakyStore(clock=clock)
-    guard = Guard(store, cache=0)
+def test_a_failed_attempt_costs_one_write(store, guard):
     pay = failing(guard, *NEVER_SENT[:1], ("after", TimeoutError()), downstream=KEYED)
 
     with pytest.raises(GaveUp):
@@ -130,18 +126,14 @@ def test_a_failed_attempt_costs_one_write(clock):
 
 
 @pytest.mark.parametrize("how", ["lost", "unacknowledged"])
-def test_a_store_that_does_not_hear_it_changes_nothing(clock, how):
-    store = FlakyStore(clock=clock)
-    guard = Guard(store, cache=0)
+def test_a_store_that_does_not_hear_it_changes_nothing(how, store, guard):
     pay = failing(guard, *NEVER_SENT[:2])
     store.fail(ops.Attest, how, times=2)
 
     assert call(guard, pay) == {"receipt": 1}
 
 
-def test_a_store_that_is_away_is_not_asked_once_more(clock):
-    store = FlakyStore(clock=clock)
-    guard = Guard(store, cache=0)
+def test_a_store_that_is_away_is_not_asked_once_more(store, guard):
     pay = failing(guard, *NEVER_SENT)
     store.fail(ops.Unsend, times=3)
 
@@ -302,9 +294,7 @@ def test_a_turn_that_refuses_to_go_on_after_an_unanswered_send_does_not_say_that
         call(guard, pay)
 
 
-def test_a_cancelled_caller_has_not_given_up(store):
-    guard = Guard(store, cache=0)
-
+def test_a_cancelled_caller_has_not_given_up(guard):
     @guard.tool(kind="write", downstream=KEYED, retry=QUICK)
     async def pay():
         raise asyncio.CancelledError

@@ -136,7 +136,11 @@ def test_a_variable_that_is_neither_is_refused():
         pace_of(True, {"EFFECTONCE_RECONCILE": "perhaps"})
 
 
-@pytest.mark.parametrize("wrong", [{"per_round": 0}, {"round_s": 0}, {"lease_s": 0}], ids=str)
+@pytest.mark.parametrize(
+    "wrong",
+    [{"per_round": 0}, {"round_s": 0}, {"lease_s": 0}, {"per_s": 0}, {"every_s": -1}],
+    ids=str,
+)
 def test_a_pace_that_does_nothing_is_refused(wrong):
     with pytest.raises(ContractViolation):
         ReconcilePace(**wrong)

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from effectonce import Bucket, GaveUp, Guard, NotSent, Rejected, Retry, Verdict
+from effectonce import Bucket, NotSent, Rejected, Retry, Verdict
 from effectonce._core.backoff import Jitter, delay, full_jitter
 from effectonce._core.classification.classify import Certainty, classifier
 from effectonce._core.ops import Invoke, Raised, Sleep
@@ -156,16 +156,3 @@ def test_no_attempt_starts_after_the_deadline():
     assert "too late" in ending.why
     assert delays == [1.0, 2.0, 4.0]
     assert clock.now < 10
-
-
-def test_a_delay_that_the_downstream_asks_for_and_that_does_not_fit_ends_the_call():
-    guard, calls = Guard("memory://"), []
-
-    @guard.tool(kind="write", retry=Retry(attempts=3, deadline_s=1, base_s=0, cap_s=0))
-    def pay():
-        calls.append(1)
-        raise NotSent("busy", retry_after_s=3600)
-
-    with guard.step("chat", "pay"), pytest.raises(GaveUp):
-        pay()
-    assert len(calls) == 1

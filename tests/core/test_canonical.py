@@ -15,11 +15,12 @@ import msgspec
 import pydantic
 import pytest
 import rfc8785
-from hypothesis import example, given, settings
+from hypothesis import example
 from hypothesis import strategies as st
 
 from effectonce import content_key
 from effectonce._core.canonical import NotCanonical, canonical, fingerprint, number
+from tests.core.examples import examples
 from tests.core.helpers import Line
 
 # RFC 8785, appendix B: the bits of a double, and how it is written.
@@ -118,8 +119,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=500, deadline=None)
-@given(JSON)
+@examples(JSON, smoke=50, full=500)
 @example({"a": 1.0, "b": -0.0, "c": 1e21, "d": [1e-7, 0.5]})
 def test_json_is_written_byte_for_byte_as_rfc_8785_writes_it(value):
     assert canonical(value) == rfc8785.dumps(value)
@@ -251,7 +251,7 @@ def test_a_fingerprint_names_its_version():
     assert fingerprint(b"x").startswith("v1:")
 
 
-@given(
+@examples(
     st.lists(
         st.integers(-(10**30), 10**30)
         | st.decimals(allow_nan=False, allow_infinity=False)

@@ -3,7 +3,6 @@
 import math
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from effectonce._core.classification.retry_after import (
@@ -13,6 +12,7 @@ from effectonce._core.classification.retry_after import (
     number,
     spoken,
 )
+from tests.core.examples import examples
 
 DATE, AT = "Wed, 21 Oct 2015 07:28:00 GMT", 1445412480.0
 
@@ -84,7 +84,7 @@ def test_durations_of_google():
     assert duration("999999999999d") == LONGEST_S
 
 
-@given(
+@examples(
     st.dictionaries(st.sampled_from(["retry-after", "retry-after-ms", "date"]), st.text()),
     st.none() | st.floats(0, 4e9),
 )
@@ -93,7 +93,7 @@ def test_no_header_makes_it_fail_or_wait_for_ever(headers, now):
     assert delay_s is None or (0 <= delay_s <= LONGEST_S and math.isfinite(delay_s))
 
 
-@given(st.text() | st.from_regex(r"try again in [0-9hms .]{0,30}"))
+@examples(st.text() | st.from_regex(r"try again in [0-9hms .]{0,30}"))
 def test_no_words_make_it_fail(text):
     delay_s = spoken(text)
     assert delay_s is None or 0 <= delay_s <= LONGEST_S

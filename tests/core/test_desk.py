@@ -13,13 +13,12 @@ from effectonce import (
     InDoubt,
     Reconciled,
     State,
-    StoreUnavailable,
 )
 from effectonce._core import ops
 from effectonce.recovery.in_doubt import InDoubtFilter
 from effectonce.recovery.pace import ReconcilePace
 from effectonce.recovery.reconciler import Reconciler
-from tests.core.helpers import QUICK, named, tool
+from tests.core.helpers import QUICK, in_a_loop, named, tool
 from tests.flaky import FlakyStore
 
 BY = {"by": "ada", "reason": "asked the bank"}
@@ -87,28 +86,30 @@ def test_reconciling_takes_the_filters_of_the_list(guard, clock):
     assert guard.reconcile(older_than_s=10) == Reconciled(3, 0, 0)
 
 
-def test_async_tools_are_reconciled_in_their_colour(guard, clock):
+@in_a_loop
+async def test_async_tools_are_reconciled_in_their_colour(guard, clock):
     @guard.tool(kind="write", downstream="probe", retry=QUICK)
     async def pay(n: int):
         raise TimeoutError
 
-    async def main():
-        for n in range(130):
-            async with guard.step("chat", n):
-                with pytest.raises(InDoubt):
-                    await pay(n)
+    for n in range(130):
+        async with guard.step("chat", n):
+            with pytest.raises(InDoubt):
+                await pay(n)
 
-        @pay.probe
-        async def find(n: int):
-            return Found("receipt")
+    @pay.probe
+    async def find(n: int):
+        return Found("receipt")
 
-        key = guard.in_doubt()[0].request.key
-        one = await guard.areconcile(key=key)
-        with pytest.raises(ContractViolation, match="completed"):
-            await guard.areconcile(key=key)
-        return one, await guard.areconcile(limit=20), await guard.areconcile(limit=1000)
-
-    assert asyncio.run(main()) == (Reconciled(1, 0, 0), Reconciled(20, 0, 0), Reconciled(109, 0, 0))
+    key = guard.in_doubt()[0].request.key
+    one = await guard.areconcile(key=key)
+    with pytest.raises(ContractViolation, match="completed"):
+        await guard.areconcile(key=key)
+    assert (one, await guard.areconcile(limit=20), await guard.areconcile(limit=1000)) == (
+        Reconciled(1, 0, 0),
+        Reconciled(20, 0, 0),
+        Reconciled(109, 0, 0),
+    )
 
 
 @pytest.mark.parametrize(
@@ -216,12 +217,6 @@ def test_a_round_ends_when_its_time_is_over(guard):
     assert background.round().settled < 3
 
 
-@pytest.mark.parametrize("pace", [{"per_s": 0}, {"every_s": -1}], ids=str)
-def test_a_pace_that_is_none_is_refused(guard, pace):
-    with pytest.raises(ContractViolation):
-        guard.reconciler(**pace)
-
-
 def test_a_started_reconciler_asks_at_once_and_stops_when_told(guard):
     doubt(guard, count=3).probe(lambda n: Found("receipt"))
 
@@ -239,21 +234,6 @@ def test_a_reconciler_that_is_stopped_ends_after_the_probe_that_it_asks(guard):
     background.stop()
 
     assert background.round() == Reconciled(1, 0, 0)
-
-
-def test_a_reconciler_outlives_a_store_that_does_not_answer(clock):
-    store = FlakyStore(clock=clock)
-    guard = Guard(store, cache=0)
-    doubt(guard).probe(lambda n: Found("receipt"))
-    store.fail(ops.Browse, times=1)
-
-    with guard.reconciler(every_s=3600, per_s=1e9) as background:
-        pass
-    assert isinstance(background.failure, StoreUnavailable)
-    with background:
-        while guard.in_doubt():
-            pass
-    assert (background.reconciled, background.failure) == (Reconciled(1, 0, 0), None)
 
 
 def test_what_a_person_settles_while_its_probe_is_asked_stays_settled_and_the_others_are_asked(

@@ -2,7 +2,6 @@
 it, is not sent again.
 """
 
-import asyncio
 import functools
 import logging
 import threading
@@ -13,7 +12,6 @@ from effectonce import (
     ContractViolation,
     Downstream,
     Found,
-    GaveUp,
     Guard,
     InDoubt,
     NotSent,
@@ -22,12 +20,7 @@ from effectonce import (
     current_effect,
 )
 from effectonce._core.guarantees import Capability
-from tests.core.helpers import QUICK, named, tool
-
-
-@pytest.fixture(params=["sync", "async"])
-def mode(request):
-    return request.param
+from tests.core.helpers import QUICK, done, in_colour, named, tool
 
 
 def read_the_key():
@@ -45,15 +38,9 @@ class Bank:
     the first ones.
     """
 
-    def __init__(self, guard, mode, *, reads=(), lost=2, error=TimeoutError, **contract):
-        self.guard, self.mode, self.reads, self.lost, self.error, self.paid = (
-            guard,
-            mode,
-            set(reads),
-            lost,
-            error,
-            0,
-        )
+    def __init__(self, guard, colour, *, reads=(), lost=2, error=TimeoutError, **contract):
+        self.guard, self.reads, self.lost, self.error = guard, set(reads), lost, error
+        self.paid = 0
 
         def pay():
             self.paid += 1
@@ -63,27 +50,24 @@ class Bank:
                 raise self.error
             return self.paid
 
-        async def apay():
-            return pay()
-
         settings = {
             "kind": "irreversible",
             "downstream": "key",
             "accept_store_loss": True,
         } | contract
-        self.tool = tool(guard, named("pay", apay if mode == "async" else pay), **settings)
+        self.tool = tool(guard, in_colour(colour, pay), name="pay", **settings)
 
     def call(self, step="pay"):
         with self.guard.step("chat", step):
-            return asyncio.run(self.tool()) if self.mode == "async" else self.tool()
+            return done(self.tool())
 
     def record(self, step="pay"):
         with self.guard.step("chat", step):
             return self.guard.find(self.tool.explain().key)
 
 
-def test_a_key_that_is_never_read_protects_nothing_so_a_lost_answer_is_in_doubt(guard, mode):
-    bank = Bank(guard, mode)
+def test_a_key_that_is_never_read_protects_nothing_so_a_lost_answer_is_in_doubt(guard, colour):
+    bank = Bank(guard, colour)
 
     for _ in range(3):
         with pytest.raises(InDoubt) as raised:
@@ -94,8 +78,8 @@ def test_a_key_that_is_never_read_protects_nothing_so_a_lost_answer_is_in_doubt(
     assert bank.record().request.terms.downstream is Capability.NONE
 
 
-def test_and_nobody_can_have_it_sent_again_under_a_key_that_was_not_sent(guard, mode):
-    bank = Bank(guard, mode)
+def test_and_nobody_can_have_it_sent_again_under_a_key_that_was_not_sent(guard, colour):
+    bank = Bank(guard, colour)
     with pytest.raises(InDoubt):
         bank.call()
 
@@ -106,8 +90,8 @@ def test_and_nobody_can_have_it_sent_again_under_a_key_that_was_not_sent(guard, 
     assert bank.call() == 1
 
 
-def test_a_tool_that_was_seen_to_read_its_key_may_fail_before_it_reads_it(guard, mode):
-    bank = Bank(guard, mode, reads={1, 3}, lost=2)
+def test_a_tool_that_was_seen_to_read_its_key_may_fail_before_it_reads_it(guard, colour):
+    bank = Bank(guard, colour, reads={1, 3}, lost=2)
 
     assert bank.call() == 3
 
@@ -168,24 +152,24 @@ def test_to_explain_another_tool_is_not_to_use_the_key(guard):
         tool(guard, pay, downstream="key")()
 
 
-def test_a_key_that_is_read_is_sent_again(guard, mode):
-    bank = Bank(guard, mode, reads={1, 2, 3})
+def test_a_key_that_is_read_is_sent_again(guard, colour):
+    bank = Bank(guard, colour, reads={1, 2, 3})
 
     assert bank.call() == 3
 
 
-def test_an_error_that_proves_that_nothing_happened_needs_no_key(guard, mode):
-    assert Bank(guard, mode, error=NotSent).call() == 3
+def test_an_error_that_proves_that_nothing_happened_needs_no_key(guard, colour):
+    assert Bank(guard, colour, error=NotSent).call() == 3
     with pytest.raises(Rejected):
-        Bank(Guard("memory://"), mode, error=Rejected).call()
+        Bank(Guard("memory://"), colour, error=Rejected).call()
 
 
-def test_what_may_repeat_anyway_needs_no_key(guard, mode):
-    assert Bank(guard, mode, kind="idempotent_write").call() == 3
+def test_what_may_repeat_anyway_needs_no_key(guard, colour):
+    assert Bank(guard, colour, kind="idempotent_write").call() == 3
 
 
-def test_the_first_success_without_it_says_so_once(guard, mode, caplog):
-    bank = Bank(guard, mode, lost=0)
+def test_the_first_success_without_it_says_so_once(guard, colour, caplog):
+    bank = Bank(guard, colour, lost=0)
 
     with caplog.at_level(logging.WARNING, "effectonce"):
         bank.call("one")
@@ -197,8 +181,8 @@ def test_the_first_success_without_it_says_so_once(guard, mode, caplog):
     ] == [1]
 
 
-def test_from_then_on_new_calls_rely_on_no_key_until_one_is_read(guard, mode):
-    bank = Bank(guard, mode, reads={2}, lost=0)
+def test_from_then_on_new_calls_rely_on_no_key_until_one_is_read(guard, colour):
+    bank = Bank(guard, colour, reads={2}, lost=0)
 
     bank.call("one")
     bank.call("two")  # it was claimed without a key, and read it
@@ -263,12 +247,14 @@ def sqlite(tmp_path):
 
 
 class Booking(Bank):
-    def __init__(self, guard, mode, **script):
-        super().__init__(guard, mode, kind="write", downstream="transaction", **script)
+    def __init__(self, guard, colour, **script):
+        super().__init__(guard, colour, kind="write", downstream="transaction", **script)
 
 
-def test_a_transaction_that_was_not_used_undoes_nothing_so_a_lost_answer_is_in_doubt(sqlite, mode):
-    booking = Booking(sqlite, mode)
+def test_a_transaction_that_was_not_used_undoes_nothing_so_a_lost_answer_is_in_doubt(
+    sqlite, colour
+):
+    booking = Booking(sqlite, colour)
 
     for _ in range(3):
         with pytest.raises(InDoubt):
@@ -277,8 +263,8 @@ def test_a_transaction_that_was_not_used_undoes_nothing_so_a_lost_answer_is_in_d
     assert booking.paid == 1
 
 
-def test_an_error_before_the_connection_is_used_is_only_an_error(sqlite, mode):
-    booking = Booking(sqlite, mode, error=ValueError)
+def test_an_error_before_the_connection_is_used_is_only_an_error(sqlite, colour):
+    booking = Booking(sqlite, colour, error=ValueError)
 
     with pytest.raises(ValueError):
         booking.call()
@@ -302,9 +288,9 @@ def test_a_tool_that_was_seen_to_use_its_connection_is_believed(sqlite):
             assert booked(n) == n
 
 
-def test_the_first_success_outside_of_its_transaction_says_so(sqlite, mode, caplog):
+def test_the_first_success_outside_of_its_transaction_says_so(sqlite, colour, caplog):
     with caplog.at_level(logging.WARNING, "effectonce"):
-        Booking(sqlite, mode, lost=0).call()
+        Booking(sqlite, colour, lost=0).call()
 
     assert "never used its connection" in caplog.text
 
@@ -326,8 +312,8 @@ def test_a_store_that_takes_the_record_away_meanwhile_leaves_the_doubt_with_the_
 # ---------------------------------------------------------------- probe, read
 
 
-def test_a_probe_that_was_never_registered_says_so_once(guard, mode, caplog):
-    bank = Bank(guard, mode, lost=0, kind="write", downstream=Downstream.probe())
+def test_a_probe_that_was_never_registered_says_so_once(guard, colour, caplog):
+    bank = Bank(guard, colour, lost=0, kind="write", downstream=Downstream.probe())
 
     with caplog.at_level(logging.WARNING, "effectonce"):
         bank.call("one")
@@ -352,12 +338,3 @@ def test_a_read_has_no_use_for_a_downstream(guard, caplog, downstream):
         guard.tool(kind="read", downstream=downstream)(named("look", lambda: 1))
 
     assert "is a read" in caplog.text
-
-
-def test_an_exhausted_call_that_used_its_key_may_still_be_repeated(guard, mode):
-    bank = Bank(guard, mode, reads={1, 2, 3, 4}, lost=3)
-
-    with pytest.raises(GaveUp):
-        bank.call()
-
-    assert bank.call() == 4

@@ -3,8 +3,6 @@
 import itertools
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from effectonce import Action, Bucket, Certainty, Verdict, advise
 from effectonce._core.classification.verdicts import RETRYABLE
@@ -108,18 +106,6 @@ def test_a_quota_that_says_when_it_is_full_again_is_waited_for_by_who_called():
         ).action
         is Action.HAND_BACK
     )
-
-
-def test_a_time_out_is_sent_again_only_under_a_key():
-    silent = Verdict(Bucket.NO_ANSWER, Certainty.AMBIGUOUS)
-    assert gate(silent, repeatable=True).action is Action.RESEND
-    assert gate(silent, repeatable=False, probe=True).action is Action.RECONCILE
-    assert gate(silent, repeatable=False).action is Action.ESCALATE
-
-
-@given(st.sampled_from(EVERY))
-def test_every_error_has_a_row(case):
-    assert decided(*case)[1] in Action
 
 
 def test_every_row_is_reached():

@@ -2,8 +2,6 @@
 over: what is known is written down anew.
 """
 
-import asyncio
-
 import pytest
 
 from effectonce import (
@@ -18,32 +16,24 @@ from effectonce import (
     current_effect,
 )
 from effectonce._core import ops
-from tests.core.helpers import Ledger, named, tool
+from tests.core.helpers import Ledger, done, in_colour, tool
 from tests.flaky import FlakyStore
 
 AT_ONCE = Retry(attempts=3, base_s=0, cap_s=0, deadline_s=0.01)
 ONCE = Retry(attempts=1)
 
 
-@pytest.fixture(params=["sync", "async"])
-def mode(request):
-    return request.param
-
-
 class Vanishing:
     """A tool during whose first run its record goes."""
 
-    def __init__(self, mode, *script, store=None, spool=None, then=None, **contract):
-        self.store, self.mode, self.then, self.vanishes = store or FlakyStore(), mode, then, 1
+    def __init__(self, colour, *script, store=None, spool=None, then=None, **contract):
+        self.store, self.then, self.vanishes = store or FlakyStore(), then, 1
         self.guard, self.ledger = Guard(self.store, cache=0, spool=spool), Ledger(*script)
 
         def pay():
             return self.pay()
 
-        async def apay():
-            return self.pay()
-
-        self.tool = tool(self.guard, named("pay", apay if mode == "async" else pay), **contract)
+        self.tool = tool(self.guard, in_colour(colour, pay), name="pay", **contract)
 
     def pay(self):
         if self.vanishes:
@@ -58,7 +48,7 @@ class Vanishing:
 
     def call(self):
         with self.guard.step("chat", "pay"):
-            return asyncio.run(self.tool()) if self.mode == "async" else self.tool()
+            return done(self.tool())
 
     @property
     def record(self):
@@ -66,8 +56,8 @@ class Vanishing:
             return self.guard.find(self.tool.explain().key)
 
 
-def test_a_success_is_written_anew_and_replayed(mode):
-    pay = Vanishing(mode)
+def test_a_success_is_written_anew_and_replayed(colour):
+    pay = Vanishing(colour)
 
     assert [pay.call() for _ in range(3)] == [{"receipt": 1}] * 3
 
@@ -75,41 +65,32 @@ def test_a_success_is_written_anew_and_replayed(mode):
     assert "gone" in pay.record.evidence[-1].note
 
 
-def test_a_doubt_is_written_anew(mode):
-    pay = Vanishing(mode, ("after", TimeoutError()))
+@pytest.mark.parametrize(
+    ("end", "raised"),
+    [
+        (("after", TimeoutError()), [InDoubt] * 3),
+        (("before", Rejected("declined")), [Rejected, ReplayedFailure]),
+        (
+            ("after", PartialSuccess("half", done=1, corrective_action="mail")),
+            [PartialSuccess, PartialSuccess],
+        ),
+    ],
+    ids=["doubt", "refusal", "partial success"],
+)
+def test_how_it_ended_is_written_anew(colour, end, raised):
+    pay = Vanishing(colour, end)
 
-    for _ in range(3):
-        with pytest.raises(InDoubt):
+    for error in raised:
+        with pytest.raises(error):
             pay.call()
 
-    assert pay.ledger.effects == 1
-
-
-def test_a_refusal_is_written_anew(mode):
-    pay = Vanishing(mode, ("before", Rejected("declined")))
-
-    with pytest.raises(Rejected):
-        pay.call()
-    with pytest.raises(ReplayedFailure):
-        pay.call()
-
-    assert pay.ledger.effects == 0
-
-
-def test_a_partial_success_is_written_anew(mode):
-    pay = Vanishing(mode, ("after", PartialSuccess("half", done=1, corrective_action="mail")))
-
-    for _ in range(2):
-        with pytest.raises(PartialSuccess):
-            pay.call()
-
-    assert pay.ledger.effects == 1
+    assert pay.ledger.effects == (end[0] == "after")
 
 
 def test_a_refusal_after_an_unanswered_send_is_no_failure_although_the_record_forgot_that_send(
-    mode,
+    colour,
 ):
-    pay = Vanishing(mode, ("after", TimeoutError()), ("before", Rejected("?")), downstream="key")
+    pay = Vanishing(colour, ("after", TimeoutError()), ("before", Rejected("?")), downstream="key")
 
     with pytest.raises(InDoubt, match="an earlier send may have landed"):
         pay.call()
@@ -135,16 +116,16 @@ def away(store):
     store.fail(ops.Together, times=99)
 
 
-def test_a_store_that_is_away_then_keeps_the_outcome_for_later(mode, tmp_path):
-    pay = Vanishing(mode, spool=tmp_path, then=away, retry=AT_ONCE)
+def test_a_store_that_is_away_then_keeps_the_outcome_for_later(colour, tmp_path):
+    pay = Vanishing(colour, spool=tmp_path, then=away, retry=AT_ONCE)
 
     assert pay.call() == {"receipt": 1}
 
     assert len(list(tmp_path.glob("*"))) == 1
 
 
-def test_a_doubt_that_cannot_be_written_anew_is_still_raised(mode):
-    pay = Vanishing(mode, ("after", TimeoutError()), then=away, retry=AT_ONCE)
+def test_a_doubt_that_cannot_be_written_anew_is_still_raised(colour):
+    pay = Vanishing(colour, ("after", TimeoutError()), then=away, retry=AT_ONCE)
 
     with pytest.raises(InDoubt):
         pay.call()
@@ -167,9 +148,9 @@ def test_another_caller_who_has_it_meanwhile_keeps_it():
     assert any(entry.is_result for entry in first.record.evidence)
 
 
-def test_a_send_that_may_be_repeated_is_not_forgotten_with_its_record(mode):
+def test_a_send_that_may_be_repeated_is_not_forgotten_with_its_record(colour):
     pay = Vanishing(
-        mode, ("after", TimeoutError()), ("before", Rejected("?")), downstream="key", retry=ONCE
+        colour, ("after", TimeoutError()), ("before", Rejected("?")), downstream="key", retry=ONCE
     )
 
     with pytest.raises(GaveUp):

@@ -1,7 +1,5 @@
 """A probe beside a key: asked when sending again under the key cannot settle it."""
 
-import asyncio
-
 import pytest
 
 from effectonce import (
@@ -18,7 +16,7 @@ from effectonce import (
     current_effect,
 )
 from effectonce._core.ops import Find
-from tests.core.helpers import QUICK, Ledger, named, tool
+from tests.core.helpers import QUICK, Ledger, in_a_loop, named, tool
 
 DAY_S = 86_400.0
 LOST = ("after", TimeoutError("no answer"))
@@ -85,7 +83,8 @@ def test_what_the_probe_finds_ends_the_call_when_the_retries_are_used_up(guard, 
     assert [entry.note for entry in record.evidence]  # how the attempts ended
 
 
-def test_the_same_for_an_async_tool(guard):
+@in_a_loop
+async def test_the_same_for_an_async_tool(guard):
     bank = Keyed(stored_error(), done=True)
 
     @guard.tool(kind="write", downstream="key", retry=QUICK)
@@ -96,13 +95,10 @@ def test_the_same_for_an_async_tool(guard):
     async def find():
         return Found({"receipt": 7})
 
-    async def main():
-        async with guard.step("chat", "pay"):
-            first = await guard.call(pay, {})
-            assert (first.value, first.settled_by) == ({"receipt": 7}, "probe")
-            assert await pay() == {"receipt": 7}
-
-    asyncio.run(main())
+    async with guard.step("chat", "pay"):
+        first = await guard.call(pay, {})
+        assert (first.value, first.settled_by) == ({"receipt": 7}, "probe")
+        assert await pay() == {"receipt": 7}
     assert bank.effects == 1
 
 

@@ -8,18 +8,18 @@ import traceback
 from datetime import UTC, date, datetime
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from effectonce import ContractViolation, Keyring
 from effectonce.stores.keyring import NotOpened
+from tests.core.examples import examples
 
 OLD, NEW = b"o" * 32, b"n" * 32
 RING = Keyring({"2026-11": NEW, "2026-05": OLD})
 FIELDS = st.sampled_from(["arguments", "outcome", "evidence", "reason"])
 
 
-@given(st.binary(), st.text(), FIELDS)
+@examples(st.binary(), st.text(), FIELDS)
 def test_what_is_sealed_opens_again_and_sealing_twice_gives_the_same_bytes(data, key, field):
     sealed = RING.seal(data, key, field)
 
@@ -27,7 +27,7 @@ def test_what_is_sealed_opens_again_and_sealing_twice_gives_the_same_bytes(data,
     assert RING.seal(data, key, field) == sealed
 
 
-@given(st.binary(min_size=1), st.text(), st.text(), FIELDS, FIELDS)
+@examples(st.binary(min_size=1), st.text(), st.text(), FIELDS, FIELDS)
 def test_what_is_moved_to_another_row_or_field_does_not_open(
     data, key, other_key, field, other_field
 ):
@@ -39,7 +39,7 @@ def test_what_is_moved_to_another_row_or_field_does_not_open(
             RING.open(sealed, other_key, other_field)
 
 
-@given(st.binary(min_size=1), st.data())
+@examples(st.binary(min_size=1), st.data())
 def test_what_is_changed_or_cut_does_not_open(data, draw):
     sealed = RING.seal(data, "k", "outcome")
     body = len(b"v1 sealed 2026-11 ")
@@ -52,7 +52,7 @@ def test_what_is_changed_or_cut_does_not_open(data, draw):
             RING.open(broken, "k", "outcome")
 
 
-@given(st.sets(st.binary(min_size=1), min_size=2, max_size=8))
+@examples(st.sets(st.binary(min_size=1), min_size=2, max_size=8))
 def test_no_two_contents_of_one_field_share_a_nonce(contents):
     head = len(b"v1 sealed 2026-11 ")
 
@@ -61,7 +61,7 @@ def test_no_two_contents_of_one_field_share_a_nonce(contents):
     )
 
 
-@given(st.binary(min_size=8))
+@examples(st.binary(min_size=8))
 def test_the_plaintext_is_not_in_the_sealed_form(data):
     assert data not in RING.seal(data, "k", "outcome")[len(b"v1 sealed 2026-11 ") :]
 

@@ -388,25 +388,6 @@ def test_calls_with_arguments_that_are_no_data_are_told_apart_as_well(guard):
     ]
 
 
-def test_the_effects_of_one_conversation_share_a_home_and_so_does_their_latch(guard):
-    @guard.tool(kind="write")
-    def pay(invoice: int): ...
-
-    def request_in(scope, step, invoice):
-        with guard.step(scope, step):
-            return guard._tools["pay"].prepare((invoice,), {}).request
-
-    one, two, other = (
-        request_in("chat", "a", 1),
-        request_in("chat", "b", 2),
-        request_in("another chat", "a", 1),
-    )
-
-    assert one.key[:HOME_LENGTH] == two.key[:HOME_LENGTH] == one.latch[:HOME_LENGTH]
-    assert one.key[:HOME_LENGTH] != other.key[:HOME_LENGTH]
-    assert len({one.key[HOME_LENGTH:], two.key[HOME_LENGTH:], other.key[HOME_LENGTH:]}) == 3
-
-
 def test_a_sequence_lives_in_one_home(guard):
     @guard.tool(kind="write")
     def pay(invoice: int): ...
@@ -416,18 +397,6 @@ def test_a_sequence_lives_in_one_home(guard):
 
     assert request.key[:HOME_LENGTH] == request.after[:HOME_LENGTH]
     assert request.key != request.after
-
-
-def test_a_fingerprint_cannot_be_guessed_without_the_secret():
-    def fingerprint_of(secret):
-        guard = Guard("memory://", secret=secret)
-        pay = tool(guard, named("pay", lambda card_number: None))
-        with guard.step("chat", "pay"):
-            return pay.explain("4242424242424242").fingerprint
-
-    assert fingerprint_of(b"") == fingerprint_of(b"")
-    assert fingerprint_of(b"one") == fingerprint_of(b"one")
-    assert len({fingerprint_of(b""), fingerprint_of(b"one"), fingerprint_of(b"two")}) == 3
 
 
 def test_each_request_of_an_effect_has_a_key_of_its_own_and_the_same_on_every_attempt(guard):

@@ -21,14 +21,9 @@ from effectonce.errors import LeaseLost
 from effectonce.stores.memory import MemoryStore
 from effectonce.workflows import Run
 from tests.core.helpers import QUICK
-from tests.core.workflows import Flaky, Ledger, elsewhere, job, key_of, noting
+from tests.core.workflows import Flaky, elsewhere, job, key_of, noting
 
 RESET = ConnectionError("reset")
-
-
-@pytest.fixture
-def ledger():
-    return Ledger()
 
 
 def flaky(guard, ledger, error=RESET):
@@ -125,8 +120,10 @@ def test_an_error_that_cannot_be_written_down_stops_the_run_and_is_told(ledger):
     assert ledger.done == ["noted"]
 
 
-def test_an_error_of_a_step_that_somebody_else_has_done_meanwhile_is_nobodys(store, clock, ledger):
-    guard, other = Guard(store, cache=0), Guard(store, cache=0)
+def test_an_error_of_a_step_that_somebody_else_has_done_meanwhile_is_nobodys(
+    store, clock, ledger, guard
+):
+    other = Guard(store, cache=0)
 
     @job
     def swift(run: Run, n: int) -> str:

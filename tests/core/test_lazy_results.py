@@ -2,7 +2,7 @@
 has happened.
 """
 
-import asyncio
+import asyncio  # noqa: F401  # a declared result names it in a text
 import collections
 import collections.abc
 import concurrent.futures
@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Generator, Iterator
 import pytest
 
 from effectonce import GaveUp, InDoubt, Rejected, State, current_effect
-from tests.core.helpers import Ledger, named, tool
+from tests.core.helpers import Ledger, done, in_colour, tool
 
 
 async def forgotten():
@@ -27,7 +27,13 @@ async def spelled():
     yield 1
 
 
+class UnderWay:
+    def __await__(self):
+        yield
+
+
 LAZY = {
+    "awaitable": UnderWay,
     "coroutine": forgotten,
     "future": concurrent.futures.Future,
     "generator": lambda: (x for x in "ab"),
@@ -43,36 +49,29 @@ LAZY = {
 }
 
 
-@pytest.fixture(params=["sync", "async"])
-def mode(request):
-    return request.param
-
-
-def paying(guard, mode, ledger, make, **contract):
+def paying(guard, colour, ledger, make, **contract):
     """A tool that pays, and returns what *make* makes; and a call of it."""
 
     def pay():
         ledger.pay()
         return make()
 
-    async def apay():
-        return pay()
-
-    paying = tool(guard, named("pay", apay if mode == "async" else pay), **contract)
+    paying = tool(guard, in_colour(colour, pay), name="pay", **contract)
 
     def call():
         with guard.step("chat", "pay"):
-            return asyncio.run(paying()) if mode == "async" else paying()
+            return done(paying())
 
     return call
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("what", LAZY)
 def test_a_tool_that_acted_and_returns_what_has_yet_to_happen_is_in_doubt_and_not_run_again(
-    guard, mode, what
+    guard, colour, what
 ):
     ledger = Ledger()
-    call = paying(guard, mode, ledger, LAZY[what])
+    call = paying(guard, colour, ledger, LAZY[what])
 
     for _ in range(3):
         with pytest.raises(InDoubt):
@@ -85,11 +84,11 @@ def test_a_tool_that_acted_and_returns_what_has_yet_to_happen_is_in_doubt_and_no
 
 @pytest.mark.parametrize("what", ["coroutine", "generator"])
 def test_where_the_downstream_knows_the_key_the_call_may_be_repeated_when_it_is_mended(
-    guard, mode, what
+    guard, colour, what
 ):
     ledger, made = Ledger(), [LAZY[what]]
     call = paying(
-        guard, mode, ledger, lambda: made.pop()() if made else "receipt", downstream="key"
+        guard, colour, ledger, lambda: made.pop()() if made else "receipt", downstream="key"
     )
 
     with pytest.raises(GaveUp, match="has yet to happen"):

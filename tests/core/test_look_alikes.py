@@ -261,26 +261,6 @@ def test_a_result_of_an_older_version_counts_if_its_identity_is_the_same(guard):
 # ---------------------------------------------------------------- results
 
 
-def test_an_async_tool_that_returns_something_to_await_is_not_taken_for_done(guard):
-    sent = []
-
-    async def send():
-        sent.append("sent")
-
-    @guard.tool(kind="write")
-    async def pay():
-        return send()  # somebody forgot to await it
-
-    async def main():
-        async with guard.step("chat", "pay"):
-            return await guard.call(pay, {})
-
-    outcome = asyncio.run(main())
-
-    assert (outcome.status, sent) == ("in_doubt", [])
-    assert "has yet to happen" in str(outcome.error)
-
-
 def test_a_result_that_nobody_may_look_at_is_still_one(guard):
     class Shy:
         def __getattr__(self, name):

@@ -16,6 +16,7 @@ import rfc8785
 
 from effectonce import Guard
 from effectonce._core.codec import decode
+from tests.core.examples import two_tiers
 
 CALLS = 5 * int(os.environ.get("EFFECTONCE_SOAK", "4000"))  # `make soak` makes 100,000
 TEXTS = (
@@ -158,7 +159,8 @@ def call_of(rng, function):
 @pytest.mark.parametrize(
     "secret", [b"", b"0123456789abcdef0123456789abcdef"], ids=["bare", "secret"]
 )
-def test_every_call_has_the_key_and_the_fingerprint_that_its_definition_gives(secret):
+@two_tiers(1000, CALLS // 2)
+def test_every_call_has_the_key_and_the_fingerprint_that_its_definition_gives(secret, number):
     rng = random.Random(18)
     guards = [Guard("memory://", secret=secret) for _ in TOOLS]
     tools = [
@@ -167,8 +169,8 @@ def test_every_call_has_the_key_and_the_fingerprint_that_its_definition_gives(se
         ).__effectonce_tool__
         for guard, (function, identity, volatile) in zip(guards, TOOLS, strict=True)
     ]
-    for number in range(CALLS // 2):
-        which, step = number % len(TOOLS), rng.choice(PLACES)
+    for call in range(number):
+        which, step = call % len(TOOLS), rng.choice(PLACES)
         function, identity, volatile = TOOLS[which]
         args, kwargs = call_of(rng, function)
 

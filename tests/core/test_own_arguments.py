@@ -15,7 +15,7 @@ import pydantic
 import pytest
 
 from effectonce import current_effect
-from tests.core.helpers import tool
+from tests.core.helpers import in_a_loop, tool
 
 
 @dataclasses.dataclass
@@ -131,7 +131,8 @@ def test_a_default_that_a_tool_changes_stays_the_default(guard):
     assert calls == [(["o1"], {"o1": True}), (["o2"], {"o2": True}), (["mine", "o1"], {"o1": True})]
 
 
-def test_what_a_caller_changes_while_the_claim_is_on_its_way_is_not_sent(guard):
+@in_a_loop
+async def test_what_a_caller_changes_while_the_claim_is_on_its_way_is_not_sent(guard):
     order, sent = {"amount": 5}, []
 
     async def pay(order: dict):
@@ -139,14 +140,11 @@ def test_what_a_caller_changes_while_the_claim_is_on_its_way_is_not_sent(guard):
 
     paying = tool(guard, pay)
 
-    async def main():
-        async with guard.step("chat", "pay"):
-            call = asyncio.ensure_future(guard.call(paying, {"order": order}))
-            await asyncio.sleep(0)
-            order["amount"] = 500
-            await call
-
-    asyncio.run(main())
+    async with guard.step("chat", "pay"):
+        call = asyncio.ensure_future(guard.call(paying, {"order": order}))
+        await asyncio.sleep(0)
+        order["amount"] = 500
+        await call
 
     assert sent == [{"amount": 5}]
 

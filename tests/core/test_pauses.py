@@ -1,6 +1,5 @@
 """A person pauses a tool: nothing new is sent, in any process, and nothing is lost."""
 
-import asyncio
 import subprocess
 import sys
 
@@ -23,32 +22,12 @@ from effectonce._core import pauses
 from effectonce._core.ops import Cell, ReadCell, WriteCell
 from effectonce._core.pauses import CELL, FRESH_S, Pause, Pauses, change, paused_in
 from effectonce._drivers import drive
-from effectonce.stores import open_store
 from effectonce.stores.memory import MemoryStore
 from effectonce.workflows import Run
-from tests.servers.redis import Server
+from tests.core.helpers import done, in_colour, silence
 
 ANA = {"by": "ana", "reason": "the bank is down"}
 REFUSED = ConnectionRefusedError(111, "Connection refused")
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])
-def store(request, tmp_path):
-    if request.param == "memory":
-        yield MemoryStore()
-    elif request.param == "sqlite":
-        yield open_store(f"sqlite:///{tmp_path}/effects.db")
-    elif request.param == "postgres":
-        yield open_store(request.getfixturevalue("database"))
-    else:
-        server = Server(tmp_path / "redis", fsync="always")
-        yield open_store(server.url)
-        server.stop()
-
-
-@pytest.fixture(params=["sync", "async"])
-def colour(request):
-    return request.param
 
 
 class Till:
@@ -71,19 +50,15 @@ class Till:
                 raise error()
             return f"paid {order}"
 
-        async def apay(order: str) -> str:
-            return pay(order)
-
-        self._is_async = colour == "async"
-        self.tool = self.guard.tool(name="pay", **settings)(apay if self._is_async else pay)
+        self.tool = self.guard.tool(name="pay", **settings)(in_colour(colour, pay))
 
     def pay(self, order):
         with self.guard.step("chat", order):
-            return asyncio.run(self.tool(order)) if self._is_async else self.tool(order)
+            return done(self.tool(order))
 
 
-def test_a_paused_tool_sends_nothing_leaves_nothing_and_returns_what_is_known(store, colour):
-    till = Till(store, colour)
+def test_a_paused_tool_sends_nothing_leaves_nothing_and_returns_what_is_known(any_store, colour):
+    till = Till(any_store, colour)
     assert till.pay("o1") == "paid o1"
     till.guard.pause_tool("pay", **ANA)
 
@@ -100,9 +75,9 @@ def test_a_paused_tool_sends_nothing_leaves_nothing_and_returns_what_is_known(st
     assert till.pay("o2") == "paid o2"
 
 
-def test_a_pause_holds_in_every_process_of_the_store(store, colour, monkeypatch):
+def test_a_pause_holds_in_every_process_of_the_store(any_store, colour, monkeypatch):
     monkeypatch.setattr(pauses, "FRESH_S", 0.0)  # as if two seconds went by between two calls
-    here, there = Till(store, colour), Till(store, colour)
+    here, there = Till(any_store, colour), Till(any_store, colour)
     assert there.pay("o1") == "paid o1"
 
     here.guard.pause_tool("pay", **ANA)
@@ -161,8 +136,8 @@ def test_what_a_process_knows_is_good_for_two_seconds():
     assert known.fresh_until < 0
 
 
-def test_a_tool_that_is_paused_between_two_attempts_is_not_tried_again(store, colour):
-    till = Till(store, colour)
+def test_a_tool_that_is_paused_between_two_attempts_is_not_tried_again(any_store, colour):
+    till = Till(any_store, colour)
 
     def broken():
         till.guard.pause_tool("pay", **ANA)
@@ -179,8 +154,8 @@ def test_a_tool_that_is_paused_between_two_attempts_is_not_tried_again(store, co
     assert till.sent == ["o1", "o1"]
 
 
-def test_what_may_have_been_sent_is_not_called_unsent_by_a_pause(store, colour):
-    till = Till(store, colour, kind="irreversible", downstream="none", accept_store_loss=True)
+def test_what_may_have_been_sent_is_not_called_unsent_by_a_pause(any_store, colour):
+    till = Till(any_store, colour, kind="irreversible", downstream="none", accept_store_loss=True)
 
     def lost():
         till.guard.pause_tool("pay", **ANA)
@@ -205,8 +180,8 @@ def test_a_fallback_speaks_for_a_paused_tool():
     assert till.pay("o1") == "later: TOOL_PAUSED"
 
 
-def test_tools_that_are_paused_are_listed_with_who_and_why(store):
-    till = Till(store)
+def test_tools_that_are_paused_are_listed_with_who_and_why(any_store):
+    till = Till(any_store)
     till.guard.pause_tool("refund", by="bo", reason="a test")
     till.guard.pause_tool("pay", **ANA)
     till.guard.pause_tool("pay", by="bo", reason="the bank is still down")
@@ -288,10 +263,7 @@ def test_a_store_that_does_not_say_what_is_paused_sends_nothing(colour, retriabl
         seen.append(op)
         raise error
 
-    async def asilent(op):
-        silent(op)
-
-    store.apply, store.aapply = silent, asilent
+    store.apply = silent
     till = Till(store, colour)
     with pytest.raises(StoreUnavailable):
         till.pay("o1")
@@ -307,14 +279,7 @@ def test_a_store_that_is_lost_behind_a_pause_says_so(colour):
     till.guard.pause_tool("pay", **ANA)
     with pytest.raises(ToolPaused):
         till.pay("o1")
-
-    def silent(op):
-        raise StoreUnavailable("no answer")
-
-    async def asilent(op):
-        silent(op)
-
-    store.apply, store.aapply = silent, asilent
+    silence(store)
     with pytest.raises(StoreUnavailable):
         till.pay("o1")
     assert till.sent == []
@@ -326,13 +291,7 @@ def test_a_store_that_is_lost_between_two_attempts_is_lost_to_the_next_attempt(c
     till = Till(store, colour)
 
     def lost():
-        def silent(op):
-            raise StoreUnavailable("no answer")
-
-        async def asilent(op):
-            silent(op)
-
-        store.apply, store.aapply = silent, asilent
+        silence(store)
         return REFUSED
 
     till.errors = [lost]

@@ -23,21 +23,7 @@ from effectonce._core.ops import Find, Refute, Search
 from effectonce.stores.base import StoreUnusable
 from effectonce.stores.sqlite import SqliteStore
 from effectonce.testing.clock import FakeClock
-from tests.core.helpers import QUICK
-from tests.servers import redis
-
-STORES = ["memory", "sqlite", "postgres", "redis"]
-
-
-@pytest.fixture(params=STORES)
-def any_store(request, tmp_path, store, clock):
-    if request.param == "memory":
-        return store
-    if request.param == "sqlite":
-        return SqliteStore(tmp_path / "effects.db", clock=clock)
-    if request.param == "postgres":
-        return request.getfixturevalue("database")
-    return redis.emptied(redis.server()).url
+from tests.core.helpers import QUICK, approve, done, in_a_loop, in_colour
 
 
 def records(guard):
@@ -47,37 +33,19 @@ def records(guard):
 class Shop:
     """Refunds what is open, counts what it did, and what it was asked."""
 
-    def __init__(self, guard, *, on_loop=False, awaited=False, **contract):
+    def __init__(self, guard, *, colour="sync", rule_colour="sync", **contract):
         self.guard, self.open, self.asked, self.done, self.answers = guard, True, [], [], []
         self.approval = contract.pop("approval", {})
-        rule = self.still_open
-        if awaited:
-
-            async def rule(payment):
-                return self.still_open(payment)
-
+        rule = in_colour(rule_colour, self.still_open)
         approval = Approval(precondition=rule, **self.approval)
         declare = guard.tool(
             **({"kind": "write", "approval": approval, "retry": QUICK, "wait_s": 0} | contract)
         )
-        if on_loop:
 
-            @declare
-            async def refund(payment: str, amount: int) -> dict:
-                return self._refund(payment, amount)
+        def refund(payment: str, amount: int) -> dict:
+            return self._refund(payment, amount)
 
-            self._call = lambda *given: asyncio.run(self._on_loop(refund, *given))
-        else:
-
-            @declare
-            def refund(payment: str, amount: int) -> dict:
-                return self._refund(payment, amount)
-
-            self._call = refund
-        self.refund = refund
-
-    async def _on_loop(self, refund, *given):
-        return await refund(*given)
+        self.refund = declare(in_colour(colour, refund))
 
     def still_open(self, payment):
         self.asked.append(payment)
@@ -98,23 +66,18 @@ class Shop:
 
     def ask(self, step="1", amount=700):
         with self.guard.step("chat", step):
-            return self._call("pay_1", amount)
+            return done(self.refund("pay_1", amount))
 
     def approved(self, **asked):
         with pytest.raises(ApprovalNeeded):
             self.ask(**asked)
-        (wish,) = self.guard.approvals.waiting()
-        self.guard.approvals.approve(wish.key, by="ada", reason="yes")
-        return wish
+        return approve(self.guard)
 
 
-MODES = [(False, False), (True, False), (True, True)]
-
-
-@pytest.fixture(params=MODES, ids=["sync", "async", "async rule"])
+@pytest.fixture(params=[("sync", "sync"), ("async", "sync"), ("async", "async")], ids=str)
 def shop(request, guard):
-    on_loop, awaited = request.param
-    return Shop(guard, on_loop=on_loop, awaited=awaited)
+    colour, rule_colour = request.param
+    return Shop(guard, colour=colour, rule_colour=rule_colour)
 
 
 def test_a_call_whose_precondition_holds_is_sent_and_replays_never_ask(shop):
@@ -200,11 +163,8 @@ def test_an_interrupt_while_it_is_asked_leaves_the_call_to_the_next_one(guard):
     assert shop.ask() == {"refunded": 700}
 
 
-def test_a_cancelled_caller_sends_nothing_and_leaves_the_call_to_the_next_one(guard):
-    asyncio.run(_cancelled(guard))
-
-
-async def _cancelled(guard):
+@in_a_loop
+async def test_a_cancelled_caller_sends_nothing_and_leaves_the_call_to_the_next_one(guard):
     began, holds = asyncio.Event(), asyncio.Event()
 
     async def rule(payment):
@@ -214,11 +174,11 @@ async def _cancelled(guard):
         await holds.wait()
         return True
 
-    done = []
+    paid = []
 
     @guard.tool(kind="write", approval=Approval(precondition=rule), wait_s=0, retry=QUICK)
     async def refund(payment: str) -> str:
-        done.append(payment)
+        paid.append(payment)
         return "done"
 
     async def ask():
@@ -227,15 +187,14 @@ async def _cancelled(guard):
 
     with pytest.raises(ApprovalNeeded):
         await ask()
-    (wish,) = guard.approvals.waiting()
-    guard.approvals.approve(wish.key, by="ada", reason="yes")
+    approve(guard)
     call = asyncio.create_task(ask())
     await began.wait()
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
 
-    assert done == []
+    assert paid == []
     holds.set()
     assert await ask() == "done"
 
@@ -334,8 +293,7 @@ def test_a_transaction_is_not_begun_for_what_does_not_hold(tmp_path):
     for step in "12":
         with pytest.raises(ApprovalNeeded):
             ask(step)
-        (wish,) = guard.approvals.waiting()
-        guard.approvals.approve(wish.key, by="ada", reason="yes")
+        approve(guard)
     assert ask("1") == "done"
     open_[0] = False
 
@@ -390,7 +348,7 @@ def test_no_person_is_asked_to_go_above_a_limit_for_what_does_not_hold(guard):
 def test_a_lease_is_kept_alive_while_it_is_asked(tmp_path):
     """Two callers, and an answer that takes longer than a lease: one of them sends."""
     guard = Guard(f"sqlite:///{tmp_path}/effects.db", cache=0)
-    lease_s, waiting, done = 0.3, threading.Event(), []
+    lease_s, waiting, paid = 0.3, threading.Event(), []
 
     def slow(payment):
         if guard.approvals.waiting() == () and records(guard):
@@ -401,7 +359,7 @@ def test_a_lease_is_kept_alive_while_it_is_asked(tmp_path):
         kind="write", approval=Approval(precondition=slow), lease_s=lease_s, wait_s=30, retry=QUICK
     )
     def refund(payment: str) -> str:
-        done.append(payment)
+        paid.append(payment)
         return "done"
 
     def ask():
@@ -410,8 +368,7 @@ def test_a_lease_is_kept_alive_while_it_is_asked(tmp_path):
 
     with pytest.raises(ApprovalNeeded):
         ask()
-    (wish,) = guard.approvals.waiting()
-    guard.approvals.approve(wish.key, by="ada", reason="yes")
+    wish = approve(guard)
     callers = [threading.Thread(target=ask) for _ in range(2)]
     for caller in callers:
         caller.start()
@@ -419,7 +376,7 @@ def test_a_lease_is_kept_alive_while_it_is_asked(tmp_path):
         caller.join()
 
     record = guard.find(wish.key)
-    assert (done, record.epoch, record.state) == (["pay_1"], 2, "completed")
+    assert (paid, record.epoch, record.state) == (["pay_1"], 2, "completed")
     guard.close()
 
 
@@ -449,8 +406,7 @@ def test_a_workflow_parks_and_then_fails_the_step(guard):
 
     with guard.step("chat", "run"), pytest.raises(ApprovalNeeded):
         settle("pay_1")
-    (wish,) = guard.approvals.waiting()
-    guard.approvals.approve(wish.key, by="ada", reason="yes")
+    approve(guard)
     shop.open = False
 
     with guard.step("chat", "run"), pytest.raises(Exception, match="its precondition did not hold"):
@@ -462,10 +418,7 @@ def test_a_workflow_parks_and_then_fails_the_step(guard):
 def test_a_store_that_is_away_ends_nothing(store, monkeypatch, away, asked):
     shop = Shop(Guard(store, cache=0))
     if away is Refute:  # what it rests on changes after a person has approved it
-        with pytest.raises(ApprovalNeeded):
-            shop.ask()
-        (wish,) = shop.guard.approvals.waiting()
-        shop.guard.approvals.approve(wish.key, by="ada", reason="yes")
+        shop.approved()
         shop.open = False
 
     def broken(op, apply=store.apply):

@@ -1,6 +1,5 @@
 """Arguments that count and are never stored."""
 
-import asyncio
 from decimal import Decimal
 
 import pytest
@@ -21,7 +20,7 @@ from effectonce._core.codec import Stored, decode
 from effectonce._core.tagged_json import NotReadable
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.sqlite import SqliteStore
-from tests.core.helpers import QUICK, Colour, Ledger, Line
+from tests.core.helpers import QUICK, Colour, Ledger, Line, done, in_colour, tool
 
 CARD, SECRET = "4242424242424242", b"s" * 32
 
@@ -91,17 +90,11 @@ def test_a_redacted_volatile_argument_does_not_count_and_needs_no_secret():
     assert one.differences(two) == ("nothing differs: this is the same call",)
 
 
-def test_a_redacted_argument_that_counts_needs_a_secret():
-    with pytest.raises(
-        ContractViolation, match=r"card_number would not be stored, but could be guessed .* secret="
-    ):
+def test_a_redacted_argument_that_counts_needs_a_secret_in_tools_and_workflows():
+    said = r"card_number would not be stored, but could be guessed .* secret="
+    with pytest.raises(ContractViolation, match=said):
         charger(Guard("memory://"), Ledger())
-
-
-def test_so_does_a_workflow():
-    with pytest.raises(
-        ContractViolation, match=r"card_number would not be stored, but could be guessed .* secret="
-    ):
+    with pytest.raises(ContractViolation, match=said):
         Guard("memory://").workflow(redact=["card_number"])(lambda run, card_number: None)
 
 
@@ -148,32 +141,20 @@ def test_a_probe_in_the_same_call_or_a_retry_gets_the_real_argument():
     assert asked == [CARD, CARD]
 
 
-@pytest.mark.parametrize("colour", ["sync", "async"])
 def test_a_doubt_whose_arguments_were_redacted_is_skipped_when_reconciling(colour):
     guard = Guard(MemoryStore(), secret=SECRET)
 
     def lose(card_number: str):
         raise TimeoutError
 
-    async def alose(card_number: str):
-        raise TimeoutError
-
-    async def afind(card_number):
-        return CannotTell()
-
-    charge = guard.tool(kind="write", downstream="probe", retry=QUICK, redact=["card_number"])(
-        lose if colour == "sync" else alose
-    )
-    charge.probe(afind if colour == "async" else lambda card_number: CannotTell())
-
-    async def call():
-        async with guard.step("chat", "charge"):
-            await charge(CARD)
+    contract = {"downstream": "probe", "redact": ["card_number"]}
+    charge = tool(guard, in_colour(colour, lose), **contract)
+    charge.probe(in_colour(colour, lambda card_number: CannotTell()))
 
     with pytest.raises(InDoubt), guard.step("chat", "charge"):
-        charge(CARD) if colour == "sync" else asyncio.run(call())
+        done(charge(CARD))
 
-    asked = guard.reconcile() if colour == "sync" else asyncio.run(guard.areconcile())
+    asked = done(guard.areconcile() if colour == "async" else guard.reconcile())
     assert (asked.settled, asked.in_doubt, asked.skipped) == (0, 0, 1)
     (record,) = guard.in_doubt()
     with pytest.raises(NotReadable, match="its arguments were redacted"):

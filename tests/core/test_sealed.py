@@ -4,8 +4,6 @@ something does not open.
 
 import asyncio
 import inspect
-import subprocess
-import sys
 from datetime import UTC, datetime
 
 import pytest
@@ -34,7 +32,7 @@ from effectonce.stores import keyring as _keyring
 from effectonce.stores.encrypted import Sealed
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.sqlite import SqliteStore
-from tests.core.helpers import QUICK, Ledger, named, tool
+from tests.core.helpers import QUICK, Ledger, done, in_colour, named, tool
 from tests.flaky import FlakyStore
 
 OLD, NEW, SECRET = b"o" * 32, b"n" * 32, b"s" * 32
@@ -246,34 +244,27 @@ def test_a_tools_own_writes_commit_with_its_sealed_record(tmp_path):
 # ---------------------------------------------------------------- what does not open
 
 
-def test_a_result_whose_key_is_lost_is_done_and_never_run_again():
-    store, ledger = MemoryStore(), Ledger()
-    payer(sealed_guard(store, ring("2026-05")), ledger)()
-
-    outcome = payer(sealed_guard(store, ring("2026-11")), ledger)()
-
-    assert (outcome.status, outcome.replayed, ledger.effects) == ("succeeded", True, 1)
-    with pytest.raises(
-        ResultUnavailable,
-        match=(
-            r"was done; its result cannot be read: it was sealed with key '2026-05', which this"
-            r" process does not have\.\n"
+@pytest.mark.parametrize(
+    ("script", "ended", "said"),
+    [
+        ([], ("succeeded", 1), "was done; its result cannot be read"),
+        (
+            [("before", Rejected("card declined"))],
+            ("failed", 0),
+            "failed earlier; what it said cannot be shown",
         ),
-    ):
-        outcome.unwrap()
-
-
-def test_a_failure_whose_key_is_lost_stays_a_failure():
-    store, ledger = MemoryStore(), Ledger(("before", Rejected("card declined")))
+    ],
+    ids=["success", "failure"],
+)
+def test_an_outcome_whose_key_is_lost_stays_one_and_is_never_run_again(script, ended, said):
+    store, ledger = MemoryStore(), Ledger(*script)
     payer(sealed_guard(store, ring("2026-05")), ledger)()
 
     outcome = payer(sealed_guard(store, ring("2026-11")), ledger)()
 
-    assert (outcome.status, ledger.effects) == ("failed", 0)
-    with pytest.raises(
-        ResultUnavailable,
-        match=r"failed earlier; what it said cannot be shown: it was sealed with key '2026-05'",
-    ):
+    assert (outcome.status, ledger.effects, outcome.replayed) == (*ended, True)
+    why = r": it was sealed with key '2026-05', which this process does not have\.\n"
+    with pytest.raises(ResultUnavailable, match=said + why):
         outcome.unwrap()
 
 
@@ -351,30 +342,25 @@ def test_a_reason_or_evidence_that_does_not_open_says_so():
     assert sealed_guard(store).find(keys[4]).reason.startswith("a reason that cannot be read")
 
 
-@pytest.mark.parametrize("colour", ["sync", "async"])
 def test_arguments_that_do_not_open_cannot_be_asked_about(colour):
     store, asked = MemoryStore(), []
 
     def desk(keyring):
         guard = sealed_guard(store, keyring)
 
-        async def lose(address):
+        def lose(address):
             raise TimeoutError
 
-        async def find(address):
+        def find(address):
             asked.append(address)
             return Found("receipt")
 
-        pay = tool(
-            guard,
-            named("pay", lose if colour == "async" else lambda address: asyncio.run(lose(address))),
-            downstream="probe",
-        )
-        pay.probe(find if colour == "async" else lambda address: asyncio.run(find(address)))
+        pay = tool(guard, in_colour(colour, lose), name="pay", downstream="probe")
+        pay.probe(in_colour(colour, find))
         return guard, pay
 
     def reconcile(guard):
-        return asyncio.run(guard.areconcile()) if colour == "async" else guard.reconcile()
+        return done(guard.areconcile() if colour == "async" else guard.reconcile())
 
     sender = sealed_guard(store, ring("2026-05"))
     lost = tool(
@@ -443,53 +429,28 @@ def test_a_completion_that_is_repeated_after_a_rotation_is_still_known():
     assert (outcome.status, outcome.value["receipt"], ledger.effects) == ("succeeded", 1, 1)
 
 
-PROCESS = """
-import sys
-from effectonce import Guard, Keyring
-path, ids, steps = sys.argv[1], sys.argv[2].split(","), sys.argv[3].split(",")
-keys = {"2026-05": b"o" * 32, "2026-11": b"n" * 32}
-guard = Guard(f"sqlite:///{path}", keyring=Keyring({i: keys[i] for i in ids}), secret=b"s" * 32)
-@guard.tool(kind="write")
-def pay(address: str) -> dict:
-    with open(path + ".effects", "a") as ledger:
-        ledger.write("paid\\n")
-    return {"sent to": address}
-for step in steps:
-    with guard.step("chat", step):
-        outcome = guard.call(pay, {"address": "7 Elm Street"})
-        print(step, outcome.replayed, outcome.error or outcome.value["sent to"])
-"""
+def test_old_and_new_guards_share_a_store_during_a_rotation(tmp_path):
+    ledger = Ledger()
 
+    def calls(ids, *steps):
+        """What a process with these keys gets: whether it is a replay, and the receipt."""
+        store = SqliteStore(tmp_path / "effects.db")
+        call = payer(sealed_guard(store, ring(*ids)), ledger)
+        outcomes = [call(step) for step in steps]
+        store.close()
+        return [(each.replayed, each.error or each.value["receipt"]) for each in outcomes]
 
-def process(path, ids, *steps):
-    done = subprocess.run(
-        [sys.executable, "-c", PROCESS, str(path), ids, ",".join(steps)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout.splitlines()
-
-
-def test_old_and_new_processes_share_a_store_during_a_rotation(tmp_path):
-    path = tmp_path / "effects.db"
-
-    assert process(path, "2026-05", "a") == ["a False 7 Elm Street"]
+    assert calls(["2026-05"], "a") == [(False, 1)]
     # both can read now
-    assert process(path, "2026-05,2026-11", "a", "b") == [
-        "a True 7 Elm Street",
-        "b False 7 Elm Street",
-    ]
-    assert process(path, "2026-11,2026-05", "a", "b", "c") == [
-        *("a True 7 Elm Street", "b True 7 Elm Street"),
-        "c False 7 Elm Street",  # sealed with the new one
-    ]
+    assert calls(["2026-05", "2026-11"], "a", "b") == [(True, 1), (False, 2)]
+    # the last is sealed with the new one
+    assert calls(["2026-11", "2026-05"], "a", "b", "c") == [(True, 1), (True, 2), (False, 3)]
     # an older process that was told in time
-    assert process(path, "2026-05,2026-11", "c") == ["c True 7 Elm Street"]
-    (left_behind,) = process(path, "2026-05", "c")
-    assert left_behind.startswith("c True ")
-    assert "sealed with key '2026-11', which this process does not have" in left_behind
-    assert (tmp_path / "effects.db.effects").read_text() == "paid\n" * 3
+    assert calls(["2026-05", "2026-11"], "c") == [(True, 3)]
+    ((replayed, error),) = calls(["2026-05"], "c")
+    assert replayed
+    assert "sealed with key '2026-11', which this process does not have" in str(error)
+    assert ledger.effects == 3
 
 
 def test_a_key_that_is_added_while_running_opens_what_could_not_be_read_before(tmp_path):

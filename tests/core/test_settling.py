@@ -16,7 +16,7 @@ from effectonce import (
     current_effect,
 )
 from effectonce._core import ops, rules
-from tests.core.helpers import QUICK, Ledger, named, tool
+from tests.core.helpers import QUICK, Ledger, named, tool, unanswered
 
 
 def test_a_probe_settles_a_timeout_within_the_call(guard):
@@ -51,10 +51,7 @@ def test_a_probe_settles_a_timeout_within_the_call(guard):
 )
 def test_a_probe_that_proves_nothing_leaves_the_doubt(guard, answer, said):
     ledger = Ledger(("after", TimeoutError()))
-
-    @guard.tool(kind="write", downstream="probe", retry=QUICK)
-    def pay():
-        return ledger.pay()
+    pay = tool(guard, ledger.pay, downstream="probe")
 
     @pay.probe
     def find():
@@ -75,10 +72,7 @@ def test_a_probe_that_proves_nothing_leaves_the_doubt(guard, answer, said):
 
 def test_a_declared_delay_bound_turns_not_found_into_a_re_run(guard, clock):
     ledger = Ledger(("before", TimeoutError()))
-
-    @guard.tool(kind="write", downstream=Downstream.probe(delay=60), retry=QUICK)
-    def pay():
-        return ledger.pay()
+    pay = tool(guard, ledger.pay, downstream=Downstream.probe(delay=60))
 
     @pay.probe
     def find():
@@ -144,15 +138,10 @@ def test_a_person_settles_what_nobody_else_can(guard):
 
 
 def test_a_person_may_retry_only_where_the_key_is_honoured(guard, clock):
-    @guard.tool(kind="write", retry=QUICK)
-    def mail():
-        raise TimeoutError
+    mail = tool(guard, unanswered)
 
     ledger = Ledger(("after", TimeoutError()), ("before", Rejected("?")))
-
-    @guard.tool(kind="write", downstream=Downstream.key(window=3600), retry=QUICK)
-    def pay():
-        return ledger.pay()
+    pay = tool(guard, ledger.pay, downstream=Downstream.key(window=3600))
 
     with guard.step("chat", "mail"):
         key = guard.call(mail, {}).effect.key
@@ -192,9 +181,7 @@ def test_a_fallback_answers_for_a_call_that_somebody_else_is_doing(guard):
 
 
 def test_one_caller_asks_the_probe_at_a_time(guard, store):
-    @guard.tool(kind="write", downstream="probe", retry=QUICK)
-    def pay():
-        raise TimeoutError
+    pay = tool(guard, unanswered, downstream="probe")
 
     asked = []
 
@@ -212,9 +199,7 @@ def test_one_caller_asks_the_probe_at_a_time(guard, store):
 
 
 def test_a_doubt_that_somebody_settles_while_we_want_to_ask_is_replayed(guard, store):
-    @guard.tool(kind="write", downstream="probe", retry=QUICK)
-    def pay():
-        raise TimeoutError
+    pay = tool(guard, unanswered, downstream="probe")
 
     pay.probe(lambda: CannotTell())
     with guard.step("chat", "pay"):
@@ -235,9 +220,7 @@ def test_a_doubt_that_somebody_settles_while_we_want_to_ask_is_replayed(guard, s
 
 
 def test_a_doubt_that_vanished_stays_one(guard, store):
-    @guard.tool(kind="write", downstream="probe", retry=QUICK)
-    def pay():
-        raise TimeoutError
+    pay = tool(guard, unanswered, downstream="probe")
 
     pay.probe(lambda: Found(1))
     with guard.step("chat", "pay"):
@@ -246,24 +229,8 @@ def test_a_doubt_that_vanished_stays_one(guard, store):
     assert guard._tool(pay).reconcile(record).status == "in_doubt"
 
 
-def test_arguments_that_could_not_be_stored_cannot_be_asked_about(guard):
-    class Thing:
-        pass
-
-    @guard.tool(kind="write", downstream="probe", retry=QUICK, volatile=["thing"])
-    def pay(thing):
-        raise TimeoutError
-
-    pay.probe(lambda thing: CannotTell())
-    with guard.step("chat", "pay"), pytest.raises(InDoubt):
-        pay(Thing())
-    assert guard.reconcile().skipped == 1
-
-
 def test_an_interrupted_probe_is_an_interruption(guard):
-    @guard.tool(kind="write", downstream="probe", retry=QUICK)
-    def pay():
-        raise TimeoutError
+    pay = tool(guard, unanswered, downstream="probe")
 
     with guard.step("chat", "pay"), pytest.raises(InDoubt):
         pay()

@@ -127,16 +127,6 @@ def test_async_tools_keep_theirs_as_well(store, spool):
     assert guard.spool.settle().written == 1
 
 
-def test_a_store_that_is_still_gone_loses_nothing(store, spool):
-    guard, _, _ = unwritten(store, spool)
-    store.fail(ops.Complete)
-
-    with pytest.raises(StoreUnavailable):
-        guard.spool.settle()
-    assert guard.spool.waiting() == 1
-    assert guard.spool.settle().written == 1
-
-
 def test_settling_twice_is_settling_once(store, spool):
     guard, _, _ = unwritten(store, spool)
     (file,) = spool.iterdir()

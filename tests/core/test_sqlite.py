@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import msgspec
 import pytest
@@ -35,7 +36,8 @@ from effectonce.testing.conformance.bench import request
 
 @pytest.fixture
 def path(tmp_path):
-    return tmp_path / "effects.db"
+    (tmp_path / "test_store").mkdir()
+    return tmp_path / "test_store" / "effects.db"
 
 
 @pytest.fixture
@@ -196,48 +198,45 @@ def test_a_disk_that_fills_up_while_the_tool_runs_loses_no_effect(path):
     store.close()
 
 
-def test_a_deleted_database_sends_nothing(path, store):
-    _, pay = guarded(store, [])
-    pay()
-    path.unlink()
-    refused(lambda calls: guarded(store, calls), "deleted or replaced", lasting=True)
-
-
-def test_a_replaced_database_sends_nothing(path, store):
-    _, pay = guarded(store, [])
-    pay()
+def replace(path):
     path.rename(path.with_suffix(".old"))
     path.touch()
-    refused(lambda calls: guarded(store, calls), "deleted or replaced", lasting=True)
 
 
-def test_a_database_whose_log_was_deleted_sends_nothing(path, store):
-    """As somebody does who restores a backup: what we would write then, no other process would
-    ever see.
-    """
-    _, pay = guarded(store, [])
-    pay()
+def delete_log(path):
+    """As somebody does who restores a backup: no other process would see our writes."""
     for end in ("-wal", "-shm"):
         path.with_name(path.name + end).unlink()
-    refused(lambda calls: guarded(store, calls), "-wal was deleted or replaced", lasting=True)
 
 
-def test_a_folder_that_does_not_exist_is_named(tmp_path):
-    refused(
-        lambda calls: guarded(SqliteStore(tmp_path / "no" / "effects.db"), calls),
-        "there is no folder",
-        lasting=True,
-    )
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda path: path.unlink(), "deleted or replaced"),
+        (replace, "deleted or replaced"),
+        (delete_log, "-wal was deleted or replaced"),
+    ],
+    ids=["deleted", "replaced", "without its log"],
+)
+def test_a_database_that_is_not_the_one_that_was_opened_sends_nothing(path, store, spoil, said):
+    _, pay = guarded(store, [])
+    pay()
+    spoil(path)
+    refused(lambda calls: guarded(store, calls), said, lasting=True)
 
 
-def test_a_queue_that_cannot_be_made_is_named(path):
-    (path.parent / f"{path.name}-queue").mkdir()
-    refused(lambda calls: guarded(SqliteStore(path), calls), "Is a directory")
-
-
-def test_a_file_that_is_no_database_is_named(path):
-    path.write_bytes(b"this is not a database, it is a letter to my aunt" * 50)
-    refused(lambda calls: guarded(SqliteStore(path), calls), "not a SQLite database", lasting=True)
+@pytest.mark.parametrize(
+    ("make", "said", "lasting"),
+    [
+        (lambda path: path.parent.rmdir(), "there is no folder", True),
+        (lambda path: path.with_name(f"{path.name}-queue").mkdir(), "Is a directory", False),
+        (lambda path: path.write_bytes(b"a letter to my aunt" * 99), "not a SQLite database", True),
+    ],
+    ids=["no folder", "no queue", "no database"],
+)
+def test_a_file_that_cannot_be_used_is_named(path, make, said, lasting):
+    make(path)
+    refused(lambda calls: guarded(SqliteStore(path), calls), said, lasting=lasting)
 
 
 def test_a_newer_schema_is_refused_not_guessed(path, store):
@@ -300,14 +299,6 @@ def test_the_indexes_of_an_older_file_are_made_anew(path, store):
         "SELECT sql FROM sqlite_master WHERE type = 'index' AND sql LIKE '% IN (%'"
     )
     again.close()
-
-
-def test_a_state_that_this_release_does_not_know_is_refused_not_guessed(path, store):
-    _, pay = guarded(store, [])
-    pay()
-    store._connect().db.execute("UPDATE effects SET state = 'paused'")
-    with pytest.raises(StoreUnavailable, match="paused"):
-        pay()
 
 
 def test_an_outcome_that_is_not_ours_is_unreadable_not_run_again(store):
@@ -548,6 +539,16 @@ def test_a_transaction_that_another_call_of_its_step_came_before_does_not_keep_i
     store.close()
 
 
+@contextmanager
+def second_booking(store, **contract):
+    """A tool that has booked 1, in its step; in the end 2 is booked as well, once."""
+    guard, book = booking(store, **contract)
+    with guard.step("chat", "book"):
+        book(1)
+        yield guard, book
+    assert ledger(store) == [1, 2]
+
+
 def commits(store, *fates):
     """What becomes of the next COMMITs of transactions: "lost" never happened, "unanswered" did."""
     begin, fates = store._begin, list(fates)
@@ -570,19 +571,14 @@ def commits(store, *fates):
 
 
 def test_a_commit_whose_answer_was_lost_is_resolved_by_the_record(store):
-    guard, book = booking(store)
-    with guard.step("chat", "book"):
-        book(1)
+    with second_booking(store) as (guard, book):
         commits(store, "unanswered")
         outcome = guard.call(book, {"amount": 2})
     assert (outcome.value, outcome.replayed) == (2, False)
-    assert ledger(store) == [1, 2]
 
 
 def test_a_transaction_that_cannot_begin_leaves_no_connection_behind(store, path):
-    guard, book = booking(store)
-    with guard.step("chat", "book"):
-        book(1)
+    with second_booking(store) as (_, book):
         before = len(store._connections)
         with SqliteStore(path).transaction():
             for _ in range(3):
@@ -593,35 +589,26 @@ def test_a_transaction_that_cannot_begin_leaves_no_connection_behind(store, path
                     pass
         assert len(store._connections) <= before
         assert book(2) == 2
-    assert ledger(store) == [1, 2]
 
 
 def test_a_commit_that_did_not_happen_is_tried_again(store):
-    guard, book = booking(store)
-    with guard.step("chat", "book"):
-        book(1)
+    with second_booking(store) as (_, book):
         commits(store, "lost", "unanswered")
         assert book(2) == 2
-    assert ledger(store) == [1, 2]
 
 
 def test_commits_that_never_happen_end_as_a_store_failure_and_leave_the_key_free(store):
-    guard, book = booking(store)
-    with guard.step("chat", "book"):
-        book(1)
+    with second_booking(store) as (_, book):
         commits(store, *["lost"] * 3)
         with pytest.raises(StoreUnavailable, match="disk I/O error"):
             book(2)
         assert book(2) == 2
-    assert ledger(store) == [1, 2]
 
 
 def test_a_lease_that_ended_before_a_lost_commit_is_taken_again_at_once(path):
     clock = FakeClock()
     store = SqliteStore(path, clock=clock)
-    guard, book = booking(store, wait_s=0)
-    with guard.step("chat", "book"):
-        book(1)
+    with second_booking(store, wait_s=0) as (_, book):
         begin = store._begin
 
         def begun():
@@ -636,14 +623,11 @@ def test_a_lease_that_ended_before_a_lost_commit_is_taken_again_at_once(path):
 
         store._begin = begun
         assert book(2) == 2
-    assert ledger(store) == [1, 2]
     store.close()
 
 
 def test_a_commit_that_lands_while_it_is_looked_for_is_found(store):
-    guard, book = booking(store)
-    with guard.step("chat", "book"):
-        book(1)
+    with second_booking(store) as (_, book):
         commits(store, "lost")
         apply = store.apply
 
@@ -658,13 +642,10 @@ def test_a_commit_that_lands_while_it_is_looked_for_is_found(store):
 
         store.apply = late
         assert book(2) == 2
-    assert ledger(store) == [1, 2]
 
 
 def test_the_record_cannot_be_read_after_a_lost_commit(store):
-    guard, book = booking(store)
-    with guard.step("chat", "book"):
-        book(1)
+    with second_booking(store) as (_, book):
         commits(store, "unanswered")
         apply = store.apply
         asked = []
@@ -680,16 +661,13 @@ def test_the_record_cannot_be_read_after_a_lost_commit(store):
             book(2)
         store.apply = apply
         assert book(2) == 2
-    assert ledger(store) == [1, 2]
 
 
 def test_a_transaction_of_an_older_run_that_landed_late_is_not_repeated(store):
     """The first COMMIT is under way when its answer is given up; the record is not done yet, and
     then it is.
     """
-    guard, book = booking(store)
-    with guard.step("chat", "book"):
-        book(1)
+    with second_booking(store) as (_, book):
         begin, late = store._begin, []
 
         def after_the_older_one_landed():
@@ -705,18 +683,6 @@ def test_a_transaction_of_an_older_run_that_landed_late_is_not_repeated(store):
 
         store._begin = after_the_older_one_landed
         assert book(2) == 2
-    assert ledger(store) == [1, 2]
-
-
-def test_a_transaction_that_cannot_begin_is_a_store_failure(path, store):
-    other = SqliteStore(path)
-    with (
-        other.transaction(),
-        pytest.raises(StoreUnavailable, match="locked by another writer"),
-        store.transaction(),
-    ):
-        pass
-    other.close()
 
 
 def test_a_statement_that_fails_inside_a_transaction_is_a_store_failure(store):
@@ -776,8 +742,7 @@ def test_whoever_has_been_served_waits_for_nobody(store):
     store._jobs.clear()
 
 
-def test_a_tool_cannot_end_the_transaction_that_it_shares(store):
-    guard = Guard(store, cache=0)
+def test_a_tool_cannot_end_the_transaction_that_it_shares(store, guard):
     ways = {
         "with": lambda connection: connection.__exit__(None, None, None),
         "commit": lambda connection: connection.commit(),

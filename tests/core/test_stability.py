@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from uuid import NAMESPACE_URL, uuid4, uuid5
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from effectonce import ContractViolation, Guard, Stable, content_key
 from effectonce._core.stability import _WORDS, READ_MAX, _compiled, _judged, unstable_text
 from effectonce._runtime.step import flagged, named
 from tests.core import corpus
+from tests.core.examples import examples
 from tests.core.helpers import named as function
 from tests.core.helpers import tool
 
@@ -127,7 +127,7 @@ def test_what_is_made_here_and_now_is_found():
         assert not unstable_text(str(stays)), stays
 
 
-@given(st.uuids(version=4) | st.uuids(version=1))
+@examples(st.uuids(version=4) | st.uuids(version=1))
 def test_a_conversation_with_a_random_id_is_never_stopped(conversation):
     assert named(str(conversation), "scope") == str(conversation)
 
@@ -157,18 +157,18 @@ def test_what_a_framework_hands_over_is_taken_with_one_warning(caplog):
     assert "example.test" not in warning
 
 
-@given(st.text(max_size=3 * READ_MAX))
+@examples(st.text(max_size=3 * READ_MAX))
 def test_any_text_is_judged(text):
     assert unstable_text(text) in corpus.SORTS
 
 
-@given(st.text("aZ0_-:@. tTryx1f", min_size=1, max_size=12), st.integers(1, 3000))
+@examples(st.text("aZ0_-:@. tTryx1f", min_size=1, max_size=12), st.integers(1, 3000))
 def test_no_more_of_a_text_is_read_than_its_beginning(unit, times):
     text = unit * times
 
     assert unstable_text(text) == unstable_text(text[:READ_MAX])
 
 
-@given(st.from_regex(_WORDS, fullmatch=True))
+@examples(st.from_regex(_WORDS, fullmatch=True))
 def test_words_and_a_short_number_need_no_closer_look(text):
     assert _judged(text[:READ_MAX], _compiled()) == ""

@@ -23,10 +23,14 @@ from tests.core.helpers import named, tool
 from tests.flaky import FlakyStore
 
 
+@pytest.fixture
+def store(clock):
+    return FlakyStore(clock=clock)
+
+
 @pytest.mark.parametrize("how", ["lost", "unacknowledged"])
-def test_a_store_that_is_down_sends_nothing(how):
-    store = FlakyStore()
-    guard, calls = Guard(store, cache=0), []
+def test_a_store_that_is_down_sends_nothing(how, store, guard):
+    calls = []
     pay = tool(guard, named("pay", lambda: calls.append(1)))
     store.fail(ops.Claim, how, times=3)
 
@@ -36,9 +40,8 @@ def test_a_store_that_is_down_sends_nothing(how):
         assert calls == []
 
 
-def test_a_claim_whose_acknowledgement_was_lost_is_still_ours():
-    store = FlakyStore()
-    guard, calls = Guard(store, cache=0), []
+def test_a_claim_whose_acknowledgement_was_lost_is_still_ours(store, guard):
+    calls = []
     pay = tool(guard, named("pay", lambda: calls.append(1)))
     store.fail(ops.Claim, "unacknowledged", times=2)
 
@@ -48,9 +51,8 @@ def test_a_claim_whose_acknowledgement_was_lost_is_still_ours():
 
 
 @pytest.mark.parametrize("how", ["lost", "unacknowledged"])
-def test_a_store_error_after_the_effect_is_repeated_until_it_is_written(how):
-    store = FlakyStore()
-    guard, calls = Guard(store, cache=0), []
+def test_a_store_error_after_the_effect_is_repeated_until_it_is_written(how, store, guard):
+    calls = []
     pay = tool(guard, named("pay", lambda: calls.append(1) or "receipt"))
     store.fail(ops.Complete, how, times=4)
 
@@ -60,9 +62,8 @@ def test_a_store_error_after_the_effect_is_repeated_until_it_is_written(how):
     assert calls == [1]
 
 
-def test_an_effect_whose_outcome_could_not_be_written_is_never_run_again(clock):
-    store = FlakyStore(clock=clock)
-    guard, calls = Guard(store, cache=0), []
+def test_an_effect_whose_outcome_could_not_be_written_is_never_run_again(clock, store, guard):
+    calls = []
     pay = tool(
         guard,
         named("pay", lambda: calls.append(1) or "receipt"),
@@ -79,9 +80,8 @@ def test_an_effect_whose_outcome_could_not_be_written_is_never_run_again(clock):
     assert calls == [1]
 
 
-def test_a_dispatch_that_could_not_be_written_sends_nothing():
-    store = FlakyStore()
-    guard, calls = Guard(store, cache=0), []
+def test_a_dispatch_that_could_not_be_written_sends_nothing(store, guard):
+    calls = []
     pay = tool(guard, named("pay", lambda: calls.append(1)), separate_dispatch=True)
     store.fail(ops.Dispatch, times=3)
 
@@ -91,9 +91,7 @@ def test_a_dispatch_that_could_not_be_written_sends_nothing():
         assert calls == []
 
 
-def test_a_doubt_that_cannot_be_asked_about_is_told_as_a_store_failure(clock):
-    store = FlakyStore(clock=clock)
-    guard = Guard(store, cache=0)
+def test_a_doubt_that_cannot_be_asked_about_is_told_as_a_store_failure(store, guard):
     pay = tool(
         guard, named("pay", lambda: (_ for _ in ()).throw(TimeoutError())), downstream="probe"
     )
@@ -109,10 +107,9 @@ def test_a_doubt_that_cannot_be_asked_about_is_told_as_a_store_failure(clock):
 
 
 @pytest.mark.parametrize("how", ["lost", "unacknowledged"])
-def test_a_refusal_that_could_not_be_written_is_not_reported_as_final(how, clock):
+def test_a_refusal_that_could_not_be_written_is_not_reported_as_final(how, clock, store, guard):
     """The next caller sends it again under the same key, and it may succeed then."""
-    store, answers = FlakyStore(clock=clock), ["no", "receipt"]
-    guard = Guard(store, cache=0)
+    answers = ["no", "receipt"]
 
     def pay():
         answer = answers.pop(0)
@@ -134,10 +131,9 @@ def test_a_refusal_that_could_not_be_written_is_not_reported_as_final(how, clock
                 pay()
 
 
-def test_a_refusal_that_could_not_be_written_is_a_doubt_where_nothing_may_be_sent_again(clock):
-    store = FlakyStore(clock=clock)
-    guard = Guard(store, cache=0)
-
+def test_a_refusal_that_could_not_be_written_is_a_doubt_where_nothing_may_be_sent_again(
+    clock, store, guard
+):
     def pay():
         raise Rejected("no")
 
@@ -152,9 +148,8 @@ def test_a_refusal_that_could_not_be_written_is_a_doubt_where_nothing_may_be_sen
             pay()
 
 
-def test_after_an_unknown_taking_back_nothing_more_is_sent(clock):
-    store, calls = FlakyStore(clock=clock), []
-    guard = Guard(store, cache=0)
+def test_after_an_unknown_taking_back_nothing_more_is_sent(store, guard):
+    calls = []
 
     def pay():
         calls.append(1)
@@ -168,9 +163,8 @@ def test_after_an_unknown_taking_back_nothing_more_is_sent(clock):
     assert calls == [1]
 
 
-def test_a_call_that_sent_something_does_not_end_as_if_it_had_not():
-    store, calls = FlakyStore(), []
-    guard = Guard(store, cache=0)
+def test_a_call_that_sent_something_does_not_end_as_if_it_had_not(store, guard):
+    calls = []
 
     def pay():
         calls.append(current_effect().downstream_key)
@@ -205,9 +199,8 @@ def test_a_pause_is_never_negative_however_late_the_clock_is_looked_at(tick_s):
 
 
 def test_a_large_result_that_the_store_does_not_take_in_time_is_kept_when_the_store_is_away(
-    tmp_path,
+    tmp_path, store
 ):
-    store = FlakyStore()
     guard = Guard(store, cache=0, spool=tmp_path)
     pay = tool(guard, named("pay", lambda: "x" * 100_000), retry=Retry(attempts=3, deadline_s=0.01))
     store.fail(ops.Complete, times=99)

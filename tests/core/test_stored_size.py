@@ -4,7 +4,7 @@ tool again.
 
 import pytest
 
-from effectonce import Guard, PartialSuccess, ResultUnavailable
+from effectonce import Guard, ResultUnavailable
 from effectonce._core.codec import STORED_BYTES_MAX
 
 HUGE = "x" * (STORED_BYTES_MAX + 1)
@@ -22,21 +22,4 @@ def test_a_result_that_is_too_large_is_returned_once_and_known_as_done():
         assert export("march") is HUGE
         with pytest.raises(ResultUnavailable, match="at most 16,777,216 are stored"):
             export("march")
-    assert runs == ["march"]
-
-
-def test_what_is_done_of_a_partial_success_is_shortened_and_it_stays_one():
-    guard, runs = Guard("memory://", cache=0), []
-
-    @guard.tool(kind="write")
-    def export(report: str) -> str:
-        runs.append(report)
-        raise PartialSuccess(
-            "half of it is written", done=[HUGE], corrective_action="Write the rest."
-        )
-
-    with guard.step("chat", "export"):
-        for _ in range(2):
-            with pytest.raises(PartialSuccess, match="half of it is written"):
-                export("march")
     assert runs == ["march"]

@@ -33,8 +33,7 @@ def spend(guard, count, **contract):
             pay(n)
 
 
-def test_a_round_goes_on_in_batches_until_nothing_is_due(store, clock):
-    guard = Guard(store, cache=0)
+def test_a_round_goes_on_in_batches_until_nothing_is_due(clock, guard):
     spend(guard, 25, tombstone=0)
     clock.advance(61)
 
@@ -50,8 +49,7 @@ def test_a_round_goes_on_until_no_cell_is_past_its_time(store, clock):
     assert Guard(store).sweeper(batch=10, pause_s=0).round() == Swept(0, 0, 0, 25)
 
 
-def test_a_key_is_refused_for_as_long_as_its_tombstone_stands(store, clock):
-    guard = Guard(store, cache=0)
+def test_a_key_is_refused_for_as_long_as_its_tombstone_stands(clock, guard):
     spend(guard, 3, tombstone=600)
     clock.advance(61)
 
@@ -75,8 +73,7 @@ def test_tombstones_that_stay_for_ever_are_not_looked_at_again(tmp_path, clock):
     store.close()
 
 
-def test_a_started_sweeper_sweeps_at_once_and_stops_when_told(store, clock):
-    guard = Guard(store, cache=0)
+def test_a_started_sweeper_sweeps_at_once_and_stops_when_told(clock, guard):
     spend(guard, 4)
     clock.advance(61)
     with guard.sweeper(every_s=3600) as sweeper:
@@ -116,8 +113,7 @@ def test_a_store_that_lets_nobody_sweep_is_told_once_until_it_does(clock, caplog
     assert caplog.text.count("a round of effectonce-sweeper failed") == 2
 
 
-def test_a_sweeper_that_is_stopped_ends_after_its_batch(store, clock):
-    guard = Guard(store, cache=0)
+def test_a_sweeper_that_is_stopped_ends_after_its_batch(clock, guard):
     spend(guard, 10)
     clock.advance(61)
     sweeper = guard.sweeper(batch=4)

@@ -56,15 +56,19 @@ def test_without_an_audit_it_says_what_is_not_kept():
     assert "kept where it needed an approval" in not_kept(record, audited=False)
 
 
-def test_with_an_audit_attempts_repeats_and_conflicts_stand_in_their_order():
+def audited(times):
+    """What the story of such an effect says with an audit."""
     guard = Guard(MemoryStore(), cache=0)
     audit = Audit(guard)
     guard.observe(audit)
-    record = paid(2, guard)
+    record = paid(times, guard)
     audit.close()
     entries = entries_about(guard, record, reference(record))
+    return [what for _, _, what in told(guard, record, entries)]
 
-    said = [what for _, _, what in told(guard, record, entries)]
+
+def test_with_an_audit_attempts_repeats_and_conflicts_stand_in_their_order():
+    said = audited(2)
     order = [
         "claimed",
         "attempt 1 failed with NotSent",
@@ -80,13 +84,7 @@ def test_with_an_audit_attempts_repeats_and_conflicts_stand_in_their_order():
 
 
 def test_of_very_many_repeats_the_last_are_shown():
-    guard = Guard(MemoryStore(), cache=0)
-    audit = Audit(guard)
-    guard.observe(audit)
-    record = paid(50, guard)
-    audit.close()
-    entries = entries_about(guard, record, reference(record))
+    said = audited(50)
 
-    said = [what for _, _, what in told(guard, record, entries)]
     assert len(said) < BESIDE_MAX + 10
     assert any("earlier entries are in the audit" in what for what in said)

@@ -1,6 +1,5 @@
 """Ways around an approval: nothing is sent that no person has seen, and no person is asked twice."""
 
-import asyncio
 import dataclasses
 import io
 
@@ -29,18 +28,11 @@ from effectonce._core.record import APPROVED
 from effectonce.stores.encrypted import Sealed
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.sqlite import SqliteStore
-from effectonce.workflows import Run
-from tests.core.helpers import QUICK
+from tests.core.helpers import QUICK, approve, done, in_colour, tool
 from tests.core.test_approvals import Bank
 from tests.flaky import FlakyStore
 
 ONCE = Retry(attempts=1)
-
-
-def approve(guard, by="ada", **how):
-    (wish,) = guard.approvals.waiting()
-    guard.approvals.approve(wish.key, by=by, reason="yes", **how)
-    return wish
 
 
 @pytest.fixture
@@ -51,87 +43,6 @@ def bank(guard):
 # ---------------------------------------------------------------- steps of workflows
 
 
-@pytest.mark.parametrize("kind", ["idempotent_write", "write", "irreversible"])
-def test_a_step_of_a_workflow_is_not_sent_before_it_is_approved(guard, kind):
-    sent = []
-
-    @guard.tool(kind=kind, approval=True, retry=QUICK, accept_store_loss=True)
-    def refund(amount: int) -> int:
-        sent.append(amount)
-        return amount
-
-    @guard.workflow
-    def order(run: Run, n: int) -> int:
-        return run.step("refund", refund, 700)
-
-    for _ in range(2):
-        with pytest.raises(ApprovalNeeded):
-            order(1)
-    assert sent == []
-    approve(guard)
-
-    assert [order(1), order(1)] == [700, 700]
-    assert sent == [700]
-
-
-def test_an_async_step_of_a_workflow_is_not_sent_before_it_is_approved(guard):
-    sent = []
-
-    @guard.tool(kind="idempotent_write", approval=True, retry=QUICK)
-    async def refund(amount: int) -> int:
-        sent.append(amount)
-        return amount
-
-    @guard.workflow
-    async def order(run: Run, n: int) -> int:
-        return await run.step("refund", refund, 700)
-
-    with pytest.raises(ApprovalNeeded):
-        asyncio.run(order(1))
-    assert sent == []
-    approve(guard)
-
-    assert asyncio.run(order(1)) == 700
-    assert sent == [700]
-
-
-@pytest.mark.parametrize("kind", ["idempotent_write", "write"])
-def test_a_step_that_its_rule_lets_pass_waits_for_no_person(guard, kind):
-    @guard.tool(kind=kind, approval=lambda amount: amount > 500, retry=QUICK)
-    def refund(amount: int) -> int:
-        return amount
-
-    @guard.workflow
-    def order(run: Run, amount: int) -> int:
-        return run.step("refund", refund, amount)
-
-    assert order(500) == 500
-    with pytest.raises(ApprovalNeeded):
-        order(501)
-
-
-def test_a_step_is_approved_with_its_volatile_arguments(guard):
-    sent, notes = [], ["a"]
-
-    @guard.tool(kind="write", approval=True, volatile=["note"], retry=QUICK)
-    def refund(amount: int, note: str) -> int:
-        sent.append(note)
-        return amount
-
-    @guard.workflow
-    def order(run: Run, n: int) -> int:
-        return run.step("refund", refund, 700, notes[0])
-
-    with pytest.raises(ApprovalNeeded):
-        order(1)
-    approve(guard)
-    notes[0] = "b"
-
-    with pytest.raises(Exception, match="refund"):
-        order(1)
-    assert sent == []
-
-
 # ---------------------------------------------------------------- other arguments than those seen
 
 
@@ -140,10 +51,7 @@ class Draft:
     text: str
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_a_volatile_model_that_is_changed_while_the_call_waits_is_sent_as_it_was_approved(
-    store, mode
-):
+def test_a_volatile_model_that_is_changed_while_the_call_waits_is_sent_as_it_was_approved(colour):
     class Waiting(MemoryStore):
         """Another thread changes the draft while the claim is on its way."""
 
@@ -158,27 +66,14 @@ def test_a_volatile_model_that_is_changed_while_the_call_waits_is_sent_as_it_was
     armed, sent, draft = [], [], Draft("pay 1")
     guard = Guard(Waiting(), cache=0)
 
-    def body(to, draft):
+    def send(to: str, draft: Draft) -> None:
         sent.append(draft.text)
 
-    if mode == "sync":
+    sending = tool(guard, in_colour(colour, send), approval=True, volatile=["draft"])
 
-        @guard.tool(kind="write", approval=True, volatile=["draft"], retry=QUICK)
-        def send(to: str, draft: Draft) -> None:
-            body(to, draft)
-
-        def call():
-            with guard.step("chat", 1):
-                send("ada", draft)
-    else:
-
-        @guard.tool(kind="write", approval=True, volatile=["draft"], retry=QUICK)
-        async def send(to: str, draft: Draft) -> None:
-            body(to, draft)
-
-        def call():
-            with guard.step("chat", 1):
-                asyncio.run(send("ada", draft))
+    def call():
+        with guard.step("chat", 1):
+            done(sending("ada", draft))
 
     with pytest.raises(ApprovalNeeded):
         call()
@@ -377,28 +272,6 @@ def test_a_tool_inside_an_approved_tool_needs_its_own_approval(guard):
 OVER = Allowance("refunds", limit=500, over="approval")
 
 
-@pytest.mark.parametrize("kind", ["idempotent_write", "write"])
-def test_a_step_above_a_limit_is_not_sent_before_it_is_approved(guard, kind):
-    sent = []
-
-    @guard.tool(kind=kind, allowance=OVER, spends="amount", retry=QUICK)
-    def refund(amount: int) -> int:
-        sent.append(amount)
-        return amount
-
-    @guard.workflow
-    def order(run: Run, n: int) -> int:
-        return run.step("refund", refund, 700)
-
-    for _ in range(2):
-        with pytest.raises(ApprovalNeeded):
-            order(1)
-    assert sent == []
-    approve(guard)
-    assert [order(1), order(1)] == [700, 700]
-    assert sent == [700]
-
-
 def test_what_is_approved_above_a_limit_has_the_volatile_arguments_that_were_seen(guard):
     sent = []
 
@@ -451,18 +324,6 @@ def test_a_rejection_is_of_the_arguments_that_were_seen(guard):
     assert bank.ask(amount=70) == {"refunded": 70}
 
 
-def test_what_was_rejected_is_not_approved_with_the_same_words(bank):
-    wish = bank.wish()
-    decide = {"by": "ada", "reason": "as discussed"}
-    bank.guard.approvals.approve(wish.key, **decide)
-    bank.guard.approvals.reject(wish.key, **decide)
-
-    with pytest.raises(ContractViolation, match="it does not wait; the effect is failed"):
-        bank.guard.approvals.approve(wish.key, **decide)
-    with pytest.raises(NotApproved):
-        bank.ask()
-
-
 @pytest.mark.parametrize("by", ["Ada", " ada ", "ADA"])
 def test_who_asked_does_not_approve_under_another_spelling(guard, by):
     bank = Bank(guard, approval=Approval(four_eyes=True))
@@ -472,8 +333,9 @@ def test_who_asked_does_not_approve_under_another_spelling(guard, by):
         guard.approvals.approve(wish.key, by=by, reason="I want it")
 
 
-def test_an_approval_from_a_process_without_the_tool_lasts_as_the_tool_declares(store, clock):
-    guard = Guard(store, cache=0)
+def test_an_approval_from_a_process_without_the_tool_lasts_as_the_tool_declares(
+    store, clock, guard
+):
     bank = Bank(guard, approval=Approval(valid_s=10))
     wish = bank.wish()
     Guard(store).approvals.approve(wish.key, by="ada", reason="yes")
@@ -481,16 +343,6 @@ def test_an_approval_from_a_process_without_the_tool_lasts_as_the_tool_declares(
 
     with pytest.raises(ApprovalNeeded, match="has expired"):
         bank.ask()
-
-
-def test_an_approval_does_not_last_longer_because_the_clock_was_put_back(bank, clock):
-    bank.wish()
-    approve(bank.guard, valid_s=60)
-    clock.advance(-3600)
-
-    with pytest.raises(ApprovalNeeded):
-        bank.ask()
-    assert bank.done == []
 
 
 def test_a_call_that_needs_an_approval_since_yesterday_waits_for_one(guard):
@@ -572,19 +424,6 @@ def test_a_lost_answer_to_who_uses_an_approval_uses_it_once(op, how):
 # ---------------------------------------------------------------- dead letters
 
 
-def test_what_waits_for_a_person_is_no_dead_letter(bank, clock):
-    wish = bank.wish()
-    clock.advance(3_600)
-
-    assert bank.guard.dead_letters.list() == ()
-    bank.guard.approvals.approve(wish.key, by="ada", reason="yes")
-    assert bank.guard.dead_letters.list() == ()
-    clock.advance(600)  # it was approved, and no caller came
-    assert [letter.key for letter in bank.guard.dead_letters.list()] == [wish.key]
-    assert bank.guard.dead_letters.redrive(wish.key, by="ada", reason="go on").what == "done"
-    assert bank.done == [("pay_1", 700, "")]
-
-
 def test_what_needs_an_approval_by_now_is_not_redriven_without_one(guard, clock):
     limit, attempts = [1_000], []
 
@@ -645,22 +484,15 @@ def test_a_sent_letter_is_in_doubt_in_another_store_although_its_tool_needs_appr
 class Forgetful:
     """A tool with an approval, during whose run its record goes."""
 
-    def __init__(self, *script, mode="sync", **contract):
+    def __init__(self, *script, colour="sync", **contract):
         self.store = MemoryStore()
         self.guard, self.script, self.sends = Guard(self.store, cache=0), list(script), 0
         settings = {"kind": "write", "approval": True, "retry": ONCE, "wait_s": 0} | contract
-        if mode == "sync":
 
-            @self.guard.tool(**settings)
-            def pay() -> int:
-                return self.pay()
-        else:
+        def pay() -> int:
+            return self.pay()
 
-            @self.guard.tool(**settings)
-            async def pay() -> int:
-                return self.pay()
-
-        self.tool, self.mode = pay, mode
+        self.tool = self.guard.tool(**settings)(in_colour(colour, pay))
 
     def pay(self):
         _ = current_effect().downstream_key
@@ -674,7 +506,7 @@ class Forgetful:
 
     def call(self):
         with self.guard.step("chat", "pay"):
-            return asyncio.run(self.tool()) if self.mode == "async" else self.tool()
+            return done(self.tool())
 
     def approved(self):
         with pytest.raises(ApprovalNeeded):
@@ -683,17 +515,15 @@ class Forgetful:
         return self
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_an_effect_whose_record_vanished_is_not_asked_for_again(mode):
-    pay = Forgetful(mode=mode).approved()
+def test_an_effect_whose_record_vanished_is_not_asked_for_again(colour):
+    pay = Forgetful(colour=colour).approved()
 
     assert [pay.call(), pay.call()] == [1, 1]
     assert pay.guard.approvals.waiting() == ()
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_a_doubt_whose_record_vanished_stays_a_doubt(mode):
-    pay = Forgetful(TimeoutError("no answer"), mode=mode).approved()
+def test_a_doubt_whose_record_vanished_stays_a_doubt(colour):
+    pay = Forgetful(TimeoutError("no answer"), colour=colour).approved()
 
     for _ in range(2):
         with pytest.raises(InDoubt):

@@ -22,40 +22,24 @@ from effectonce._core.record import Evidence
 from effectonce._core.undo import NOTE, read_request, undoes
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.sqlite import SqliteStore
-from tests.core.helpers import QUICK
+from tests.core.helpers import QUICK, done, in_colour
 
 
 class Shop:
     """Refunds, takes refunds back, and counts both."""
 
-    def __init__(self, guard, *, on_loop=False, undo=None, **contract):
+    def __init__(self, guard, *, colour="sync", undo=None, **contract):
         self.guard, self.done, self.undone, self.answers = guard, [], [], []
         declare = guard.tool(**({"kind": "write", "retry": QUICK, "wait_s": 0} | contract))
-        if on_loop:
 
-            @declare
-            async def refund(payment: str, amount: int, note: str = "") -> dict:
-                return self._refund(payment, amount)
+        def refund(payment: str, amount: int, note: str = "") -> dict:
+            return self._refund(payment, amount)
 
-            async def take_back(result, payment, amount):
-                return self._take_back(result, payment, amount)
+        def take_back(result, payment, amount):
+            return self._take_back(result, payment, amount)
 
-            self._call = lambda *given: asyncio.run(self._awaited(refund(*given)))
-        else:
-
-            @declare
-            def refund(payment: str, amount: int, note: str = "") -> dict:
-                return self._refund(payment, amount)
-
-            def take_back(result, payment, amount):
-                return self._take_back(result, payment, amount)
-
-            self._call = refund
-        self.refund, self.on_loop = refund, on_loop
-        self.undoing = refund.undo(take_back) if undo is None else refund.undo(**undo)(take_back)
-
-    async def _awaited(self, call):
-        return await call
+        self.refund, self.colour = declare(in_colour(colour, refund)), colour
+        self.undoing = self.refund.undo(**undo or {})(in_colour(colour, take_back))
 
     def _refund(self, payment, amount):
         current_effect().downstream_key  # noqa: B018  # sent with the request
@@ -73,7 +57,7 @@ class Shop:
 
     def ask(self, step="1", payment="pay_1", amount=700):
         with self.guard.step("chat", step):
-            return self._call(payment, amount)
+            return done(self.refund(payment, amount))
 
     def key(self, step="1", payment="pay_1", amount=700):
         with self.guard.step("chat", step):
@@ -81,14 +65,13 @@ class Shop:
 
     def undo(self, key=None, by="ada", reason="wrong customer"):
         key = self.key() if key is None else key
-        if self.on_loop:
-            return asyncio.run(self.guard.aundo(key, by=by, reason=reason))
-        return self.guard.undo(key, by=by, reason=reason)
+        undo = self.guard.aundo if self.colour == "async" else self.guard.undo
+        return done(undo(key, by=by, reason=reason))
 
 
-@pytest.fixture(params=[False, True], ids=["sync", "async"])
-def shop(request, guard):
-    return Shop(guard, on_loop=request.param)
+@pytest.fixture
+def shop(colour, guard):
+    return Shop(guard, colour=colour)
 
 
 def test_an_effect_is_undone_once_with_its_result_and_its_arguments(shop):
@@ -347,7 +330,7 @@ def test_a_tool_without_an_undo_and_a_guard_without_the_tool_say_so(guard, store
 
 
 def test_sync_and_async_are_not_mixed(guard):
-    on_loop, plain = Shop(guard, on_loop=True), Shop(Guard(MemoryStore()))
+    on_loop, plain = Shop(guard, colour="async"), Shop(Guard(MemoryStore()))
     on_loop.ask()
     plain.ask()
 

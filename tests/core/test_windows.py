@@ -27,23 +27,6 @@ from tests.core.helpers import QUICK, named
 # ---------------------------------------------------------------- windows, expiry, sequences
 
 
-def test_an_expired_key_is_refused_and_never_run_again(guard, clock):
-    calls = []
-
-    @guard.tool(kind="write", window=timedelta(hours=1))
-    def pay():
-        calls.append(1)
-
-    with guard.step("chat", "pay"):
-        pay()
-        clock.advance(3601)
-        for _ in range(2):
-            with pytest.raises(Expired, match="Nothing was sent"):
-                pay()
-            guard.sweep()
-    assert len(calls) == 1
-
-
 @pytest.mark.parametrize(
     ("declared", "left"), [({}, 0), ({"tombstone": math.inf}, 1)], ids=["by default", "for ever"]
 )

@@ -16,14 +16,13 @@ from effectonce import (
     Rejected,
     ResultUnavailable,
     Retry,
-    StoreUnavailable,
     current_effect,
 )
 from effectonce._core import ops
 from effectonce._core.classification.verdicts import UNKNOWN, Basis, Bucket, Scope, Verdict
 from effectonce._core.observed_sends import Seen, Sight, Sighting, attested, seen
 from effectonce.stores.memory import MemoryStore
-from effectonce.testing.clock import FakeClock
+from tests.flaky import FlakyStore
 
 UNSENT = Verdict(Bucket.UNREACHABLE, Certainty.NOT_SENT)
 REFUSED = Verdict(Bucket.SCHEMA, Certainty.REJECTED, "a field is wrong")
@@ -151,15 +150,6 @@ def test_done_before_is_about_one_request_alone():
 # ---------------------------------------------------------------- calls
 
 
-class Away(MemoryStore):
-    """It takes claims, and no outcome."""
-
-    def apply(self, op, /):
-        if isinstance(op, ops.Complete):
-            raise StoreUnavailable("away")
-        return super().apply(op)
-
-
 BUG = ValueError("bad sku")
 
 
@@ -249,45 +239,33 @@ def test_who_interrupts_a_tool_that_was_answered_is_heard_and_it_is_done():
     assert tool.runs == 1
 
 
-def test_a_success_that_its_owner_reports_too_late_settles_the_doubt():
-    clock = FakeClock()
-    store = MemoryStore(clock=clock)
-    guard = Guard(store, cache=0)
-
+@pytest.mark.parametrize("decided", [False, True])
+def test_a_success_that_its_owner_reports_too_late_settles_the_doubt_unless_a_person_has(
+    guard, store, clock, decided
+):
     @guard.tool(kind="write")
     def pay(order: int) -> str:
         effect = current_effect()
         effect.requests.append(sighted(DONE))
         clock.advance(1000)
         store.apply(ops.Claim(guard.find(effect.key).request, "another caller", 30, dispatch=True))
+        if decided:
+            guard.confirm(effect.key, result="receipt", by="ada", reason="the bank says so")
         raise ValueError("my own parsing")
 
     with guard.step("chat", "pay"):
         for _ in range(2):
-            with pytest.raises(ResultUnavailable, match="POST shop was answered with success"):
-                pay(1)
-
-
-def test_a_success_that_is_reported_after_a_person_decided_is_what_the_person_said():
-    clock = FakeClock()
-    store = MemoryStore(clock=clock)
-    guard = Guard(store, cache=0)
-
-    @guard.tool(kind="write")
-    def pay(order: int) -> str:
-        effect = current_effect()
-        effect.requests.append(sighted(DONE))
-        clock.advance(1000)
-        store.apply(ops.Claim(guard.find(effect.key).request, "another caller", 30, dispatch=True))
-        guard.confirm(effect.key, result="receipt", by="ada", reason="the bank says so")
-        raise ValueError("my own parsing")
-
-    with guard.step("chat", "pay"):
-        assert [pay(1), pay(1)] == ["receipt", "receipt"]
+            if decided:
+                assert pay(1) == "receipt"
+            else:
+                with pytest.raises(ResultUnavailable, match="POST shop was answered with success"):
+                    pay(1)
 
 
 def test_a_success_that_the_store_does_not_take_is_done_all_the_same():
-    tool = Tool(DONE, store=Away(), retry=Retry(deadline_s=0.05))
+    store = FlakyStore()
+    store.fail(ops.Complete, times=10_000)
+    tool = Tool(DONE, store=store, retry=Retry(deadline_s=0.05))
 
     assert tool.call() == "ResultUnavailable"
 

@@ -4,18 +4,13 @@ import asyncio
 
 import pytest
 
-from effectonce import Approval, ApprovalNeeded, Guard, StepFailed
+from effectonce import Allowance, Approval, ApprovalNeeded, Guard, StepFailed
 from effectonce.errors import CodeChanged
 from effectonce.testing.bank import Bank
 from effectonce.workflows import Resumed, Run
-from tests.core.helpers import QUICK
-from tests.core.workflows import Ledger, elsewhere, key_of
+from tests.core.helpers import QUICK, approve
+from tests.core.workflows import elsewhere, key_of
 from tests.processes import in_two_processes
-
-
-@pytest.fixture
-def ledger():
-    return Ledger()
 
 
 class Shop:
@@ -95,13 +90,6 @@ def test_approved_it_is_resumed_and_each_step_is_done_once(shop, ledger):
     assert ledger.done == ["pack", "refund 700", "send"]
 
 
-def test_the_same_call_goes_on_as_well(shop, ledger):
-    shop.guard.approvals.approve(shop.wish().key, by="ada", reason="yes")
-
-    assert shop.call() == "send"
-    assert ledger.done == ["pack", "refund 700", "send"]
-
-
 def test_resumed_before_it_is_decided_it_still_waits(shop, ledger):
     shop.wish()
 
@@ -149,8 +137,9 @@ def test_a_cancelled_run_is_never_approved(shop, ledger):
     assert ledger.done == ["pack", "unpack"]
 
 
-def test_a_rule_says_which_steps_need_it(guard, ledger):
-    shop = Shop(guard, ledger, approval=lambda amount: amount > 500)
+@pytest.mark.parametrize("kind", ["write", "idempotent_write"])
+def test_a_rule_says_which_steps_need_it(guard, ledger, kind):
+    shop = Shop(guard, ledger, kind=kind, approval=lambda amount: amount > 500)
     shop.amount = 500
     assert shop.call() == "send"
 
@@ -159,10 +148,14 @@ def test_a_rule_says_which_steps_need_it(guard, ledger):
         shop.call("o2")
 
 
+OVER = Allowance("refunds", limit=500, over="approval")
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
 @pytest.mark.parametrize("kind", ["write", "idempotent_write", "irreversible"])
-def test_no_kind_of_step_is_sent_before_it_is_approved(guard, ledger, kind):
-    extra = {"accept_store_loss": True} if kind == "irreversible" else {}
-    shop = Shop(guard, ledger, kind=kind, **extra)
+@pytest.mark.parametrize("asks", [{}, {"approval": None, "allowance": OVER, "spends": "amount"}])
+def test_no_kind_of_step_is_sent_before_it_is_approved(guard, ledger, asks, kind, mode):
+    shop = Shop(guard, ledger, mode, kind=kind, accept_store_loss=True, **asks)
 
     wish = shop.wish()
     assert ledger.done == ["pack"]
@@ -197,7 +190,7 @@ def test_volatile_arguments_are_approved_too(guard, ledger):
 
     with pytest.raises(ApprovalNeeded):
         ship("o1")
-    guard.approvals.approve(guard.approvals.waiting()[0].key, by="ada", reason="yes")
+    approve(guard)
     note[0] = "b"
 
     with pytest.raises(CodeChanged):

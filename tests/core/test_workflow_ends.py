@@ -12,13 +12,8 @@ from effectonce._core.record import State
 from effectonce.errors import Cancelled, CodeChanged, InDoubt, InFlight, LeaseLost, StepFailed
 from effectonce.stores.memory import MemoryStore
 from effectonce.workflows import Run
-from tests.core.workflows import Ledger, booking, elsewhere, key_of
-
-
-@pytest.fixture
-def ledger():
-    return Ledger()
-
+from tests.core.helpers import done, in_a_loop, in_colour, named
+from tests.core.workflows import booking, elsewhere, key_of
 
 # ---------------------------------------------------------------- cancelled
 
@@ -155,10 +150,8 @@ def test_a_cancelled_run_that_is_resumed_while_it_compensates_was_cancelled_all_
 
 @pytest.mark.parametrize("lease_s", [10, 300])
 def test_a_step_that_its_owner_is_about_to_send_is_not_done_behind_a_cancelled_run(
-    store, clock, ledger, lease_s
+    store, clock, ledger, lease_s, guard
 ):
-    guard = Guard(store, cache=0)
-
     @guard.tool(kind="write", separate_dispatch=True, lease_s=lease_s)
     def pay(order: str) -> str:
         return ledger.do("pay")
@@ -247,7 +240,8 @@ def test_several_errors_in_one_end_a_sync_run_as_well(guard, ledger):
 # ---------------------------------------------------------------- left behind
 
 
-def test_a_task_that_nobody_awaits_does_nothing_once_the_run_compensates(guard, ledger):
+@in_a_loop
+async def test_a_task_that_nobody_awaits_does_nothing_once_the_run_compensates(guard, ledger):
     async def pay() -> None:
         ledger.do("pay")
 
@@ -263,20 +257,18 @@ def test_a_task_that_nobody_awaits_does_nothing_once_the_run_compensates(guard, 
         left.append(asyncio.ensure_future(run.step("pay", pay)))
         raise Rejected("sold out")
 
-    async def main():
-        with pytest.raises(Rejected):
-            await order(1)
-        with pytest.raises(
-            ContractViolation,
-            match=r"order eff_\w+ has ended without awaiting 1 pay\. Nothing was sent",
-        ):
-            await left[0]
-
-    asyncio.run(main())
+    with pytest.raises(Rejected):
+        await order(1)
+    with pytest.raises(
+        ContractViolation,
+        match=r"order eff_\w+ has ended without awaiting 1 pay\. Nothing was sent",
+    ):
+        await left[0]
     assert ledger.done == ["undo"]
 
 
-def test_a_task_that_nobody_awaits_does_nothing_once_the_run_has_stopped(guard, ledger):
+@in_a_loop
+async def test_a_task_that_nobody_awaits_does_nothing_once_the_run_has_stopped(guard, ledger):
     async def pay() -> None:
         ledger.do("pay")
 
@@ -286,13 +278,10 @@ def test_a_task_that_nobody_awaits_does_nothing_once_the_run_has_stopped(guard, 
     async def order(run: Run, n: int) -> None:
         left.append(asyncio.ensure_future(run.step("pay", pay)))
 
-    async def main():
-        with pytest.raises(ContractViolation, match="without awaiting 1 pay: it was not done"):
-            await order(1)
-        with pytest.raises(ContractViolation, match="has ended"):
-            await left[0]
-
-    asyncio.run(main())
+    with pytest.raises(ContractViolation, match="without awaiting 1 pay: it was not done"):
+        await order(1)
+    with pytest.raises(ContractViolation, match="has ended"):
+        await left[0]
     assert ledger.done == []
 
 
@@ -405,7 +394,7 @@ def test_changed_arguments_of_a_step_in_the_store_of_another_guard_are_noticed(g
     elsewhere_kept = Guard(MemoryStore(), cache=0)
     pay = elsewhere_kept.tool(
         kind="irreversible", downstream=Downstream.key(window=60), accept_store_loss=True
-    )(_paying(ledger))
+    )(named("pay", lambda amount: ledger.do(amount)))
     amounts = [1, 2]
 
     @guard.workflow
@@ -420,24 +409,15 @@ def test_changed_arguments_of_a_step_in_the_store_of_another_guard_are_noticed(g
     assert ledger.done == [1]
 
 
-def _paying(ledger):
-    def pay(amount: int) -> int:
-        return ledger.do(amount)
-
-    return pay
-
-
 # ---------------------------------------------------------------- going on from the store alone
 
 
-@pytest.mark.parametrize("colour", ["def", "async def"])
 def test_a_run_is_not_gone_on_with_without_an_argument_that_it_was_begun_with(
     store, ledger, colour
 ):
     def deployed(body):
         guard = Guard(store, cache=0)
-        body.__name__ = "order"
-        guard.workflow(body)
+        guard.workflow(name="order")(in_colour(colour, body))
         return guard
 
     def before(run: Run, n: int, amount: int = 100) -> None:
@@ -446,28 +426,13 @@ def test_a_run_is_not_gone_on_with_without_an_argument_that_it_was_begun_with(
     def after(run: Run, n: int, sum_minor: int = 100) -> None:
         run.step("pay", ledger.do, sum_minor)
 
-    async def abefore(run: Run, n: int, amount: int = 100) -> None:
-        raise KeyError("a bug")
-
-    async def aafter(run: Run, n: int, sum_minor: int = 100) -> None:
-        run.step("pay", ledger.do, sum_minor)
-
-    if colour == "def":
-        with pytest.raises(KeyError):
-            deployed(before).call("order", {"n": 1, "amount": 500})
-        guard = deployed(after)
-        with pytest.raises(
-            CodeChanged, match="it was begun with amount, which order does not take any more"
-        ):
-            guard.workflows.resume(key_of(guard))
-    else:
-        with pytest.raises(KeyError):
-            asyncio.run(deployed(abefore).call("order", {"n": 1, "amount": 500}))
-        guard = deployed(aafter)
-        with pytest.raises(
-            CodeChanged, match="it was begun with amount, which order does not take any more"
-        ):
-            asyncio.run(guard.workflows.resume(key_of(guard)))
+    with pytest.raises(KeyError):
+        done(deployed(before).call("order", {"n": 1, "amount": 500}))
+    guard = deployed(after)
+    with pytest.raises(
+        CodeChanged, match="it was begun with amount, which order does not take any more"
+    ):
+        done(guard.workflows.resume(key_of(guard)))
 
     assert ledger.done == []
     assert guard.counts() == {State.CLAIMED: 1}

@@ -45,27 +45,22 @@ def refused():
     return sighting
 
 
-def test_a_step_that_says_nothing_is_in_doubt():
-    assert analysed(failing_once()) == ["InDoubt", "InDoubt"]
+WATCHED = {"through": "protected"}
 
 
-@pytest.mark.parametrize("options", [{"not_sent": [ValueError]}, {"through": "protected"}])
-def test_a_step_that_had_sent_nothing_runs_again(options):
-    assert analysed(failing_once(), **options) == ["ValueError", "contract"]
-
-
-def test_a_step_whose_request_was_refused_has_failed():
-    assert analysed(failing_once(refused()), through="protected") == [
-        "StepFailed",
-        "ReplayedFailure",
-    ]
-
-
-def test_a_step_whose_request_has_no_answer_is_in_doubt():
-    assert analysed(failing_once(Sighting("POST model")), through="protected") == [
-        "InDoubt",
-        "InDoubt",
-    ]
+@pytest.mark.parametrize(
+    ("requests", "options", "said"),
+    [
+        ([], {}, ["InDoubt", "InDoubt"]),
+        ([], {"not_sent": [ValueError]}, ["ValueError", "contract"]),
+        ([], WATCHED, ["ValueError", "contract"]),
+        ([refused()], WATCHED, ["StepFailed", "ReplayedFailure"]),
+        ([Sighting("POST model")], WATCHED, ["InDoubt", "InDoubt"]),
+    ],
+    ids=["nothing is known", "declared as not sent", "nothing sent", "refused", "no answer"],
+)
+def test_what_comes_of_an_error_in_a_step(requests, options, said):
+    assert analysed(failing_once(*requests), **options) == said
 
 
 def test_a_misspelt_declaration_is_refused():

@@ -16,11 +16,6 @@ from effectonce.workflows import Run
 from tests.core.workflows import Ledger, elsewhere, job, key_of, refusing, registered
 
 
-@pytest.fixture
-def ledger():
-    return Ledger()
-
-
 class Killed(BaseException):
     """This process is gone."""
 
@@ -70,7 +65,7 @@ both = pytest.mark.parametrize("made", [release, arelease], ids=["sync", "async"
 @both
 @pytest.mark.parametrize("reached", [(), ("pack",)])
 def test_new_code_that_fails_before_a_step_that_was_done_does_not_end_the_run(
-    store, ledger, made, reached
+    store, ledger, made, reached, guard
 ):
     with pytest.raises(KeyError):
         call(store, made(ledger, "pack", "send", ends=raising(KeyError("a bug"))))
@@ -81,7 +76,6 @@ def test_new_code_that_fails_before_a_step_that_was_done_does_not_end_the_run(
     ):
         call(store, made(ledger, *reached, ends=raising(Rejected("closed"))))
 
-    guard = Guard(store, cache=0)
     assert ledger.done == ["pack", "send"]
     assert guard.workflows.summary(key_of(guard)).state == "waiting"
     with pytest.raises(Rejected):
@@ -177,7 +171,7 @@ def test_new_code_that_asks_for_a_step_and_does_not_await_it_does_not_end_the_ru
     assert ledger.done == ["pack"]
 
 
-def test_a_run_that_fails_where_it_failed_before_ends_as_before(store, ledger):
+def test_a_run_that_fails_where_it_failed_before_ends_as_before(store, ledger, guard):
     refuse = refusing(ledger)
 
     class Dies(Ledger):
@@ -197,7 +191,6 @@ def test_a_run_that_fails_where_it_failed_before_ends_as_before(store, ledger):
         )
         run.step("sell", refuse)
 
-    guard = Guard(store, cache=0)
     workflow = guard.workflow(body)
     with pytest.raises(Killed):
         elsewhere(workflow, 1)
@@ -210,11 +203,10 @@ def test_a_run_that_fails_where_it_failed_before_ends_as_before(store, ledger):
 
 @both
 def test_a_cancelled_run_whose_new_code_does_not_come_to_a_step_waits_for_a_correction(
-    store, ledger, made
+    store, ledger, made, guard
 ):
     with pytest.raises(KeyError):
         call(store, made(ledger, "pack", "send", ends=raising(KeyError("a bug"))))
-    guard = Guard(store, cache=0)
     guard.workflows.cancel(key_of(guard), by="ann", reason="the customer called")
 
     with pytest.raises(CodeChanged, match="'2 send' was begun"):

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
-from effectonce import ContractViolation, Guard, Rejected, StoreUnavailable
+from effectonce import ContractViolation, Guard, Rejected
 from effectonce._core.failed_attempts import attempts_of
 from effectonce._core.ops import Complete, Fail, Together
 from effectonce._core.record import State
@@ -17,7 +17,6 @@ from effectonce.workflows import Resumed, Run
 from tests.core.helpers import QUICK, Line
 from tests.core.workflows import (
     Flaky,
-    Ledger,
     booking,
     elsewhere,
     job,
@@ -27,12 +26,7 @@ from tests.core.workflows import (
     registered,
     stopped_after,
 )
-
-
-@pytest.fixture
-def ledger():
-    return Ledger()
-
+from tests.flaky import FlakyStore
 
 # ---------------------------------------------------------------- who runs it
 
@@ -64,8 +58,8 @@ def test_two_callers_of_one_run_get_one_result_and_one_of_them_ran_it(store, led
     assert ledger.done == ["done"]
 
 
-def test_a_run_that_lost_its_lease_does_nothing_more(store, clock, ledger):
-    guard, other = Guard(store, cache=0), Guard(store, cache=0)
+def test_a_run_that_lost_its_lease_does_nothing_more(store, clock, ledger, guard):
+    other = Guard(store, cache=0)
 
     @job
     def swift(run: Run, n: int) -> str:
@@ -85,8 +79,8 @@ def test_a_run_that_lost_its_lease_does_nothing_more(store, clock, ledger):
 
 
 @pytest.mark.parametrize("ending", ["done", "failed"])
-def test_the_end_of_a_run_that_was_lost_changes_nothing(store, clock, ledger, ending):
-    guard, other = Guard(store, cache=0), Guard(store, cache=0)
+def test_the_end_of_a_run_that_was_lost_changes_nothing(store, clock, ledger, ending, guard):
+    other = Guard(store, cache=0)
 
     @job
     def swift(run: Run, n: int) -> str:
@@ -109,9 +103,9 @@ def test_the_end_of_a_run_that_was_lost_changes_nothing(store, clock, ledger, en
 
 
 def test_a_repeatable_step_that_somebody_else_has_done_meanwhile_stops_the_run(
-    store, clock, ledger
+    store, clock, ledger, guard
 ):
-    guard, other = Guard(store, cache=0), Guard(store, cache=0)
+    other = Guard(store, cache=0)
 
     @job
     def swift(run: Run, n: int) -> int:
@@ -222,23 +216,10 @@ def test_a_repeatable_step_that_fails_at_first_is_claimed_then(guard, ledger):
     assert guard.workflows.summary(key_of(guard, "completed")).steps[0].sends == 3
 
 
-class Away(MemoryStore):
-    """Does not answer the n-th op that is of this kind, although it is applied."""
-
-    def __init__(self, kind, times=1):
-        super().__init__()
-        self.kind, self.times = kind, times
-
-    def apply(self, op, /):
-        reply = super().apply(op)
-        if isinstance(op, self.kind) and self.times:
-            self.times -= 1
-            raise StoreUnavailable("no answer")
-        return reply
-
-
 def test_what_went_out_together_is_repeated_together(ledger):
-    guard = Guard(Away(Together, 2), cache=0)
+    store = FlakyStore()
+    store.fail(Together, "unacknowledged", times=2)
+    guard = Guard(store, cache=0)
     note = noting(guard, ledger)
 
     @guard.workflow
@@ -251,7 +232,9 @@ def test_what_went_out_together_is_repeated_together(ledger):
 
 @pytest.mark.parametrize(("kind", "end"), [(Complete, "done"), (Fail, "failed")])
 def test_an_end_that_the_store_cannot_be_told_is_told_by_the_next_call(kind, end):
-    guard = Guard(Away(kind, 3), cache=0)
+    store = FlakyStore()
+    store.fail(kind, "unacknowledged", times=3)
+    guard = Guard(store, cache=0)
 
     @guard.workflow
     def order(run: Run, n: int) -> str:
@@ -511,17 +494,6 @@ def test_a_step_needs_a_name_and_a_function(guard):
         order(3)
     with pytest.raises(ContractViolation, match="is not a function"):
         order(2)
-
-
-def test_two_workflows_of_one_name_are_refused(guard):
-    @job
-    def first(run: Run) -> None: ...
-
-    def second(run: Run) -> None: ...
-
-    guard.workflow(first)
-    with pytest.raises(ContractViolation, match="two tools are called 'job'"):
-        guard.workflow(name="job")(second)
 
 
 def test_any_callable_may_be_a_step(guard, ledger):

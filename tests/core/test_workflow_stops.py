@@ -24,13 +24,8 @@ from effectonce._core.record import State
 from effectonce.errors import Cancelled, StepFailed
 from effectonce.stores.memory import MemoryStore
 from effectonce.workflows import Run
-from tests.core.helpers import QUICK
-from tests.core.workflows import Ledger, key_of
-
-
-@pytest.fixture
-def ledger():
-    return Ledger()
+from tests.core.helpers import QUICK, done, in_colour
+from tests.core.workflows import key_of
 
 
 class Deaf(MemoryStore):
@@ -144,12 +139,9 @@ def ending_on_anything(guard, store, ledger, colour, away_at):
     def begins(name):
         store.kinds = (Claim,) if away == [name] and away.pop() else ()
 
-    async def undo(what: str) -> None:
-        ledger.do(what)
-
     def order(run: Run, n: int) -> str:
         run.step("pay", ledger.do, "paid")
-        run.compensate("undo", ledger.do if colour == "def" else undo, "paid back")
+        run.compensate("undo", in_colour(colour, ledger.do), "paid back")
         begins(run._count == 1 and "ship")
         run.step("ship", ledger.do, "shipped")
         if away_at == "undo":
@@ -157,15 +149,10 @@ def ending_on_anything(guard, store, ledger, colour, away_at):
             raise KeyError("sold out")
         return "done"
 
-    async def aorder(run: Run, n: int) -> str:
-        return order(run, n)
-
-    aorder.__name__ = "order"
-    made = guard.workflow(ends_on=[Exception])(order if colour == "def" else aorder)
-    return lambda: made(1) if colour == "def" else asyncio.run(made(1))
+    made = guard.workflow(ends_on=[Exception])(in_colour(colour, order))
+    return lambda: done(made(1))
 
 
-@pytest.mark.parametrize("colour", ["def", "async def"])
 def test_a_store_that_is_away_is_no_end_even_if_any_error_is(clock, ledger, colour):
     store = Deaf(clock)
     order = ending_on_anything(Guard(store, cache=0), store, ledger, colour, "ship")
@@ -179,7 +166,6 @@ def test_a_store_that_is_away_is_no_end_even_if_any_error_is(clock, ledger, colo
     assert ledger.done == ["paid", "shipped"]
 
 
-@pytest.mark.parametrize("colour", ["def", "async def"])
 def test_a_run_has_not_failed_before_it_is_compensated(clock, ledger, colour):
     store = Deaf(clock)
     order = ending_on_anything(Guard(store, cache=0), store, ledger, colour, "undo")
@@ -289,7 +275,6 @@ def test_a_run_does_not_end_before_its_steps(guard, ledger):
     assert guard.counts() == {State.COMPLETED: 2}
 
 
-@pytest.mark.parametrize("colour", ["def", "async def"])
 def test_a_step_that_nobody_awaits_is_not_told_as_done(guard, ledger, colour):
     async def pay() -> None:
         ledger.do("pay")
@@ -300,11 +285,8 @@ def test_a_step_that_nobody_awaits_is_not_told_as_done(guard, ledger, colour):
         forgotten.append(run.step("pay", pay))
         return "paid"
 
-    async def aorder(run: Run, n: int) -> str:
-        return order(run, n)
-
     with pytest.raises(ContractViolation, match="without awaiting 1 pay: it was not done"):
-        guard.workflow(order)(1) if colour == "def" else asyncio.run(guard.workflow(aorder)(1))
+        done(guard.workflow(in_colour(colour, order))(1))
     forgotten.pop().close()
     assert guard.counts() == {State.CLAIMED: 1}  # it waits for a correction
 

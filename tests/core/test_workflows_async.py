@@ -2,30 +2,14 @@
 
 import asyncio
 import contextvars
-import functools
 
 import pytest
 
 from effectonce import Guard, Rejected, ReplayedFailure
 from effectonce.errors import CodeChanged, LeaseLost, StepFailed
 from effectonce.workflows import Resumed, Run
-from tests.core.helpers import QUICK
-from tests.core.workflows import Ledger, job, key_of
-
-
-@pytest.fixture
-def ledger():
-    return Ledger()
-
-
-def in_a_loop(test):
-    """Run an async fact."""
-
-    @functools.wraps(test)
-    def run(**fixtures):
-        asyncio.run(test(**fixtures))
-
-    return run
+from tests.core.helpers import QUICK, in_a_loop
+from tests.core.workflows import job, key_of
 
 
 @in_a_loop

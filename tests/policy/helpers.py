@@ -1,4 +1,6 @@
-"""Circuits with a clock that is turned by hand."""
+"""Circuits with a clock that is turned by hand, and blocks that are tried again."""
+
+import asyncio
 
 from effectonce import Breaker, Circuit, Phase
 from effectonce.testing.clock import FakeClock
@@ -27,3 +29,19 @@ def half_open(**policy):
     clock.advance(subject.stats().retry_after_s)
     assert subject.phase is Phase.OPEN
     return subject, clock
+
+
+def run_block(colour, body, retrier):
+    """Try *body* as a block of this colour; it is given the attempt."""
+    if colour == "sync":
+        for attempt in retrier:
+            with attempt:
+                body(attempt)
+        return
+
+    async def main():
+        async for attempt in retrier:
+            async with attempt:
+                body(attempt)
+
+    asyncio.run(main())

@@ -32,6 +32,7 @@ from effectonce import (
 from effectonce._core.ops import Dispatch, WriteCell
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
+from tests.core.helpers import done, in_colour, silence
 
 QUICK = Retry(attempts=3, base_s=0, cap_s=0)
 REFUSED = ConnectionRefusedError(111, "Connection refused")
@@ -41,7 +42,7 @@ class Bank:
     """A tool in one colour that raises what it is told to; what it sends is counted."""
 
     def __init__(self, colour, store="memory://", **contract):
-        self.errors, self.sent, self._async = [], 0, colour == "async"
+        self.errors, self.sent = [], 0
         self.guard = Guard(store, cache=0)
         settings = {
             "kind": "write",
@@ -50,7 +51,7 @@ class Bank:
             "wait_s": 0,
             "name": "pay",
         } | contract
-        self._tool = self.guard.tool(**settings)(self._coroutine if self._async else self._plain)
+        self._tool = self.guard.tool(**settings)(in_colour(colour, self._plain))
 
     def _plain(self):
         if self._tool.contract.kind != "read":
@@ -60,11 +61,8 @@ class Bank:
             raise self.errors.pop(0)
         return self.sent
 
-    async def _coroutine(self):
-        return self._plain()
-
     def call(self):
-        return asyncio.run(self._tool()) if self._async else self._tool()
+        return done(self._tool())
 
     def pay(self, step="pay"):
         with self.guard.step("chat", step):
@@ -72,11 +70,6 @@ class Bank:
 
     def states(self):
         return {state: n for state, n in self.guard.counts().items() if n}
-
-
-@pytest.fixture(params=["sync", "async"])
-def colour(request):
-    return request.param
 
 
 # ---------------------------------------------------------------- breaker
@@ -123,8 +116,7 @@ def test_what_a_circuit_kept_back_is_not_sent_undispatched_when_its_pause_ends_a
     circuit = Circuit("bank", Breaker(consecutive=1, open_s=10), clock=clock)
     bank = Bank(colour, breaker=circuit, one_request=True)
     bank.errors = [REFUSED]
-    refusal, written = circuit.refusal, []
-    apply, aapply = bank.guard.store.apply, bank.guard.store.aapply
+    refusal, written, apply = circuit.refusal, [], bank.guard.store.apply
 
     def looked_at():
         refused = refusal()
@@ -135,11 +127,7 @@ def test_what_a_circuit_kept_back_is_not_sent_undispatched_when_its_pause_ends_a
         written.append(type(op))
         return apply(op)
 
-    async def anoted(op):
-        written.append(type(op))
-        return await aapply(op)
-
-    circuit.refusal, bank.guard.store.apply, bank.guard.store.aapply = looked_at, noted, anoted
+    circuit.refusal, bank.guard.store.apply = looked_at, noted
     with pytest.raises(CircuitOpen):
         bank.pay()
     assert bank.sent == 1
@@ -238,13 +226,10 @@ def test_a_read_and_a_fallback_behind_an_open_circuit(colour):
     with pytest.raises(CircuitOpen):
         bank.call()
 
-    def plain(error):
+    def name_of(error):
         return type(error).__name__
 
-    async def coroutine(error):
-        return plain(error)
-
-    bank._tool.fallback(coroutine if colour == "async" else plain)
+    bank._tool.fallback(in_colour(colour, name_of))
     assert bank.call() == "CircuitOpen"
     assert bank.sent == 1
 
@@ -284,7 +269,7 @@ def test_a_shared_budget_goes_through_the_guards_store(colour):
     bank = Bank(colour, budget=ours)
     other = bank.guard.tool(
         kind="write", downstream="key", retry=QUICK, name="refund", budget=theirs
-    )(bank._coroutine if colour == "async" else bank._plain)
+    )(in_colour(colour, bank._plain))
     bank.errors = [TimeoutError()]
     assert bank.pay() == 2
     bank.errors, bank._tool = [TimeoutError()], other
@@ -552,21 +537,18 @@ class Abandoned(BaseException):
 def crashed(bank):
     """A call whose owner vanishes while the request is under way; its lease ends."""
     clock = bank.guard.store._clock = FakeClock()
-    apply, aapply = bank.guard.store.apply, bank.guard.store.aapply
+    apply = bank.guard.store.apply
 
     def gone(op):
         if type(op).__name__ in ("Claim", "ReadCell", "WriteCell"):
             return apply(op)
         raise Abandoned
 
-    async def agone(op):
-        return gone(op)
-
     bank.errors = [TimeoutError()]
-    bank.guard.store.apply, bank.guard.store.aapply = gone, agone
+    bank.guard.store.apply = gone
     with pytest.raises(Abandoned):
         bank.pay()
-    bank.guard.store.apply, bank.guard.store.aapply = apply, aapply
+    bank.guard.store.apply = apply
     clock.advance(3600)
     return clock
 
@@ -612,14 +594,11 @@ def test_an_open_circuit_keeps_the_probe_back_too(colour):
     bank = Bank(colour, breaker=circuit, downstream="probe")
     asked = []
 
-    def plain():
+    def probe():
         asked.append(1)
         return CannotTell("not yet")
 
-    async def coroutine():
-        return plain()
-
-    bank._tool.probe(coroutine if colour == "async" else plain)
+    bank._tool.probe(in_colour(colour, probe))
     bank.errors = [TimeoutError()]
     with pytest.raises(InDoubt):
         bank.pay()
@@ -633,14 +612,7 @@ def test_behind_an_open_circuit_a_store_that_is_gone_cannot_tell_what_was_sent(c
     circuit = Circuit("bank")
     bank = Bank(colour, breaker=circuit)
     circuit.open()
-
-    def gone(op):
-        raise StoreUnavailable("gone")
-
-    async def agone(op):
-        raise StoreUnavailable("gone")
-
-    bank.guard.store.apply, bank.guard.store.aapply = gone, agone
+    silence(bank.guard.store)
     with pytest.raises(StoreUnavailable):
         bank.pay()
 
@@ -676,31 +648,24 @@ class Probed(Bank):
         super().__init__(
             colour, MemoryStore(clock=self.clock), downstream=Downstream.probe(delay=0), **contract
         )
-
-        async def coroutine():
-            return NotFound()
-
-        self._tool.probe(coroutine if colour == "async" else NotFound)
+        self._tool.probe(in_colour(colour, lambda: NotFound()))
 
     def _plain(self):
         self.clock.advance(60)
         return super()._plain()
 
 
-def test_a_run_after_a_negative_probe_is_refused_for_good_and_says_so(colour):
+@pytest.mark.parametrize(
+    ("error", "state"),
+    [(Rejected("declined"), State.FAILED), (KeyboardInterrupt("declined"), State.IN_DOUBT)],
+    ids=["refused", "interrupted"],
+)
+def test_a_run_after_a_negative_probe_ends_as_any_other(colour, error, state):
     bank = Probed(colour)
-    bank.errors = [TimeoutError(), Rejected("declined")]
-    with pytest.raises(Rejected, match="declined"):
+    bank.errors = [TimeoutError(), error]
+    with pytest.raises(type(error), match="declined"):
         bank.pay()
-    assert bank.states() == {State.FAILED: 1}
-
-
-def test_a_run_after_a_negative_probe_that_is_interrupted_is_an_interruption(colour):
-    bank = Probed(colour)
-    bank.errors = [TimeoutError(), KeyboardInterrupt()]
-    with pytest.raises(KeyboardInterrupt):
-        bank.pay()
-    assert bank.states() == {State.IN_DOUBT: 1}
+    assert bank.states() == {state: 1}
 
 
 def test_a_run_after_a_negative_probe_that_the_turn_refuses_did_not_run(colour):
@@ -734,13 +699,7 @@ def test_the_fallback_of_a_read_does_not_hide_a_mistake(colour):
     bank = Bank(colour, kind="read", downstream="none")
     bank.errors = [ContractViolation("called outside a step")]
 
-    def plain(error):
-        return "never mind"
-
-    async def coroutine(error):
-        return plain(error)
-
-    bank._tool.fallback(coroutine if colour == "async" else plain)
+    bank._tool.fallback(in_colour(colour, lambda error: "never mind"))
     with pytest.raises(ContractViolation, match="outside a step"):
         bank.call()
 

@@ -2,7 +2,7 @@
 outer effect.
 """
 
-import asyncio
+from functools import partial
 
 import pytest
 
@@ -27,6 +27,8 @@ from effectonce import (
     retry,
 )
 from effectonce.effect import running
+from tests.core.helpers import done, in_colour
+from tests.policy.helpers import run_block
 
 QUICK = Retry(attempts=3, base_s=0, cap_s=0)
 REFUSED = ConnectionRefusedError(111, "Connection refused")
@@ -36,7 +38,7 @@ class Shop:
     """A guarded tool that makes one request of its own and then calls *inner*; both colours."""
 
     def __init__(self, colour, guard, inner, **contract):
-        self.charged, self._async, self._inner, self.guard = 0, colour == "async", inner, guard
+        self.charged, self._inner, self.guard = 0, inner, guard
         settings = {
             "kind": "write",
             "downstream": "none",
@@ -44,7 +46,7 @@ class Shop:
             "wait_s": 0,
             "name": "charge",
         } | contract
-        self._tool = guard.tool(**settings)(self._coroutine if self._async else self._plain)
+        self._tool = guard.tool(**settings)(self._coroutine if colour == "async" else self._plain)
 
     def _plain(self):
         current_effect().downstream_key  # noqa: B018  # sent with the request
@@ -58,26 +60,24 @@ class Shop:
 
     def charge(self):
         with self.guard.step("chat", "charge"):
-            return asyncio.run(self._tool()) if self._async else self._tool()
+            return done(self._tool())
 
-
-@pytest.fixture(params=["sync", "async"])
-def colour(request):
-    return request.param
+    def stays_in_doubt(self):
+        """Each call is in doubt, and one of them charged."""
+        for _ in range(2):
+            with pytest.raises(InDoubt):
+                self.charge()
+        assert self.charged == 1
+        assert self.guard.counts()[State.IN_DOUBT] == 1
 
 
 def raising(colour, error):
-    """A function of this colour that fails; *calls* counts how often."""
+    """A function of this colour that fails."""
 
-    def plain():
-        plain.calls += 1
+    def fail():
         raise error
 
-    async def coroutine():
-        plain()
-
-    plain.calls = coroutine.calls = 0
-    return coroutine if colour == "async" else plain
+    return in_colour(colour, fail)
 
 
 # ---------------------------------------------------------------- a guarded call inside a
@@ -90,11 +90,8 @@ def test_an_inner_call_that_its_turn_refuses_does_not_take_the_outer_effect_back
         raising(colour, AssertionError("not reached"))
     )
     shop = Shop(colour, guard, inner)
-    with guard.turn("chat", "turn-7", budget=Budget(steps=1)), pytest.raises(InDoubt):
-        shop.charge()
-    with pytest.raises(InDoubt):
-        shop.charge()
-    assert shop.charged == 1
+    with guard.turn("chat", "turn-7", budget=Budget(steps=1)):
+        shop.stays_in_doubt()
 
 
 def test_an_inner_call_that_gave_up_does_not_take_the_outer_effect_back(colour):
@@ -103,50 +100,34 @@ def test_an_inner_call_that_gave_up_does_not_take_the_outer_effect_back(colour):
         raising(colour, REFUSED)
     )
     shop = Shop(colour, guard, inner, one_request=True)
-    for _ in range(2):
-        with pytest.raises(InDoubt):
-            shop.charge()
-    assert shop.charged == 1
+    shop.stays_in_doubt()
 
 
-@pytest.mark.parametrize("observers", [(), (lambda event: None,)], ids=["unwatched", "watched"])
-@pytest.mark.parametrize(
+SAID = pytest.mark.parametrize(
     "said", [lambda: NotSent("no directory", retryable=False), lambda: Rejected("no such entry")]
 )
+
+
+@SAID
+@pytest.mark.parametrize("reader", ["tool", "watched tool", "plain function", "block"])
 def test_what_a_read_inside_a_tool_says_about_itself_it_does_not_say_about_the_effect(
-    colour, said, observers
+    colour, said, reader
 ):
-    guard = Guard("memory://", observers=observers)
-    shop = Shop(colour, guard, guard.tool(kind="read", name="directory")(raising(colour, said())))
-    for _ in range(2):
-        with pytest.raises(InDoubt):
-            shop.charge()
-    assert shop.charged == 1
-
-
-@pytest.mark.parametrize(
-    "said", [lambda: NotSent("no directory", retryable=False), lambda: Rejected("no such entry")]
-)
-def test_nor_does_a_plain_read_or_a_block_that_reads(colour, said):
-    function = raising("sync", said())
+    observers = (lambda event: None,) if reader == "watched tool" else ()
+    guard, fail = Guard("memory://", observers=observers), raising("sync", said())
 
     def block():
         for attempt in retry(QUICK, kind="read"):
             with attempt:
-                function()
+                fail()
 
-    async def ablock():
-        block()
-
-    shops = [
-        Shop(colour, Guard("memory://"), retry(QUICK, kind="read")(raising(colour, said()))),
-        Shop(colour, Guard("memory://"), ablock if colour == "async" else block),
-    ]
-    for shop in shops:
-        for _ in range(2):
-            with pytest.raises(InDoubt):
-                shop.charge()
-        assert shop.charged == 1
+    if reader == "block":
+        read = in_colour(colour, block)
+    elif reader == "plain function":
+        read = retry(QUICK, kind="read")(in_colour(colour, fail))
+    else:
+        read = guard.tool(kind="read", name="directory")(in_colour(colour, fail))
+    Shop(colour, guard, read).stays_in_doubt()
 
 
 def test_a_plain_function_that_makes_the_request_of_a_tool_speaks_for_it(colour):
@@ -156,14 +137,12 @@ def test_a_plain_function_that_makes_the_request_of_a_tool_speaks_for_it(colour)
     assert shop.guard.counts() == {State.FAILED: 1}
 
 
-@pytest.mark.parametrize(
-    "said", [lambda: NotSent("no directory", retryable=False), lambda: Rejected("no such entry")]
-)
+@SAID
 def test_a_read_still_ends_with_its_own_error(colour, said):
     error = said()
     read = Guard("memory://").tool(kind="read", name="directory")(raising(colour, error))
     with pytest.raises((NotSent, Rejected)) as caught:
-        asyncio.run(read()) if colour == "async" else read()
+        done(read())
     assert caught.value is error
 
 
@@ -195,16 +174,8 @@ def test_a_plain_retry_that_lost_an_answer_is_not_heard_as_a_refusal_because_som
         except GaveUp as error:
             raise LookupError("not paid") from error
 
-    async def coroutine():
-        wrapping()
-
-    shop = Shop(
-        colour, Guard("memory://"), coroutine if colour == "async" else wrapping, one_request=True
-    )
-    for _ in range(2):
-        with pytest.raises(InDoubt):
-            shop.charge()
-    assert shop.charged == 1
+    shop = Shop(colour, Guard("memory://"), in_colour(colour, wrapping), one_request=True)
+    shop.stays_in_doubt()
 
 
 def test_a_plain_retry_that_gave_up_without_an_answer_leaves_the_outer_effect_in_doubt(colour):
@@ -212,11 +183,7 @@ def test_a_plain_retry_that_gave_up_without_an_answer_leaves_the_outer_effect_in
     shop = Shop(
         colour, Guard("memory://"), retry(QUICK, kind="idempotent_write")(request), one_request=True
     )
-    for _ in range(2):
-        with pytest.raises(InDoubt):
-            shop.charge()
-    assert shop.charged == 1
-    assert shop.guard.counts() == {State.IN_DOUBT: 1}
+    shop.stays_in_doubt()
 
 
 def test_a_plain_retry_that_gave_up_speaks_only_for_its_own_request(colour):
@@ -224,10 +191,7 @@ def test_a_plain_retry_that_gave_up_speaks_only_for_its_own_request(colour):
     shop = Shop(
         colour, Guard("memory://"), retry(QUICK, one_request=True)(raising(colour, REFUSED))
     )
-    for _ in range(2):
-        with pytest.raises(InDoubt):
-            shop.charge()
-    assert shop.charged == 1
+    shop.stays_in_doubt()
 
 
 def test_a_plain_retry_speaks_for_a_tool_that_makes_one_request(colour):
@@ -259,8 +223,7 @@ def test_a_breaker_that_opens_after_an_unanswered_request_does_not_say_that_noth
 
 def test_giving_up_inside_a_tool_proves_nothing_by_itself(colour):
     shop = Shop(colour, Guard("memory://"), raising(colour, GaveUp("enough")), one_request=True)
-    with pytest.raises(InDoubt):
-        shop.charge()
+    shop.stays_in_doubt()
 
 
 # ---------------------------------------------------------------- what GaveUp says
@@ -276,32 +239,10 @@ def test_what_may_have_run_is_ambiguous_whatever_the_last_error_proves_about_its
     assert caught.value.effectonce_verdict.certainty is Certainty.AMBIGUOUS
 
 
-def run_block(colour, body, retrier):
-    async def main():
-        async for attempt in retrier:
-            async with attempt:
-                body()
-
-    if colour == "async":
-        return asyncio.run(main())
-    for attempt in retrier:
-        with attempt:
-            body()
-    return None
-
-
-def test_a_plain_function_that_nobody_answered_for_proves_nothing(colour):
-    call = retry(QUICK, kind="read")(raising(colour, TimeoutError()))
-    with pytest.raises(GaveUp, match="attempt 3 ended with TimeoutError") as caught:
-        asyncio.run(call()) if colour == "async" else call()
-    assert caught.value.effectonce_verdict.certainty is Certainty.AMBIGUOUS
-    assert "key" not in f"{caught.value} {caught.value.corrective_action}"
-
-
 def test_a_block_that_nobody_answered_for_proves_nothing(colour):
     errors = [REFUSED, TimeoutError(), REFUSED]
 
-    def body():
+    def body(attempt):
         raise errors.pop(0)
 
     with pytest.raises(
@@ -313,12 +254,14 @@ def test_a_block_that_nobody_answered_for_proves_nothing(colour):
 
 def test_a_block_whose_breaker_opens_after_an_unanswered_request_gives_up(colour):
     circuit = Circuit("bank", Breaker(consecutive=1))
+
+    def lose(attempt):
+        raise TimeoutError
+
     with pytest.raises(
         GaveUp, match=r"attempt 1 ended with TimeoutError\. Its breaker is open now"
     ):
-        run_block(
-            colour, raising("sync", TimeoutError()), retry(QUICK, kind="read", breaker=circuit)
-        )
+        run_block(colour, lose, retry(QUICK, kind="read", breaker=circuit))
     with pytest.raises(CircuitOpen):
         run_block(colour, pytest.fail, retry(QUICK, kind="read", breaker=circuit))
 
@@ -327,15 +270,11 @@ def test_what_a_model_sees_of_an_inner_effect_does_not_contain_the_outer_key(col
     guard, keys = Guard("memory://"), []
     inner = guard.tool(kind="write", name="mail")(raising(colour, TimeoutError()))
 
-    def plain():
+    def mailing():
         keys.append(current_effect().key)
         return inner()
 
-    async def coroutine():
-        keys.append(current_effect().key)
-        return await inner()
-
-    shop = Shop(colour, guard, coroutine if colour == "async" else plain)
+    shop = Shop(colour, guard, mailing)
     with pytest.raises(InDoubt) as caught:
         shop.charge()
     told = caught.value.__cause__.as_model_error()
@@ -362,19 +301,14 @@ def test_nothing_inside_a_transaction_waits_for_a_budget_in_the_same_database(co
     async def aasking(op):
         return asking(op)
 
-    guard.store.apply, guard.store.aapply = asking, aasking
+    guard.store.apply, guard.store.aapply = asking, aasking  # SQLite has a way for each colour
 
-    def plain():
+    def fetched():
         if errors:
             raise errors.pop()
         return "fetched"
 
-    async def coroutine():
-        return plain()
-
-    fetch = retry(QUICK, kind="read", budget=tokens, store=guard.store)(
-        coroutine if colour == "async" else plain
-    )
+    fetch = retry(QUICK, kind="read", budget=tokens, store=guard.store)(in_colour(colour, fetched))
     shop = Shop(colour, guard, fetch, downstream="transaction")
     with guard.turn("chat", "turn-7"):
         assert shop.charge() == "fetched"
@@ -388,7 +322,7 @@ def test_nothing_inside_a_transaction_waits_for_a_budget_in_the_same_database(co
 def test_nothing_inside_a_tool_goes_on_for_longer_than_the_tool_may(colour):
     left = []
 
-    def plain():
+    def look_up():
         for attempt in retry(QUICK, kind="read", name="lookup"):
             with attempt:
                 left.append(attempt.remaining_s)
@@ -397,15 +331,8 @@ def test_nothing_inside_a_tool_goes_on_for_longer_than_the_tool_may(colour):
         )
         return patient(raising("sync", TimeoutError()))()
 
-    async def coroutine():
-        return plain()
-
-    shop = Shop(
-        colour,
-        Guard("memory://"),
-        coroutine if colour == "async" else plain,
-        retry=Retry(attempts=1, deadline_s=5),
-    )
+    contract = {"retry": Retry(attempts=1, deadline_s=5)}
+    shop = Shop(colour, Guard("memory://"), in_colour(colour, look_up), **contract)
     with pytest.raises(InDoubt) as caught:
         shop.charge()
 
@@ -444,39 +371,34 @@ def test_what_was_partly_done_is_not_done_again():
     assert len(sent) == 1
 
 
-def test_a_refusal_after_an_unanswered_attempt_is_no_failure_of_the_outer_effect(colour):
+@pytest.mark.parametrize("written", ["function", "block"])
+def test_a_refusal_after_an_unanswered_attempt_is_no_failure_of_the_outer_effect(colour, written):
     """The second attempt of the inner retry was refused; the first may have landed."""
     errors = [TimeoutError(), PermissionError("forbidden")]
+    retrier = partial(
+        retry,
+        QUICK,
+        kind="idempotent_write",
+        rules={PermissionError: Verdict(Bucket.SCHEMA, Certainty.REJECTED)},
+    )
 
-    def plain():
+    def refused():
         raise errors.pop(0)
 
-    async def coroutine():
-        plain()
+    def block():
+        for attempt in retrier():
+            with attempt:
+                refused()
 
-    rules = {PermissionError: Verdict(Bucket.SCHEMA, Certainty.REJECTED)}
-    inner = retry(QUICK, kind="idempotent_write", rules=rules)(
-        coroutine if colour == "async" else plain
-    )
+    if written == "block":
+        inner = in_colour(colour, block)
+    else:
+        inner = retrier()(in_colour(colour, refused))
     shop = Shop(colour, Guard("memory://"), inner, rejected=[PermissionError])
     with pytest.raises(InDoubt) as caught:
         shop.charge()
     assert isinstance(caught.value.__cause__, PermissionError)
     assert shop.guard.counts() == {State.IN_DOUBT: 1}
-
-
-def test_a_block_that_is_refused_after_an_unanswered_attempt_is_no_failure_either():
-    errors = [TimeoutError(), PermissionError("forbidden")]
-    rules = {PermissionError: Verdict(Bucket.SCHEMA, Certainty.REJECTED)}
-
-    def block():
-        for attempt in retry(QUICK, kind="idempotent_write", rules=rules):
-            with attempt:
-                raise errors.pop(0)
-
-    shop = Shop("sync", Guard("memory://"), block, rejected=[PermissionError])
-    with pytest.raises(InDoubt):
-        shop.charge()
 
 
 def test_an_error_outside_a_guarded_tool_is_left_as_it_is():

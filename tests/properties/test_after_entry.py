@@ -13,8 +13,9 @@ import os
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from hypothesis import event, given, settings
+from hypothesis import event
 from hypothesis import strategies as st
+from tests.core.examples import examples
 
 from effectonce import (
     Downstream,
@@ -164,8 +165,9 @@ def deployed(world, store, call, script):
 RESULT = {"receipt": {"receipt": 1}, "huge": "x" * (17 << 20), "odd": object()}
 
 
-@settings(max_examples=HISTORIES, derandomize="EFFECTONCE_SOAK" not in os.environ)
-@given(calls, st.booleans())
+@examples(
+    calls, st.booleans(), smoke=40, full=HISTORIES, derandomize="EFFECTONCE_SOAK" not in os.environ
+)
 def test_nothing_that_happens_after_entry_makes_a_second_effect_or_an_untruth(history, keeps_word):
     world, order = World(keeps_word), {"id": "o1", "tries": 0}
     store = Store(world)

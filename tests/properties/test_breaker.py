@@ -3,9 +3,17 @@ time.
 """
 
 import pytest
-from hypothesis import given
+from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+from tests.core.examples import examples, two_tiers
 
 from effectonce import Breaker
 from effectonce._core.breaker.machine import FREE, Machine, Phase
@@ -189,13 +197,15 @@ class BreakerMachine(RuleBasedStateMachine):
         assert FREE not in live
 
 
-TestBreakerMachine = BreakerMachine.TestCase
+@two_tiers(20, 100)
+def test_the_machine_does_as_the_model(number):
+    run_state_machine_as_test(BreakerMachine, settings=settings(max_examples=number))
 
 
 @pytest.mark.parametrize(
     "window", [LastCalls(4), LastSeconds(10.0)], ids=lambda window: type(window).__name__
 )
-@given(calls=st.lists(st.tuples(st.sampled_from([0.0, 0.5, 4.0, 11.0]), FLAG, FLAG)))
+@examples(calls=st.lists(st.tuples(st.sampled_from([0.0, 0.5, 4.0, 11.0]), FLAG, FLAG)))
 def test_a_window_is_the_sum_of_what_is_in_it(window, calls):
     window.clear()
     naive = Naive(

@@ -2,9 +2,9 @@
 
 from math import inf
 
-from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.core.examples import examples
 
 from effectonce._core.guarantees import Capability, Kind
 from effectonce._core.ops import Sweep
@@ -38,6 +38,6 @@ def records(draw):
     )
 
 
-@given(records(), MOMENTS)
+@examples(records(), MOMENTS)
 def test_a_record_is_due_exactly_when_a_sweep_changes_it(record, now):
     assert transition(record, Sweep(), Scene(now)).changed == (due_at(record) <= now)

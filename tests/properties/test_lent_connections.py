@@ -10,8 +10,9 @@ import threading
 from pathlib import Path
 
 import psycopg
-from hypothesis import example, given, settings
+from hypothesis import example
 from hypothesis import strategies as st
+from tests.core.examples import examples
 
 from effectonce import EffectOnceError, Guard, Retry, current_effect
 from effectonce.stores.postgres import PostgresStore
@@ -177,10 +178,9 @@ def count(store):
         store.close()
 
 
-@settings(max_examples=80 * LONG, derandomize=LONG == 1)
+@examples(misuse(SQLITE), smoke=20, full=80 * LONG, derandomize=LONG == 1)
 @example((["half read write", "progress"], True))
 @example((["or rollback"], False))
-@given(misuse(SQLITE))
 def test_a_tool_can_neither_end_nor_keep_nor_lock_what_it_was_lent_by_sqlite(plan):
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "effects.db"
@@ -194,9 +194,8 @@ def test_a_tool_can_neither_end_nor_keep_nor_lock_what_it_was_lent_by_sqlite(pla
         obey(lambda: SqliteStore(file, busy_s=0.3), SQLITE, *plan)
 
 
-@settings(max_examples=40 * LONG, derandomize=LONG == 1)
+@examples(plan=misuse(POSTGRES), smoke=10, full=40 * LONG, derandomize=LONG == 1)
 @example(plan=(["pipeline"], False))
-@given(plan=misuse(POSTGRES))
 def test_a_tool_can_neither_end_nor_keep_nor_lock_what_it_was_lent_by_postgres(postgres, plan):
     database = postgres.database()
     obey(lambda: PostgresStore(database, transactions=1), POSTGRES, *plan)

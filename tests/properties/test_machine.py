@@ -3,7 +3,9 @@ may never do.
 """
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+from tests.core.examples import two_tiers
 from tests.servers import redis
 
 from effectonce import Keyring
@@ -14,43 +16,27 @@ from effectonce.stores.redis import RedisStore
 from effectonce.stores.sqlite import SqliteStore
 from effectonce.testing.machine import store_machine
 
-PROGRAMS = settings(
-    max_examples=60,
-    stateful_step_count=60,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    print_blob=True,
-)
-
-TestSqlite = store_machine(
-    lambda clock, path: SqliteStore(path / "effects.db", clock=clock)
-).TestCase
-TestSqlite.settings = PROGRAMS
-
-TestSealed = store_machine(
-    lambda clock, path: Sealed(
-        SqliteStore(path / "effects.db", clock=clock), Keyring({"2026-11": b"n" * 32})
-    )
-).TestCase
-TestSealed.settings = PROGRAMS
-
-TestMemory = store_machine(lambda clock, _: MemoryStore(clock=clock)).TestCase
-TestMemory.settings = PROGRAMS
-
-TestRedis = store_machine(
-    lambda clock, _: RedisStore(redis.emptied(redis.server()).url, clock=clock)
-).TestCase
-TestRedis.settings = PROGRAMS
-
-SERVER = []
-TestPostgres = store_machine(
-    lambda clock, _: PostgresStore(SERVER[0].emptied(), clock=clock)
-).TestCase
-TestPostgres.settings = PROGRAMS
-pytest.mark.usefixtures("the_server")(TestPostgres)
+KEYRING = Keyring({"2026-11": b"n" * 32})
+STORES = {
+    "memory": lambda clock, _: MemoryStore(clock=clock),
+    "sqlite": lambda clock, path: SqliteStore(path / "effects.db", clock=clock),
+    "sealed": lambda clock, path: Sealed(SqliteStore(path / "effects.db", clock=clock), KEYRING),
+    "redis": lambda clock, _: RedisStore(redis.emptied(redis.server()).url, clock=clock),
+}
 
 
-@pytest.fixture(scope="module")
-def the_server(postgres):
-    """Hypothesis makes its own instances, so they find the server here."""
-    SERVER[:] = [postgres]
+def compare(open_store, number):
+    """Compare a store with the reference over *number* programs."""
+    programs = settings(max_examples=number, stateful_step_count=60, print_blob=True)
+    run_state_machine_as_test(store_machine(open_store), settings=programs)
+
+
+@two_tiers(10, 60)
+@pytest.mark.parametrize("store", STORES)
+def test_a_store_does_as_the_reference(store, number):
+    compare(STORES[store], number)
+
+
+@two_tiers(10, 60)
+def test_postgres_does_as_the_reference(postgres, number):
+    compare(lambda clock, _: PostgresStore(postgres.emptied(), clock=clock), number)

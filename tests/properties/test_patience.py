@@ -4,8 +4,8 @@ delays at the cap are still spread.
 
 import random
 
-from hypothesis import given
 from hypothesis import strategies as st
+from tests.core.examples import examples
 
 from effectonce import Bucket, Certainty, Jitter, Verdict
 from effectonce._core.ops import Raised, Sleep
@@ -43,7 +43,7 @@ def policies(draw):
     }
 
 
-@given(
+@examples(
     policies(),
     st.lists(st.tuples(VERDICTS, st.floats(0, 5)), min_size=1, max_size=50),
     st.booleans(),
