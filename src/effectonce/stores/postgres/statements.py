@@ -208,11 +208,12 @@ UPDATE effectonce.effects
 )
 # T5b ends in a state that leaves the index of pending outcomes, so it passes through one that is
 # in it: a claim of another call of the step at the same time waits for this transaction, or this
-# one fails. The leap keeps the second write from meeting another one.
+# one fails. The leap keeps the second write from meeting another one. A record that is completed
+# already stays so: late evidence about it must not wait for the step's other call.
 LEAP = 10**12
 LIFT = statement(
-    f"UPDATE effectonce.effects SET state = 'dispatched', revision = revision + {LEAP} WHERE key ="
-    " $1 AND revision = $2",
+    "UPDATE effectonce.effects SET state = CASE state WHEN 'completed' THEN state ELSE 'dispatched'"
+    f" END, revision = revision + {LEAP} WHERE key = $1 AND revision = $2",
     TEXT,
     INT,
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 from effectonce._core.ops import (
     Applied,
+    Attest,
     Browse,
     Complete,
     Confirm,
@@ -20,7 +21,7 @@ from effectonce._core.ops import (
     Tally,
     Unsend,
 )
-from effectonce._core.record import State
+from effectonce._core.record import Record, State
 from effectonce.testing.conformance.bench import (
     KEYED,
     LEASE_S,
@@ -89,6 +90,17 @@ def a_run_ends_beside_another_call_of_its_step(bench: Bench) -> None:
     bench.held(request("credit", latch="step"))
     assert bench.apply(Complete("run", token, epoch, b"done")) == Applied(epoch)
     assert bench.state(run) is State.COMPLETED
+
+
+def evidence_is_kept_beside_another_call_of_its_step(bench: Bench) -> None:
+    first = request("refund", on=TRANSACTED, latch="step")
+    token, epoch = bench.held(first, dispatch=False)
+    bench.apply(Complete("refund", token, epoch, b"done"))
+    bench.held(request("credit", latch="step"))
+    after = bench.apply(Attest("refund", "its answer came late", b"done"))
+    assert isinstance(after, Record)
+    assert after.state is State.COMPLETED
+    assert after.evidence[-1].note == "its answer came late"
 
 
 def a_run_that_is_taken_over_waits_for_its_step(bench: Bench) -> None:
