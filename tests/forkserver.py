@@ -4,7 +4,8 @@ Each pytest process has one fork server: an interpreter without threads that has
 effectonce and the libraries that most tests use. `install()` replaces `subprocess.Popen`, so tests
 start processes as usual. `python -m MODULE`, `python -c CODE` and `python SCRIPT` are forked from
 the server; every other command, and `python` with an option of the interpreter, starts as usual.
-A test about imports, memory or the end of an interpreter passes an option for that reason.
+Code that looks at `sys.modules` also starts as usual: it is about imports. A test about memory or
+the end of an interpreter passes an option such as `-b`.
 
 The server forks with CLONE_PARENT: the new process is a child of pytest, not of the server. SIGKILL,
 `wait`, process groups and pids therefore work as they do with `subprocess`. The child ends after its
@@ -166,7 +167,9 @@ def _is_program(words):
     """Tell whether a command is `python` with a module, code or a script, without options."""
     if len(words) < 2 or words[0] != sys.executable:
         return False
-    return words[1] in ("-m", "-c") or words[1].endswith(".py")
+    if words[1] == "-c":
+        return "sys.modules" not in words[2]
+    return words[1] == "-m" or words[1].endswith(".py")
 
 
 def install():
