@@ -12,11 +12,10 @@ import urllib3
 
 from effectonce import Guard, Retry
 from effectonce.http.client import protect
-from tests.http.callers import CALLERS, LONG, SOON
+from tests.http.callers import LONG, SOON, each_client
 from tests.http.server import Shop
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("collected")]  # theirs
-each_client = pytest.mark.parametrize("caller", CALLERS.values(), ids=CALLERS)
 ONCE = Retry(attempts=1)
 TRIES = 3
 

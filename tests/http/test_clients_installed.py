@@ -27,11 +27,10 @@ from effectonce import (
 from effectonce.http.client.protect import ROWS, WITNESSES, KeyHeader, protect
 from effectonce.retries.clients import inner_attempts
 from effectonce.stores.memory import MemoryStore
-from tests.http.callers import CALLERS, SOON
+from tests.http.callers import SOON, each_client
 from tests.servers._process import until
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("collected")]  # theirs
-each_client = pytest.mark.parametrize("caller", CALLERS.values(), ids=CALLERS)
 ONCE = Retry(attempts=1)
 
 

@@ -20,7 +20,7 @@ from aiohttp import web
 
 from effectonce import ContractViolation, GaveUp, Guard, InDoubt, Retry, current_effect
 from effectonce.http.client import protect
-from tests.http.callers import CALLERS, SOON
+from tests.http.callers import SOON, each_client
 from tests.http.twice import (
     DONE,
     DOUBT,
@@ -35,7 +35,6 @@ from tests.http.twice import (
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
-each_client = pytest.mark.parametrize("caller", CALLERS.values(), ids=CALLERS)
 PAYS = ("/pay",)
 
 
