@@ -248,6 +248,7 @@ def test_a_retry_after_a_restart_of_the_proxy_is_recognised(stand, secret):
 # ---------------------------------------------------------------- pages of other sites
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:80", "[", ""])
 def test_a_request_for_another_host_is_refused_whatever_its_method(stand, method, host):

@@ -45,8 +45,9 @@ def listens(process, port):
     return False
 
 
-@pytest.fixture(params=DOORS)
-def door(request, tmp_path):
+@pytest.fixture(scope="module", params=DOORS)
+def door(request, tmp_path_factory):
+    tmp_path = tmp_path_factory.mktemp("door")
     guard = Guard(f"sqlite:///{tmp_path}/effects.db")
     guard.counts()  # the dashboard wants a store that is there
     guard.close()

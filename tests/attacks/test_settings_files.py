@@ -88,6 +88,7 @@ def test_whoever_runs_a_command_hears_which_file_was_not_read(clone, capfd, monk
     )
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("name", ["effectonce.toml", "pyproject.toml"])
 @pytest.mark.parametrize(
     "command", [("status",), ("effect", "list"), ("tool", "list"), ("doctor",)]

@@ -104,6 +104,7 @@ AROUND = {
 }
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("around", AROUND)
 @pytest.mark.parametrize("response", RESPONSES)
 def test_every_response_is_replayed_behind_any_middleware(response, around):

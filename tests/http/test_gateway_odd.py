@@ -165,6 +165,7 @@ def test_who_is_asked_to_come_again_after_a_lost_answer_is_told_that_it_may_have
     assert classify(later).certainty is Certainty.AMBIGUOUS
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("honours", [False, True], ids=["forgets keys", "honours keys"])
 @pytest.mark.parametrize(
     "faults",

@@ -157,6 +157,7 @@ def test_the_handlers_writes_commit_with_the_record(ledger):
     assert count() == 1
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("then", [500, 422, 404, RuntimeError("a bug after the insert")], ids=repr)
 @pytest.mark.parametrize("profile", ["ietf", "stripe_v1"])
 def test_what_fails_is_rolled_back_and_runs_again(ledger, then, profile):

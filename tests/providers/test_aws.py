@@ -19,6 +19,7 @@ from effectonce import ContractViolation, Downstream, Guard
 from effectonce._core.key_shapes import KeyShape, shaped_key
 from effectonce._core.keys import downstream_key
 from effectonce.providers import provider
+from tests.providers.test_providers import NOT_FORKED
 
 MODELS = Path(botocore.__file__).parent / "data"
 IN_PYTHON = {
@@ -87,7 +88,9 @@ def our_key(found):
 # ---------------------------------------------------------------- all of them
 
 
-@pytest.mark.parametrize("group", range(GROUPS))
+@pytest.mark.parametrize(
+    "group", [0, *(pytest.param(group, marks=pytest.mark.long) for group in range(1, GROUPS))]
+)
 def test_every_token_of_aws_is_a_provider_and_takes_our_key(group):
     for service in SERVICES[group::GROUPS]:
         for (operation, member), shape in tokens(service).items():
@@ -232,6 +235,7 @@ def test_no_other_name_imports_botocore():
         "for name in providers(): provider(name)\n"
         "print('botocore' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    command = [sys.executable, *NOT_FORKED, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
 
     assert done.stdout == "False\n"

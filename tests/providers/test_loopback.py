@@ -13,7 +13,6 @@ and what its caller gets to know is true.
 Behind it stands how many requests the provider got, and how many effects it had.
 """
 
-import gc
 from math import inf
 from pathlib import Path
 
@@ -51,13 +50,6 @@ def loopback():
     made = Loopback()
     yield made
     made.close()
-
-
-@pytest.fixture
-def collected():
-    """What an SDK leaves open is blamed on its own test."""
-    yield
-    gc.collect()
 
 
 # ---------------------------------------------------------------- requests

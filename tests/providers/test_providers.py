@@ -20,6 +20,8 @@ from effectonce.providers._read import read
 DATA = Path(package.__file__).parent / "data"
 NAMES = sorted(path.name.removesuffix(".toml") for path in DATA.glob("*.toml"))
 TODAY = date(2026, 11, 17)
+# With an option, the process is not forked from one that has imported much (tests/forkserver.py).
+NOT_FORKED = ("-s",)
 
 LEAST = """
 title = "Bank"
@@ -247,6 +249,7 @@ def test_reading_a_provider_imports_no_sdk_and_listing_reads_no_file():
         " print('tomllib' in sys.modules);provider('stripe.v1'); print(sorted(set(sys.modules) &"
         " {'stripe', 'httpx', 'requests', 'click', 'rich', 'asyncio'}))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    command = [sys.executable, *NOT_FORKED, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
 
     assert done.stdout == "False\n[]\n"
