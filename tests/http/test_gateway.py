@@ -454,15 +454,6 @@ def test_an_open_circuit_keeps_requests_away_and_says_when_to_come_again(built, 
     assert street.effects(order) == []
 
 
-def test_a_retry_budget_that_is_empty_ends_the_retries(built, order):
-    street = built(more="[budget]\ncapacity = 5\nearns = 0")
-
-    street.post(order, status=429)
-    street.post("another", key=str(uuid.uuid4()), status=429)
-
-    assert (len(street.effects(order)), len(street.effects("another"))) == (2, 1)
-
-
 def test_what_a_client_does_wrong_does_not_open_the_circuit(built):
     street = built(failures=1)
     headers = {"authorization": "Bearer alice-secret"}

@@ -81,6 +81,13 @@ class Reader:
         return self.page
 
 
+each_way = pytest.mark.parametrize(
+    "scripts",
+    [True, pytest.param(False, marks=pytest.mark.long)],
+    ids=["with scripts", "without scripts"],
+)
+
+
 def settle(reader):
     """The oldest doubt, by hand."""
     page = reader.page
@@ -96,7 +103,7 @@ def settle(reader):
     return page.locator("h1 .ref").inner_text()
 
 
-@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
+@each_way
 def test_a_doubt_is_settled_end_to_end(chromium, desk, scripts):
     with (
         serving(desk, *ACTING) as (_, link),
@@ -115,17 +122,14 @@ def test_a_doubt_is_settled_end_to_end(chromium, desk, scripts):
     assert (found["sends"], found["result"]) == (1, {"receipt": 17})
 
 
-MANY = 500
+@pytest.mark.parametrize("many", [60, pytest.param(500, marks=pytest.mark.long)])
+@each_way
+def test_a_group_of_many_doubts_is_settled_by_one_decision(chromium, tmp_path, many, scripts):
+    def heap(shop):
+        for number in range(many):
+            shop.call(f"night-{number}", "_refund", payment_id=f"pay_lost_{number}", amount_minor=1)
+        assert len(shop.ledger) == many + 1  # each was paid, and its answer was lost
 
-
-def heap(shop):
-    for number in range(MANY):
-        shop.call(f"night-{number}", "_refund", payment_id=f"pay_lost_{number}", amount_minor=1)
-    assert len(shop.ledger) == MANY + 1  # each was paid, and its answer was lost
-
-
-@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
-def test_a_group_of_five_hundred_doubts_is_settled_by_one_decision(chromium, tmp_path, scripts):
     desk = filled(tmp_path, heap)
     with (
         serving(desk, *ACTING) as (_, link),
@@ -134,7 +138,7 @@ def test_a_group_of_five_hundred_doubts_is_settled_by_one_decision(chromium, tmp
         reader = Reader(context, link)
         page = reader.go("/in-doubt?tool=_refund")
         page.get_by_role("link", name="Settle these").first.click()
-        expect(page.get_by_text(f"{MANY + 1} effects in doubt")).to_be_visible(timeout=PATIENT_MS)
+        expect(page.get_by_text(f"{many + 1} effects in doubt")).to_be_visible(timeout=PATIENT_MS)
         page.get_by_label("happened: later calls get the result below").check()
         page.get_by_role("textbox", name="Result").fill('{"receipt": 17}')
         page.get_by_role("textbox", name="Reason").fill("all on the statement of 3 May")
@@ -143,17 +147,17 @@ def test_a_group_of_five_hundred_doubts_is_settled_by_one_decision(chromium, tmp
         said = page.get_by_role("status")
         while not scripts and page.get_by_role("button", name="Go on").count():
             page.get_by_role("button", name="Go on").click()
-        expect(said).to_contain_text(f"{MANY + 1} happened. That was all", timeout=PATIENT_MS)
+        expect(said).to_contain_text(f"{many + 1} happened. That was all", timeout=PATIENT_MS)
         assert reader.said == []
 
     effects = desk.json("effect", "list", "--tool", "_refund", "--limit", "1000")["effects"]
     assert {(e["state"], e["settled_by"], e["reason"], e["sends"]) for e in effects} == {
         ("completed", "ada", "all on the statement of 3 May", 1)
     }
-    assert len(effects) == MANY + 1
+    assert len(effects) == many + 1
 
 
-@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
+@each_way
 def test_a_call_is_approved_end_to_end(chromium, desk, scripts):
     with (
         serving(desk, *ACTING) as (_, link),
@@ -180,6 +184,7 @@ def test_a_call_is_approved_end_to_end(chromium, desk, scripts):
     )
 
 
+@pytest.mark.long  # test_shield.py sends the same headers
 def test_a_doubt_is_settled_over_plain_http_under_a_name(chromium, desk):
     """There a browser does not say where a request comes from, other than by its Origin."""
     with (
@@ -249,11 +254,12 @@ def paths(reader):
     return [*lists, wish, *doubts[1:4], run, letter, f"{done}?reveal=on"]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_page_can_be_read_by_everybody(chromium, desk, scheme):
+@pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.long)])
+def test_every_page_can_be_read_by_everybody(chromium, desk, every):
     with serving(desk, *ACTING) as (_, link), chromium.new_context() as context:
         reader = Reader(context, link)
-        read(reader, paths(reader), widths=(1400, 800, 390), schemes=[scheme])
+        widths = (1400, 390) if every > 1 else (1400, 800, 390)
+        read(reader, paths(reader)[::every], widths, schemes=("light", "dark"))
 
 
 def read(reader, paths, widths, schemes):
@@ -283,6 +289,7 @@ def untouched(folder):
     return desk
 
 
+@pytest.mark.long  # some pages of a store with something in it are read above
 @pytest.mark.parametrize("store", [untouched, crowded], ids=["empty", "100,000"])
 def test_every_list_can_be_read_however_much_is_in_it(chromium, tmp_path, store):
     desk = store(tmp_path)
@@ -383,6 +390,7 @@ def test_a_server_with_an_open_page_ends_when_it_is_told_to(chromium, desk):
         assert process.wait(timeout=20) == 0
 
 
+@pytest.mark.long  # test_shield.py sends the same headers
 def test_a_page_of_another_site_cannot_decide(chromium, desk):
     with serving(desk, *ACTING) as (_, link), chromium.new_context() as context:
         reader = Reader(context, link)

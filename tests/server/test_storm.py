@@ -59,7 +59,13 @@ def test_a_policy_that_cannot_be_is_told(viewer, query):
 
 
 @pytest.mark.parametrize(
-    "query", ["", WHOLE, "layers=0", "budget=on", "breaker=on&attempts=5&jitter=decorrelated"]
+    "query",
+    [
+        "",
+        WHOLE,
+        "breaker=on&attempts=5&jitter=decorrelated",
+        *(pytest.param(query, marks=pytest.mark.long) for query in ("layers=0", "budget=on")),
+    ],
 )
 def test_the_policy_can_be_copied(viewer, query):
     code = html.unescape(

@@ -3,7 +3,7 @@
 import pytest
 
 from effectonce import classify
-from tests.vendors.helpers import raised, says
+from tests.vendors.helpers import raised, rows, says
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -178,23 +178,17 @@ def test_transport_errors_are_read_through_the_sdk_by_their_phase(client, wire, 
     assert says(openai.APITimeoutError(request=None)) == "no_answer M"
 
 
+def completed(reason, message):
+    """The body of a completion with one choice."""
+    message = {"role": "assistant"} | message
+    choice = {"index": 0, "finish_reason": reason, "message": message}
+    about = {"id": "c", "object": "chat.completion", "created": 1, "model": "m"}
+    return about | {"choices": [choice]}
+
+
 def test_answers_that_cannot_be_used_were_acted_on(client, wire):
     def completion(reason, content="x", **message):
-        choice = {
-            "index": 0,
-            "finish_reason": reason,
-            "message": {"role": "assistant", "content": content} | message,
-        }
-        wire.says(
-            200,
-            {
-                "id": "c",
-                "object": "chat.completion",
-                "created": 1,
-                "model": "m",
-                "choices": [choice],
-            },
-        )
+        wire.says(200, completed(reason, {"content": content} | message))
         return ask(client)
 
     assert says(completion("stop")) == "ok A"
@@ -210,21 +204,7 @@ def test_parsing_helpers_raise_what_is_acted_on(client, wire):
         n: int
 
     def parsed(reason):
-        choice = {
-            "index": 0,
-            "finish_reason": reason,
-            "message": {"role": "assistant", "content": "{"},
-        }
-        wire.says(
-            200,
-            {
-                "id": "c",
-                "object": "chat.completion",
-                "created": 1,
-                "model": "m",
-                "choices": [choice],
-            },
-        )
+        wire.says(200, completed(reason, {"content": "{"}))
         return raised(
             lambda: client.chat.completions.parse(model="m", messages=[], response_format=Answer)
         )
@@ -235,63 +215,37 @@ def test_parsing_helpers_raise_what_is_acted_on(client, wire):
     assert says(parsed("content_filter")) == "content_policy A"
 
 
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        ("server_error", "server_error M"),
-        ("vector_store_timeout", "server_error M"),
-        ("rate_limit_exceeded", "rate_limit M"),
-        ("failed_to_download_image", "server_error M"),
-        ("data_residency_mismatch", "schema M"),
-        ("image_too_large", "schema M"),
-    ],
-)
+RESPONSE = {
+    "id": "r",
+    "object": "response",
+    "created_at": 1,
+    "model": "m",
+    "output": [],
+    "tools": [],
+    "parallel_tool_calls": True,
+    "tool_choice": "auto",
+}
+FAILED = {
+    "server_error M": "server_error vector_store_timeout failed_to_download_image",
+    "rate_limit M": "rate_limit_exceeded",
+    "schema M": "data_residency_mismatch image_too_large",
+}
+
+
+@pytest.mark.parametrize(("code", "expected"), rows(FAILED))
 def test_a_response_object_that_failed_is_read_by_its_error(client, wire, code, expected):
-    body = {
-        "id": "r",
-        "object": "response",
-        "created_at": 1,
-        "model": "m",
-        "output": [],
-        "status": "failed",
-        "tools": [],
-    }
-    wire.says(
-        200,
-        body
-        | {
-            "error": {"code": code, "message": "no"},
-            "parallel_tool_calls": True,
-            "tool_choice": "auto",
-        },
-    )
+    wire.says(200, RESPONSE | {"status": "failed", "error": {"code": code, "message": "no"}})
 
     assert says(client.responses.create(model="m", input="hi")) == expected
 
 
 def test_an_incomplete_response_object_tells_why(client, wire):
-    body = {
-        "id": "r",
-        "object": "response",
-        "created_at": 1,
-        "model": "m",
-        "output": [],
-        "status": "incomplete",
-        "tools": [],
-    }
     for reason, expected in (
         ("max_output_tokens", "parse A"),
         ("content_filter", "content_policy A"),
     ):
-        wire.says(
-            200,
-            body
-            | {
-                "incomplete_details": {"reason": reason},
-                "parallel_tool_calls": True,
-                "tool_choice": "auto",
-            },
-        )
+        incomplete = {"status": "incomplete", "incomplete_details": {"reason": reason}}
+        wire.says(200, RESPONSE | incomplete)
         assert says(client.responses.create(model="m", input="hi")) == expected
 
 
