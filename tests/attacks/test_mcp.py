@@ -29,6 +29,7 @@ from tests.servers._process import free_port, until
 
 REPLAYED = "dev.effectonce/replayed"
 SECRET = b"a secret of the guard"
+MCP = (sys.executable, "-m", "effectonce.cli", "mcp")
 NO_LIMITS = httpx.Limits(max_connections=None)
 
 
@@ -564,7 +565,7 @@ def test_clients_that_only_listen_leave_room_for_others(endless):
 def test_mcp_init_writes_no_password_of_the_store(stage):
     hosts = ("claude-code", "claude-desktop", "vscode", "cursor", "codex")
     options = [part for host in hosts for part in ("--client", host)]
-    command = [sys.executable, "-m", "effectonce.cli", "mcp", "init", "bank"]
+    command = [*MCP, "init", "bank"]
     environ = environment(stage.folder) | {
         "EFFECTONCE_STORE": "postgresql://ada:hunter2@db.example/effects"
     }
@@ -600,16 +601,7 @@ def test_mcp_init_writes_no_password_of_the_store(stage):
 
 def test_the_line_at_the_start_of_mcp_http_shows_no_credentials(stage):
     url = "http://ada:hunter2@127.0.0.1:1/mcp?token=hunter3"
-    command = [
-        sys.executable,
-        "-m",
-        "effectonce.cli",
-        "mcp",
-        "http",
-        url,
-        "--listen",
-        f"127.0.0.1:{free_port()}",
-    ]
+    command = [*MCP, "http", url, "--listen", f"127.0.0.1:{free_port()}"]
     with subprocess.Popen(
         command, env=environment(stage.folder), stderr=subprocess.PIPE
     ) as process:
@@ -621,16 +613,7 @@ def test_the_line_at_the_start_of_mcp_http_shows_no_credentials(stage):
 
 
 def test_an_address_that_everybody_reaches_needs_a_name(stage):
-    command = [
-        sys.executable,
-        "-m",
-        "effectonce.cli",
-        "mcp",
-        "http",
-        "http://127.0.0.1:1/mcp",
-        "--listen",
-        "0.0.0.0:0",
-    ]
+    command = [*MCP, "http", "http://127.0.0.1:1/mcp", "--listen", "0.0.0.0:0"]
 
     done = subprocess.run(
         command, env=environment(stage.folder), capture_output=True, text=True, check=False

@@ -294,14 +294,15 @@ def test_a_request_ends_when_its_effect_has_no_time_left(shop, caller):
 
 
 @each_client
-def test_a_request_ends_when_its_policy_has_no_time_left(shop, caller):
+@pytest.mark.parametrize("wait_s", [25.0, None])
+def test_a_request_ends_when_its_policy_has_no_time_left(shop, caller, wait_s):
     shop.faults = ["hang"] * 3
 
     with pytest.raises(Exception) as caught:
         caller.calls(
             shop.url,
             ("GET", "/basket"),
-            wait_s=25.0,
+            wait_s=wait_s,
             retry=Retry(attempts=3, deadline_s=0.3, base_s=0.001),
         )
 

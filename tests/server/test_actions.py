@@ -60,14 +60,22 @@ def test_a_link_cannot_say_that_something_was_decided(shop, operator):
         assert "it is settled" not in operator.get(f"/effects/{doubt}?done={act}").text
 
 
-def test_it_did_not_happen(shop, operator):
-    doubt = shop.call("chat", "_refund", payment_id="pay_lost", amount_minor=1)
+@pytest.mark.parametrize(
+    ("act", "call"),
+    [
+        ("refute", ("chat", "_refund", {"payment_id": "pay_lost", "amount_minor": 1})),
+        ("discard", ("trip", "_ship", {"parcel": "p1"})),
+    ],
+    ids=["it did not happen", "a letter is given up"],
+)
+def test_what_a_person_ends_has_failed(shop, operator, act, call):
+    scope, tool, arguments = call
+    reference = shop.call(scope, tool, **arguments)
 
-    answer = decide(operator, doubt, "refute")
+    answer = decide(operator, reference, act)
 
     assert answer.status_code == 303
-    assert (shop.state(doubt), shop.record(doubt).settled_by) == ("failed", "ada")
-    assert shop.ledger == ["pay_lost"]
+    assert (shop.state(reference), shop.record(reference).settled_by) == ("failed", "ada")
 
 
 def test_send_it_again_is_offered_only_where_the_key_is_honoured(shop, operator):
@@ -213,15 +221,6 @@ def test_a_letter_that_gives_up_again_says_so(shop, operator):
     assert "1 gave up again." in answer.text
     assert "the carrier cannot be reached" in answer.text
     assert shop.ledger == []
-
-
-def test_a_letter_is_given_up(shop, operator):
-    letter = shop.call("trip", "_ship", parcel="p1")
-
-    answer = decide(operator, letter, "discard")
-
-    assert answer.status_code == 303
-    assert (shop.state(letter), shop.record(letter).settled_by) == ("failed", "ada")
 
 
 def test_a_group_is_redriven_some_at_a_time_and_each_once(shop, operator):
