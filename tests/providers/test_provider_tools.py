@@ -250,6 +250,7 @@ def test_a_provider_whose_keys_cannot_be_made_is_refused(changed, said):
     assert re.search(said, str(refused.value))
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("url", ["memory", "sqlite", "postgres", "redis"])
 @pytest.mark.parametrize(
     ("before", "after", "runs"),
@@ -291,6 +292,7 @@ def test_a_change_of_the_key_is_a_doubt_and_not_another_effect(
     assert counts == ({"in_doubt": 1} if runs == 1 else {"dispatched": 1})
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("how", ["def", "async def"])
 @pytest.mark.parametrize(
     ("before", "after", "runs"),
