@@ -284,17 +284,23 @@ def test_another_request_under_the_key_is_a_conflict(street, order):
 # ---------------------------------------------------------------- crashes
 
 
-def test_a_gateway_that_is_killed_leaves_a_doubt_if_the_upstream_does_not_honour_keys(built, order):
-    street = built(lease_s=1.0)
+def killed_meanwhile(street, order):
+    """Kill the gateway while the API works, and start it again: what its client saw, and the gate."""
     thread, box, gate = street.held(order)
     ended(street.gateway)
     thread.join()
     opened(gate)
     street.start_gateway()
+    return box[0], gate
+
+
+def test_a_gateway_that_is_killed_leaves_a_doubt_if_the_upstream_does_not_honour_keys(built, order):
+    street = built(lease_s=1.0)
+    lost, gate = killed_meanwhile(street, order)
 
     told = street.until_settled(order, gate=gate)
 
-    assert isinstance(box[0], httpx.TransportError)
+    assert isinstance(lost, httpx.TransportError)
     assert (told.status_code, told.json()["code"]) == (500, "OUTCOME_UNKNOWN")
     assert len(street.effects(order)) == 1
 
@@ -303,11 +309,7 @@ def test_a_gateway_that_is_killed_goes_on_under_the_same_key_if_the_upstream_hon
     built, order
 ):
     street = built(honours=True, lease_s=1.0)
-    thread, box, gate = street.held(order)
-    ended(street.gateway)
-    thread.join()
-    opened(gate)
-    street.start_gateway()
+    _, gate = killed_meanwhile(street, order)
     opener = threading.Thread(target=opened, args=(gate,), daemon=True)
     opener.start()
 

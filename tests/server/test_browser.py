@@ -3,6 +3,7 @@
 import re
 import shutil
 import signal
+from contextlib import contextmanager
 from itertools import product
 
 import pytest
@@ -88,6 +89,15 @@ each_way = pytest.mark.parametrize(
 )
 
 
+@contextmanager
+def reading(chromium, desk, *arguments, **options):
+    """A reader of a server that was started with these arguments."""
+    with serving(desk, *arguments) as (process, link), chromium.new_context(**options) as context:
+        reader = Reader(context, link)
+        reader.server = process
+        yield reader
+
+
 def settle(reader):
     """The oldest doubt, by hand."""
     page = reader.page
@@ -105,11 +115,7 @@ def settle(reader):
 
 @each_way
 def test_a_doubt_is_settled_end_to_end(chromium, desk, scripts):
-    with (
-        serving(desk, *ACTING) as (_, link),
-        chromium.new_context(java_script_enabled=scripts) as context,
-    ):
-        reader = Reader(context, link)
+    with reading(chromium, desk, *ACTING, java_script_enabled=scripts) as reader:
         reference = settle(reader)
         assert reader.said == []
 
@@ -131,11 +137,7 @@ def test_a_group_of_many_doubts_is_settled_by_one_decision(chromium, tmp_path, m
         assert len(shop.ledger) == many + 1  # each was paid, and its answer was lost
 
     desk = filled(tmp_path, heap)
-    with (
-        serving(desk, *ACTING) as (_, link),
-        chromium.new_context(java_script_enabled=scripts) as context,
-    ):
-        reader = Reader(context, link)
+    with reading(chromium, desk, *ACTING, java_script_enabled=scripts) as reader:
         page = reader.go("/in-doubt?tool=_refund")
         page.get_by_role("link", name="Settle these").first.click()
         expect(page.get_by_text(f"{many + 1} effects in doubt")).to_be_visible(timeout=PATIENT_MS)
@@ -159,11 +161,7 @@ def test_a_group_of_many_doubts_is_settled_by_one_decision(chromium, tmp_path, m
 
 @each_way
 def test_a_call_is_approved_end_to_end(chromium, desk, scripts):
-    with (
-        serving(desk, *ACTING) as (_, link),
-        chromium.new_context(java_script_enabled=scripts) as context,
-    ):
-        reader = Reader(context, link)
+    with reading(chromium, desk, *ACTING, java_script_enabled=scripts) as reader:
         page = reader.page
         page.get_by_role("link", name="Approvals", exact=True).click()
         page.locator("table a.ref").first.click()
@@ -256,8 +254,7 @@ def paths(reader):
 
 @pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.long)])
 def test_every_page_can_be_read_by_everybody(chromium, desk, every):
-    with serving(desk, *ACTING) as (_, link), chromium.new_context() as context:
-        reader = Reader(context, link)
+    with reading(chromium, desk, *ACTING) as reader:
         widths = (1400, 390) if every > 1 else (1400, 800, 390)
         read(reader, paths(reader)[::every], widths, schemes=("light", "dark"))
 
@@ -293,8 +290,8 @@ def untouched(folder):
 @pytest.mark.parametrize("store", [untouched, crowded], ids=["empty", "100,000"])
 def test_every_list_can_be_read_however_much_is_in_it(chromium, tmp_path, store):
     desk = store(tmp_path)
-    with serving(desk, *ACTING) as (_, link), chromium.new_context() as context:
-        read(Reader(context, link), LISTS, widths=(1400, 390), schemes=("light", "dark"))
+    with reading(chromium, desk, *ACTING) as reader:
+        read(reader, LISTS, widths=(1400, 390), schemes=("light", "dark"))
 
 
 def test_faults_would_be_found(chromium):
@@ -323,8 +320,7 @@ def called_elsewhere(desk, number):
 
 
 def test_an_effect_that_another_process_makes_appears_by_itself(chromium, desk):
-    with serving(desk) as (_, link), chromium.new_context() as context:
-        reader = Reader(context, link)
+    with reading(chromium, desk) as reader:
         page = reader.go("/effects?tool=_refund")
         expect(page.get_by_role("link", name="Stop")).to_be_visible(timeout=PATIENT_MS)
         before = page.locator("tbody tr").count()
@@ -339,8 +335,7 @@ def test_an_effect_that_another_process_makes_appears_by_itself(chromium, desk):
 
 
 def test_what_was_typed_and_where_a_reader_is_stays_when_a_page_is_kept_up_to_date(chromium, desk):
-    with serving(desk) as (_, link), chromium.new_context() as context:
-        reader = Reader(context, link)
+    with reading(chromium, desk) as reader:
         reader.page.set_viewport_size({"width": 800, "height": 300})
         page = reader.go("/effects")
         field = page.locator("main form input[name=scope]")
@@ -359,10 +354,10 @@ def test_what_was_typed_and_where_a_reader_is_stays_when_a_page_is_kept_up_to_da
 
 
 def test_a_list_whose_session_ended_says_so_and_stops(chromium, desk):
-    with serving(desk) as (_, link), chromium.new_context() as context:
-        page = Reader(context, link).go("/effects")
+    with reading(chromium, desk) as reader:
+        page = reader.go("/effects")
         expect(page.get_by_role("link", name="Stop")).to_be_visible(timeout=PATIENT_MS)
-        context.clear_cookies()
+        page.context.clear_cookies()
         called_elsewhere(desk, 19)
 
         expect(page.get_by_role("heading", name="Who are you?")).to_be_visible(timeout=PATIENT_MS)
@@ -371,34 +366,30 @@ def test_a_list_whose_session_ended_says_so_and_stops(chromium, desk):
 
 
 def test_without_scripts_a_list_says_how_to_look_again_and_promises_nothing(chromium, desk):
-    with (
-        serving(desk) as (_, link),
-        chromium.new_context(java_script_enabled=False) as context,
-    ):
-        page = Reader(context, link).go("/effects")
+    with reading(chromium, desk, java_script_enabled=False) as reader:
+        page = reader.go("/effects")
 
         assert page.get_by_role("link", name="Look again").is_visible()
         assert not page.get_by_text("kept up to date").is_visible()
 
 
 def test_a_server_with_an_open_page_ends_when_it_is_told_to(chromium, desk):
-    with serving(desk) as (process, link), chromium.new_context() as context:
-        page = Reader(context, link).go("/effects")
+    with reading(chromium, desk) as reader:
+        page = reader.go("/effects")
         expect(page.get_by_role("link", name="Stop")).to_be_visible(timeout=PATIENT_MS)
-        process.send_signal(signal.SIGINT)
+        reader.server.send_signal(signal.SIGINT)
 
-        assert process.wait(timeout=20) == 0
+        assert reader.server.wait(timeout=20) == 0
 
 
 @pytest.mark.long  # test_shield.py sends the same headers
 def test_a_page_of_another_site_cannot_decide(chromium, desk):
-    with serving(desk, *ACTING) as (_, link), chromium.new_context() as context:
-        reader = Reader(context, link)
+    with reading(chromium, desk, *ACTING) as reader:
         doubt = re.search(
             r"eff_[0-9a-f]{12}",
             reader.go("/in-doubt").locator("table a.ref").first.get_attribute("href"),
         )[0]
-        evil = context.new_page()
+        evil = reader.page.context.new_page()
         evil.set_content(
             f'<form method="post" action="{reader.where}/effects/{doubt}/refute"><input'
             ' name="reason" value="evil"><input name="seen" value="in_doubt-1"><button>Win a'
