@@ -20,8 +20,6 @@ from effectonce.providers._read import read
 DATA = Path(package.__file__).parent / "data"
 NAMES = sorted(path.name.removesuffix(".toml") for path in DATA.glob("*.toml"))
 TODAY = date(2026, 11, 17)
-# With an option, the process is not forked from one that has imported much (tests/forkserver.py).
-NOT_FORKED = ("-s",)
 
 LEAST = """
 title = "Bank"
@@ -39,6 +37,13 @@ in_flight = { unverified = true }
 probe = { unverified = true }
 errors = { unverified = true }
 """
+
+
+def printed_by(code):
+    """What code prints in a process that has imported nothing before."""
+    # With an option, it is not forked from a warm one (tests/forkserver.py).
+    command = [sys.executable, "-s", "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def test_every_file_is_listed_and_no_other_name():
@@ -249,7 +254,5 @@ def test_reading_a_provider_imports_no_sdk_and_listing_reads_no_file():
         " print('tomllib' in sys.modules);provider('stripe.v1'); print(sorted(set(sys.modules) &"
         " {'stripe', 'httpx', 'requests', 'click', 'rich', 'asyncio'}))"
     )
-    command = [sys.executable, *NOT_FORKED, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
 
-    assert done.stdout == "False\n[]\n"
+    assert printed_by(code) == "False\n[]\n"
