@@ -6,16 +6,13 @@ LOCK   := supply/requirements-dev.txt
 LOWEST := encryption,gateway,otel,postgres,prometheus,redis,server,testing
 PYTHONS ?= python3.11 python3.12 python3.13 python3.14 $(wildcard $(HOME)/.pyenv/versions/3.1[1-9].*/bin/python)
 SCENARIOS ?= --quick
-PYTEST  := $(BIN)/pytest -q -n 3 --maxschedchunk 10
 CHECKED := tests/test_architecture.py tests/test_public_api.py
-COVERED := tests/core tests/policy tests/stores tests/conformance tests/properties
-APART   := tests/frameworks tests/sdks tests/website
 
 # Tests start thousands of processes, and each would compile what it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test prove test-mcp test-frameworks test-sdks test-lowest test-pythons check docs bench soak model lock sbom dist clean
+.PHONY: help demo test test-all prove test-mcp test-frameworks test-sdks test-lowest test-pythons check docs bench soak model lock sbom dist clean
 
 help:  ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -23,13 +20,11 @@ help:  ## Show this help
 demo: $(VENV)/.base  ## The story in ten seconds: refunded four times without us, once with us
 	$(BIN)/effectonce demo
 
-test: check $(VENV)/.servers  ## Everything: lint, types, the whole suite with coverage of the core and the stores
-	@echo "== the core and the stores, with branch coverage"
-	$(PYTEST) $(COVERED) --cov --cov-report=term:skip-covered
-	@echo "== crashes, crowds, the command line, the documents, the benchmarks"
-	$(PYTEST) tests $(patsubst %,--ignore=%,$(COVERED) $(CHECKED) $(APART))
-	@echo "== oncebench: the controls, effectonce and two peers"
-	$(PYTEST) oncebench/tests
+test: $(VENV)/.servers  ## Lint, types, and the tests that guard every promise: ten minutes on two cores
+	$(BIN)/python tests/run.py quick
+
+test-all: $(VENV)/.servers $(VENV)/.uv  ## Every case, frameworks, SDKs, the lowest versions: an hour and a half. Continues where it stopped; AFRESH=--afresh from the start
+	$(BIN)/python tests/run.py all $(AFRESH)
 
 test-mcp: $(VENV)/.dev  ## The official conformance suite and inspector of MCP (npm), directly and through the proxy: equal results
 	$(BIN)/python -m tests.mcp_proxy.conformance --tools $(VENV)/mcp-tools

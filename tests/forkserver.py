@@ -247,11 +247,19 @@ def _run(words):
         sys.stderr.write(f"{error.code}\n")
         return 1
     except BaseException as error:  # an interpreter reports every exception
+        error.__traceback__ = _frames_of_the_program(error)
         sys.excepthook(type(error), error, error.__traceback__)
         if isinstance(error, KeyboardInterrupt):
             return -signal.SIGINT
         return 1
     return 0
+
+
+def _frames_of_the_program(error):
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_frame.f_code.co_filename == __file__:
+        traceback = traceback.tb_next
+    return traceback
 
 
 def _execute(words):

@@ -41,6 +41,19 @@ def blocks(page, language):
     ]
 
 
+def pages_with(language, *, long):
+    """Return the pages that have blocks in a language; those named in *long* are marked so."""
+    return [
+        pytest.param(
+            page,
+            id=str(page.relative_to(ROOT)),
+            marks=[pytest.mark.long] if page.stem in long else [],
+        )
+        for page in PAGES
+        if blocks(page, language)
+    ]
+
+
 @contextlib.contextmanager
 def what_only_some_pages_use(text, folder):
     """An unlucky bank and a Redis, if a page names them: each is a process of its own."""
@@ -70,9 +83,7 @@ class Stripe(Shop):
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # an SDK leaves its connections open
 # Powertools says so of the name that it recommends, which is the same class.
 @pytest.mark.filterwarnings("ignore:RedisCachePersistenceLayer:DeprecationWarning")
-@pytest.mark.parametrize(
-    "page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: str(p.relative_to(ROOT))
-)
+@pytest.mark.parametrize("page", pages_with("python", long={"agents"}))
 def test_every_python_block_runs(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     bank, slow_bank = Bank(tmp_path / "honest", honours_keys=True), Bank(tmp_path / "slow")
@@ -106,9 +117,11 @@ def test_every_python_block_runs(page, tmp_path, monkeypatch, capsys):
             assert promised.split(":")[0] in said, f"{page.name}:{line} promises {promised!r}"
 
 
-@pytest.mark.parametrize(
-    "page", [p for p in PAGES if blocks(p, "console")], ids=lambda p: str(p.relative_to(ROOT))
-)
+# These import frameworks or simulate days: other tests guard the same code in less time.
+LONG = {"agents", "approvals-in-frameworks", "dbos-and-celery", "mcp", "simulations", "temporal"}
+
+
+@pytest.mark.parametrize("page", pages_with("console", long=LONG))
 def test_every_transcript_is_what_happens(page, tmp_path):
     if "effectonce examples" not in page.read_text():
         (tmp_path / "examples").symlink_to(ROOT / "examples")
@@ -125,13 +138,22 @@ def test_every_transcript_is_what_happens(page, tmp_path):
                 os.kill(int(left.read_text()), signal.SIGKILL)
 
 
+def words_of(command):
+    """Return the program and its arguments; a shell runs what only a shell understands."""
+    program, *arguments = shlex.split(command)
+    python = {"python": [], "effectonce": ["-m", "effectonce.cli"]}.get(program)
+    if python is None or re.search(r"[|<>&;$*]", command):
+        return ["bash", "-c", command]
+    return [sys.executable, *python, *arguments]
+
+
 def _replay(page, folder, environment):
     for line, block in blocks(page, "console"):
         for command, expected in re.findall(r"^\$ (.+)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE):
             if command.startswith(NOT_REPLAYED):
                 continue
             done = subprocess.run(
-                ["bash", "-c", command],
+                words_of(command),
                 cwd=folder,
                 env=environment,
                 capture_output=True,

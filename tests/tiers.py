@@ -46,6 +46,6 @@ def covering(combinations, strength):
 
 
 def _values(item):
-    """The index of each parameter: values need not be hashable."""
-    indices = item.callspec.indices
-    return tuple(indices[name] for name in sorted(indices))
+    """The identity of each parameter's value: values need not be hashable."""
+    parameters = item.callspec.params
+    return tuple(id(parameters[name]) for name in sorted(parameters))

@@ -6,6 +6,9 @@ import os
 import sys
 from pathlib import Path
 
+from tests import forkserver
+
 SOURCE = str(Path(__file__).parent.parent / "src")
 sys.path.insert(0, SOURCE)
+forkserver.install()
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [SOURCE, os.environ.get("PYTHONPATH")]))

@@ -34,6 +34,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.long
 def test_servers_fall_back_to_what_they_knew():
     with servers(("redis", "postgres")) as urls:
         here = emptied(urls)

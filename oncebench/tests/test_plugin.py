@@ -73,6 +73,7 @@ def test_a_tool_that_sends_its_key_passes(project):
     result.assert_outcomes(passed=3)
 
 
+@pytest.mark.long
 def test_a_naive_tool_fails_with_what_happened(project):
     result = run(
         project,
@@ -90,6 +91,7 @@ def test_a_naive_tool_fails_with_what_happened(project):
     result.stdout.fnmatch_lines(["4 callers, * effects; 1 is right"])
 
 
+@pytest.mark.long
 def test_a_bank_that_forgets_is_found_by_the_contract_test(project):
     result = run(
         project,

@@ -124,6 +124,7 @@ def test_plain_http_is_led_to_the_service_by_proxy(program):
     assert found[0].verdict == "duplicate"
 
 
+@pytest.mark.long
 def test_a_program_that_cannot_be_traced_gets_the_faults_of_the_wire_alone(program, monkeypatch):
     monkeypatch.setattr(syscalls.shutil, "which", lambda name: None)
     folder = program(SEND + "send('o1')\n")
@@ -174,7 +175,10 @@ def test_what_was_hit_at_a_wake_up_or_not_at_all_is_hit_elsewhere_next_time():
     assert Point("kill", "write", 14).instead(wakes) is None
 
 
-@pytest.mark.parametrize(("later", "verdict"), [(2, "duplicate"), (6, "duplicate"), (90, "missed")])
+@pytest.mark.parametrize(
+    ("later", "verdict"),
+    [(2, "duplicate"), (6, "duplicate"), pytest.param(90, "missed", marks=pytest.mark.long)],
+)
 def test_threads_that_wake_each_other_at_other_times_are_no_excuse(
     program, tmp_path_factory, later, verdict
 ):
@@ -227,6 +231,7 @@ def test_the_command_says_what_it_found_and_how_to_see_it_again(tmp_path):
     )
 
 
+@pytest.mark.long
 def test_the_line_that_repeats_a_trial_runs_as_it_is_printed(tmp_path):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "oncebench").write_text(

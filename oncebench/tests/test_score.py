@@ -34,12 +34,14 @@ QUICK = (
 SAFE = {"ok", "W", "N"}
 
 
+@pytest.mark.long
 def test_the_controls_come_out_as_they_must():
     cells = check_controls(sys.executable)
 
     assert {cell.subject for cell in cells} == {*controls.EXPECTED, "control_broken_store"}
 
 
+@pytest.mark.long
 def test_the_control_with_a_broken_store_is_right_without_its_bug():
     store = Subject(adapter="control_broken_store")
 
@@ -64,7 +66,7 @@ def test_a_bug_that_is_not_found_voids_the_run(monkeypatch):
         check_controls(sys.executable)
 
 
-@pytest.mark.parametrize("best", [False, True])
+@pytest.mark.parametrize("best", [pytest.param(False, marks=pytest.mark.long), True])
 def test_effectonce_makes_no_duplicate_loses_nothing_and_says_nothing_false(best):
     subject = Subject(adapter="effectonce", python=sys.executable, best=best)
 
@@ -75,6 +77,7 @@ def test_effectonce_makes_no_duplicate_loses_nothing_and_says_nothing_false(best
         assert {c.verdict for c in cells.values()} == {"ok"}, cells
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("adapter", "verdict"), [("agent_once", "ok"), ("latch", "D")])
 def test_a_peer_is_played_in_an_environment_of_its_own(adapter, verdict, tmp_path):
     with environment(adapter, kept_in=tmp_path) as python:
@@ -114,8 +117,11 @@ def test_every_number_of_the_list_is_a_scenario_or_says_why_it_is_none():
 @pytest.mark.parametrize(
     "name",
     [
-        *("T27/deaf", "T27b/keys", "T36/deaf", "T32/deaf", "T41b/asks"),
-        *("T33/deaf", "T34/deaf", "T35/keys", "T39/keys"),
+        *("T27/deaf", "T33/deaf", "T39/keys", "T41b/asks"),
+        *(
+            pytest.param(name, marks=pytest.mark.long)
+            for name in ("T27b/keys", "T36/deaf", "T32/deaf", "T34/deaf", "T35/keys")
+        ),
     ],
 )
 def test_the_oracle_is_right_and_a_naive_retry_is_not(name):
@@ -132,7 +138,10 @@ def test_the_oracle_is_right_and_a_naive_retry_is_not(name):
 ROWS = ("T05", "T18", "T25", "T26", "T43")
 
 
-@pytest.mark.parametrize("adapter", ["control_oracle", "effectonce", "control_naive"])
+@pytest.mark.parametrize(
+    "adapter",
+    [pytest.param("control_oracle", marks=pytest.mark.long), "effectonce", "control_naive"],
+)
 def test_where_the_effect_is_a_row_a_shared_transaction_is_right(adapter):
     subject = Subject(adapter=adapter, best=adapter == "effectonce")
 

@@ -150,7 +150,13 @@ def bench(script, *arguments, hidden=None):
     )
 
 
-@pytest.mark.parametrize("script", sorted({path.name for path in BENCH.glob("[a-z]*.py")} - BELOW))
+def benchmarks():
+    """Each script, of which `make test` runs the quickest."""
+    for script in sorted({path.name for path in BENCH.glob("[a-z]*.py")} - BELOW):
+        yield script if script == "canonical.py" else pytest.param(script, marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize("script", list(benchmarks()))
 def test_a_benchmark_runs_and_prints_every_figure(script):
     run = bench(script, "--quick", "--json", *SMALLEST.get(script, ()))
 
@@ -166,6 +172,7 @@ def test_a_benchmark_runs_and_prints_every_figure(script):
     assert all(row["met"] for row in counted), counted
 
 
+@pytest.mark.long
 def test_a_benchmark_can_run_as_if_its_disk_were_slower():
     run = bench("workflows.py", "--quick", "--json", "--store", "sqlite", "--sync-ms", "2")
     if shutil.which("cc") is None:
@@ -189,6 +196,7 @@ POLICY = (
 )
 
 
+@pytest.mark.long
 def test_the_benchmark_of_policies_leaves_out_what_is_not_installed_and_says_so(tmp_path):
     for package in ("tenacity", "stamina", "backoff", "aiobreaker", "pyresilience"):
         (tmp_path / f"{package}.py").write_text(f"raise ModuleNotFoundError(name={package!r})")
@@ -209,6 +217,7 @@ def test_the_benchmark_of_policies_leaves_out_what_is_not_installed_and_says_so(
     assert told["notes"]["peers"].startswith("circuitbreaker ")
 
 
+@pytest.mark.long
 def test_the_benchmark_of_the_middleware_leaves_out_peers_that_are_not_installed_and_says_so(
     tmp_path,
 ):
@@ -230,6 +239,7 @@ def test_the_benchmark_of_the_middleware_leaves_out_peers_that_are_not_installed
     assert told["notes"]["left out, not installed"] == "idemkit, asgi-idempotency-header"
 
 
+@pytest.mark.long
 def test_the_benchmark_of_workflows_leaves_out_peers_that_are_not_installed_and_says_so():
     run = bench("workflows.py", "--quick", "--json")
 

@@ -63,6 +63,7 @@ def test_a_process_that_is_killed_another_client_and_a_workflow_need_a_person_on
         assert (row["duplicates"], row["lost"], row["false"]) == (0, 0, 0), row
 
 
+@pytest.mark.long
 def test_the_faults_of_a_tool_server_are_doubts_only_where_no_word_of_it_tells():
     command = [sys.executable, BENCH / "doubts.py", "--json", "--section", "MCP"]
 
@@ -73,6 +74,7 @@ def test_the_faults_of_a_tool_server_are_doubts_only_where_no_word_of_it_tells()
     assert (row["faults"], row["persons"], row["floor"]) == (12, 5, 5)
 
 
+@pytest.mark.long
 def test_a_tool_that_names_its_provider_needs_a_person_only_where_the_provider_cannot_say():
     subjects = ("moov", "stripe.v1", "twilio")
     command = [sys.executable, BENCH / "doubts.py", "--quick", "--json", "--section", "packs"]

@@ -74,6 +74,17 @@ class Desk:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
+    def start(self, *arguments, **environ):
+        """Begin a command that goes on while the test does something else."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "effectonce.cli", *arguments],
+            cwd=self.folder,
+            env=environment(**{**self.here(), **environ}),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
     def terminal(self, *arguments, dialogue=(), between=None, width=100, **environ):
         """On a terminal: wait for each text, then type the answer. Returns the exit code and the
         screen.

@@ -5,11 +5,10 @@ elsewhere.
 import json
 import os
 import signal
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
-from tests.cli.desk import environment, undated
+from tests.cli.desk import undated
 
 APP = ("--app", "tests.cli.depot:guard")
 SAID = ("--reason", "the carrier is back", "--yes")
@@ -290,19 +289,12 @@ def test_everything_has_to_be_said(depot, options, said):
 
 
 def test_a_person_is_shown_what_would_be_done_and_asked(depot):
-    dialogue = (("Reason:", "it is back"), ("[y/N]:", "n"))
+    command = ("dlq", "redrive", "--all", "--tool", "ship", *APP)
     declined, screen = depot.terminal(
-        "dlq", "redrive", "--all", "--tool", "ship", *APP, dialogue=dialogue, **OPEN
+        *command, dialogue=(("Reason:", "it is back"), ("[y/N]:", "n")), **OPEN
     )
     accepted, _ = depot.terminal(
-        "dlq",
-        "redrive",
-        "--all",
-        "--tool",
-        "ship",
-        *APP,
-        dialogue=(("Reason:", "it is back"), ("[y/N]:", "y")),
-        **OPEN,
+        *command, dialogue=(("Reason:", "it is back"), ("[y/N]:", "y")), **OPEN
     )
 
     assert (declined, accepted) == (1, 0)
@@ -312,78 +304,35 @@ def test_a_person_is_shown_what_would_be_done_and_asked(depot):
     assert depot.done().count("ship p-1") == 1
 
 
-def test_an_interrupted_redrive_ends_with_the_letter_at_hand(depot):
-    """One Ctrl-C while the first letter is being done: it is done, and no other is begun."""
-    slow = depot.folder / "go"
-    environ = environment(**depot.here(), **OPEN, DEPOT_SLOW=str(slow))
-    command = [
-        sys.executable,
-        "-m",
-        "effectonce.cli",
-        "dlq",
-        "redrive",
-        "--all",
-        "--tool",
-        "ship",
-        *SAID,
-        "--json",
-        *APP,
-    ]
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environ,
-        cwd=depot.folder,
-    ) as redriving:
-        while "begin p-1" not in depot.done():
+def interrupt_redrive(depot, awaited, *options, **environ):
+    """Redrive all parcels, and press Ctrl-C once the depot's ledger has a line."""
+    command = ("dlq", "redrive", "--all", "--tool", "ship", *SAID, *APP, *options)
+    with depot.start(*command, **OPEN, **environ) as redriving:
+        while awaited not in depot.done():
             assert redriving.poll() is None
         os.kill(redriving.pid, signal.SIGINT)
-        slow.touch()
-        out, told = redriving.communicate()
-
+        if "DEPOT_SLOW" in environ:
+            Path(environ["DEPOT_SLOW"]).touch()
+        output, messages = redriving.communicate()
     assert redriving.returncode == 130
-    assert [item["what"] for item in json.loads(out)["redriven"]] == [
-        "done",
-        "not_tried",
-        "not_tried",
-    ]
-    assert "What was not tried is a letter as before." in told
+    return [item["what"] for item in json.loads(output)["redriven"]], messages
+
+
+def test_an_interrupted_redrive_ends_with_the_letter_at_hand(depot):
+    """One Ctrl-C while the first letter is being done: it is done, and no other is begun."""
+    ends, messages = interrupt_redrive(
+        depot, "begin p-1", "--json", DEPOT_SLOW=str(depot.folder / "go")
+    )
+
+    assert ends == ["done", "not_tried", "not_tried"]
+    assert "What was not tried is a letter as before." in messages
     assert [line for line in depot.done() if line.startswith("ship p-")] == ["ship p-1"]
 
 
 def test_an_interrupted_pause_is_over(depot):
-    environ = environment(**depot.here(), **OPEN)
-    command = [
-        sys.executable,
-        "-m",
-        "effectonce.cli",
-        "dlq",
-        "redrive",
-        "--all",
-        "--tool",
-        "ship",
-        "--rps",
-        "0.001",
-        *SAID,
-        *APP,
-    ]
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environ,
-        cwd=depot.folder,
-    ) as redriving:
-        while "ship p-1" not in depot.done():
-            assert redriving.poll() is None
-        os.kill(redriving.pid, signal.SIGINT)
-        out, _ = redriving.communicate()
+    ends, _ = interrupt_redrive(depot, "ship p-1", "--rps", "0.001", "--json")
 
-    assert redriving.returncode == 130
-    assert [line.split("\t")[2] for line in out.splitlines()] == ["done", "not_tried", "not_tried"]
+    assert ends == ["done", "not_tried", "not_tried"]
 
 
 # ---------------------------------------------------------------- discarding
@@ -403,14 +352,6 @@ def test_what_is_discarded_is_a_failure_from_then_on_with_a_name_and_a_reason(de
     )
     assert ref not in {letter["reference"] for letter in letters(depot)}
     assert depot.run("dlq", "discard", ref, *SAID).returncode == 6
-
-
-def test_a_dry_run_discards_nothing(depot):
-    done = depot.run("dlq", "discard", reference(depot, "p-1"), "--reason", "seen", "--dry-run")
-
-    assert done.returncode == 0
-    assert "1 letter would be discarded. Nothing was changed." in done.stderr
-    assert len(letters(depot)) == 10
 
 
 def test_a_run_is_not_discarded_but_cancelled(depot):
@@ -508,45 +449,14 @@ def test_a_dry_run_counts_only_what_would_be_discarded(depot):
     assert done.returncode == 0
     assert "1 letter would be discarded. Nothing was changed." in done.stderr
     assert "it is a run of a workflow" in done.stdout
+    assert len(letters(depot)) == 10
 
 
-def test_a_decision_that_the_audit_does_not_have_is_told(depot):
+@pytest.mark.parametrize(("options", "entries"), [((), 0), (APP, 1)], ids=["store", "app"])
+def test_a_decision_that_the_audit_does_not_have_is_told(depot, options, entries):
     ref = reference(depot, "p-1")
-    done = depot.run("dlq", "discard", ref, *SAID)
+    done = depot.run("dlq", "discard", ref, *SAID, *options)
+    listed = depot.json("audit", "list", "--effect", ref, "--event", "discarded", *APP)
 
-    assert "The audit has no entry of this: it is on the record alone." in done.stderr
-    assert (
-        depot.json(
-            "audit",
-            "list",
-            "--effect",
-            ref,
-            "--event",
-            "discarded",
-            "--app",
-            "tests.cli.depot:guard",
-        )["entries"]
-        == []
-    )
-
-
-def test_a_decision_through_the_app_is_in_the_audit(depot):
-    ref = reference(depot, "p-2")
-    done = depot.run("dlq", "discard", ref, *SAID, "--app", "tests.cli.depot:guard")
-
-    assert "The audit has no entry" not in done.stderr
-    assert (
-        len(
-            depot.json(
-                "audit",
-                "list",
-                "--effect",
-                ref,
-                "--event",
-                "discarded",
-                "--app",
-                "tests.cli.depot:guard",
-            )["entries"]
-        )
-        == 1
-    )
+    told = "The audit has no entry of this: it is on the record alone." in done.stderr
+    assert (len(listed["entries"]), told) == (entries, entries == 0)

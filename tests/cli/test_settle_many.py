@@ -3,14 +3,12 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
 from tests.cli import heap
-from tests.cli.desk import Desk, environment
+from tests.cli.desk import Desk
 from tests.servers import redis
 
 from effectonce import GaveUp, ReplayedFailure, State
@@ -208,17 +206,6 @@ def test_what_may_not_be_sent_again_is_refused_one_by_one(desk):
 # ---------------------------------------------------------------- others at the same time
 
 
-def start(desk, *command):
-    return subprocess.Popen(
-        [sys.executable, "-m", "effectonce.cli", *command],
-        cwd=desk.folder,
-        env=environment(**desk.here()),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 def test_two_operators_settle_the_same_group_and_each_effect_once(desk):
     one = group(desk, "main")
     commands = [
@@ -228,7 +215,7 @@ def test_two_operators_settle_the_same_group_and_each_effect_once(desk):
             ("confirm", "bob", ("--result", "1")),
         )
     ]
-    both = [start(desk, *command) for command in commands]
+    both = [desk.start(*command) for command in commands]
     said = [
         json.loads(process.communicate(timeout=120)[0] or '{"settled": []}') for process in both
     ]
@@ -259,8 +246,8 @@ def lines_of(path, count):
 
 def test_a_kill_in_the_middle_leaves_the_rest_open_and_a_list_that_tells_the_truth(desk):
     path = desk.folder / "u.jsonl"
-    process = start(
-        desk, "indoubt", "refute", "--tool", "refund", "--pace", "2/s", "--undo-list", "u.jsonl",
+    process = desk.start(
+        "indoubt", "refute", "--tool", "refund", "--pace", "2/s", "--undo-list", "u.jsonl",
         *SAID,
     )  # fmt: skip
     lines_of(path, 3)
@@ -281,8 +268,8 @@ def test_a_kill_in_the_middle_leaves_the_rest_open_and_a_list_that_tells_the_tru
 
 def test_ctrl_c_lets_the_effect_at_hand_end_and_says_what_was_not_tried(local):
     path = local.folder / "u.jsonl"
-    process = start(
-        local, "indoubt", "refute", "--tool", "refund", "--pace", "2/s", "--undo-list", "u.jsonl",
+    process = local.start(
+        "indoubt", "refute", "--tool", "refund", "--pace", "2/s", "--undo-list", "u.jsonl",
         *SAID, "--json",
     )  # fmt: skip
     lines_of(path, 3)

@@ -21,48 +21,43 @@ LEAVES = [
 ]
 
 
-def named(tree):
-    return pytest.mark.parametrize(
-        ("path", "ctx", "command"), tree, ids=[path for path, _, _ in tree]
-    )
-
-
 def test_the_tree_is_whole():
     assert {path.split()[1] for path, _, _ in TREE[1:]} == set(COMMANDS)
     assert len(LEAVES) > 25
 
 
-@named(TREE)
-def test_every_command_has_a_help_with_an_example_of_itself(path, ctx, command):
-    help_text = command.get_help(ctx)
+def test_every_command_has_a_help_with_an_example_of_itself():
+    for path, ctx, command in TREE:
+        help_text = command.get_help(ctx)
+        assert "\n  Examples:\n" in help_text, path
+        assert re.search(rf"^    .*{re.escape(path)}", help_text, re.MULTILINE), (
+            f"an example of {path} stands on a line of its own"
+        )
+        assert "\\b" not in help_text, path
+        assert (command.help or "").strip().splitlines()[0].endswith((".", "?")), path
 
-    assert "\n  Examples:\n" in help_text
-    assert re.search(rf"^    .*{re.escape(path)}", help_text, re.MULTILINE), (
-        "an example stands on a line of its own"
-    )
-    assert "\\b" not in help_text
-    assert (command.help or "").strip().splitlines()[0].endswith((".", "?"))
 
-
-@named(TREE)
-def test_every_option_has_a_help(path, ctx, command):
+def test_every_option_has_a_help():
     assert [
-        p.name for p in command.get_params(ctx) if isinstance(p, click.Option) and not p.help
+        (path, parameter.name)
+        for path, ctx, command in TREE
+        for parameter in command.get_params(ctx)
+        if isinstance(parameter, click.Option) and not parameter.help
     ] == []
 
 
-@named(TREE)
-def test_every_command_and_option_is_in_the_reference(path, ctx, command):
-    section = re.search(
-        rf"^##+ `{re.escape(path)}(?: [^`]*)?`\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL
-    )
+def test_every_command_and_option_is_in_the_reference():
+    for path, _, command in TREE:
+        section = re.search(
+            rf"^##+ `{re.escape(path)}(?: [^`]*)?`\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL
+        )
+        assert section is not None, path
+        for option in options_of(command):
+            assert option.opts[-1] in section[1], path
 
-    assert section is not None
-    assert [
-        p.opts[0]
-        for p in command.params
-        if isinstance(p, click.Option) and p.opts[-1] not in section[1]
-    ] == []
+
+def options_of(command):
+    return [each for each in command.params if isinstance(each, click.Option)]
 
 
 def test_the_reference_is_current():
@@ -78,36 +73,22 @@ def test_every_exit_code_is_in_the_help():
     assert [code for code in EXITS if not re.search(rf"\b{code} \w", shown)] == []
 
 
-@named(
-    [
-        leaf
-        for leaf in LEAVES
-        if leaf[0].split()[1]
-        not in (
-            "demo",
-            "gateway",
-            "mcp",
-            "simulate",
-            "classify",
-            "completion",
-            "config",
-            "docs",
-            "examples",
-            "metrics",
-            "lint",
-            "provider",
-        )
-    ]
+# These look at no store, or need no guard.
+WITHOUT_A_STORE = set(
+    """
+    demo gateway mcp simulate classify completion config docs examples metrics lint provider
+    """.split()
 )
-def test_every_command_takes_the_same_options(path, ctx, command):
-    options = {opt for p in command.params if isinstance(p, click.Option) for opt in p.opts}
+WITHOUT_JSON = {"effectonce effect export", "effectonce dlq export", "effectonce serve"}
 
-    assert options >= {"--app", "--config"}
-    assert "--json" in options or path in (
-        "effectonce effect export",
-        "effectonce dlq export",
-        "effectonce serve",
-    )  # JSON, and pages
+
+def test_every_command_takes_the_same_options():
+    for path, _, command in LEAVES:
+        if path.split()[1] in WITHOUT_A_STORE:
+            continue
+        names = {name for option in options_of(command) for name in option.opts}
+        assert names >= {"--app", "--config"}, path
+        assert "--json" in names or path in WITHOUT_JSON, path
 
 
 # ---------------------------------------------------------------- what is not imported
@@ -128,33 +109,26 @@ def modules(*arguments):
     return set(done.stderr.split())
 
 
-HEAVY = {
-    "asyncio",
-    "msgspec",
-    "orjson",
-    "rich",
-    "platformdirs",
-    "tomllib",
-    "sqlite3",
-    "psycopg",
-    "hiredis",
-    "threading.Timer",
-}
+HEAVY = set(
+    """
+    asyncio msgspec orjson rich platformdirs tomllib sqlite3 psycopg hiredis threading.Timer
+    """.split()
+)
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
         ["--help"],
-        ["--version"],
+        pytest.param(["--version"], marks=pytest.mark.long),
         ["effect", "--help"],
-        ["effect", "show", "--help"],
-        ["indoubt", "-h"],
-        ["dlq", "redrive", "-h"],
-        ["workflow", "-h"],
-        ["audit", "list", "-h"],
-        ["docs", "-h"],
-        ["metrics", "-h"],
+        pytest.param(["effect", "show", "--help"], marks=pytest.mark.long),
+        pytest.param(["indoubt", "-h"], marks=pytest.mark.long),
+        pytest.param(["dlq", "redrive", "-h"], marks=pytest.mark.long),
+        pytest.param(["workflow", "-h"], marks=pytest.mark.long),
+        pytest.param(["audit", "list", "-h"], marks=pytest.mark.long),
+        pytest.param(["docs", "-h"], marks=pytest.mark.long),
+        pytest.param(["metrics", "-h"], marks=pytest.mark.long),
         ["provider", "show", "-h"],
     ],
 )

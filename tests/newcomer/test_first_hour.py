@@ -34,6 +34,11 @@ ELSEWHERE = {
 }
 
 
+def small_tier(names, quick):
+    """Mark all names but one as long."""
+    return [name if name == quick else pytest.param(name, marks=pytest.mark.long) for name in names]
+
+
 class Fresh:
     """An environment with the wheel, and a folder to work in."""
 
@@ -133,11 +138,12 @@ def installed_here():
     return subprocess.run(asked, capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", small_tier(PAGES, "README.md"))
 def test_a_page_does_what_it_says_with_the_wheel_alone(alone, page, tmp_path):
     alone.read(tmp_path, page)
 
 
+@pytest.mark.long
 def test_stripe_in_ten_lines_runs_beside_its_sdk(beside_others, tmp_path):
     with Stripe() as stripe:
         names = {"api_key": "sk_test_1", "addresses": {"api": stripe.url}}
@@ -163,7 +169,9 @@ def commands_of(name):
         yield given + (" --by ada --yes" if "--reason" in given else "")
 
 
-@pytest.mark.parametrize("name", sorted(HEADS.keys() - ELSEWHERE - SERVERS))
+@pytest.mark.parametrize(
+    "name", small_tier(sorted(HEADS.keys() - ELSEWHERE - SERVERS), "refund_agent")
+)
 def test_an_example_is_saved_and_runs(beside_others, name, tmp_path):
     commands = list(commands_of(name))
     saved = beside_others.run(tmp_path, "effectonce", "examples", name, "--save")
@@ -177,7 +185,7 @@ def test_an_example_is_saved_and_runs(beside_others, name, tmp_path):
         assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("name", ["django_app", "fastapi_app"])
+@pytest.mark.parametrize("name", small_tier(["django_app", "fastapi_app"], "fastapi_app"))
 def test_an_example_that_serves_starts(beside_others, name, tmp_path):
     beside_others.run(tmp_path, "effectonce", "examples", name, "--save")
     (command,) = commands_of(name)
@@ -193,6 +201,7 @@ def test_an_example_that_serves_starts(beside_others, name, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_the_bank_for_mcp_refunds_and_the_gateway_takes_its_settings(beside_others, tmp_path):
     for name in ("mcp_bank", "mcp_refund", "gateway"):
         beside_others.run(tmp_path, "effectonce", "examples", name, "--save")
@@ -211,6 +220,7 @@ def test_the_bank_for_mcp_refunds_and_the_gateway_takes_its_settings(beside_othe
     assert checked.returncode == 0, checked.stderr
 
 
+@pytest.mark.long
 def test_an_api_in_the_standard_library_alone_starts(alone, tmp_path):
     alone.run(tmp_path, "python", "-m", "pip", "install", "--quiet", str(alone.wheel))
     alone.run(tmp_path, "effectonce", "examples", "plain_api", "--save")
