@@ -75,7 +75,7 @@ def test_what_broke_is_sent_again_under_the_same_key(shop, caller, fault):
     assert shop.keys[0].startswith("eo_")
 
 
-@each_client
+@every_client
 @pytest.mark.cover(1)
 @pytest.mark.parametrize(
     "faults",
@@ -160,7 +160,7 @@ def test_without_a_key_what_may_have_landed_is_not_sent_again(shop, caller):
     )
 
 
-@each_client
+@every_client
 @pytest.mark.cover(1)
 @pytest.mark.parametrize(
     ("fault", "request_", "policy", "keys"),
