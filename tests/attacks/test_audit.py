@@ -2,6 +2,7 @@
 anchor.
 """
 
+import contextlib
 import json
 import os
 import sqlite3
@@ -42,12 +43,15 @@ class Office:
         store.close()
         return stream
 
+    def execute(self, statement, *values):
+        """Change the store as an attacker would. Return the rows."""
+        with contextlib.closing(sqlite3.connect(self.path)) as db, db:
+            return db.execute(statement, values).fetchall()
+
     def remove_all(self):
-        with sqlite3.connect(self.path) as db:
-            db.execute(
-                "DELETE FROM cells WHERE name LIKE ? OR name LIKE ?", (f"{BATCHES}%", f"{HEADS}%")
-            )
-        db.close()
+        self.execute(
+            "DELETE FROM cells WHERE name LIKE ? OR name LIKE ?", f"{BATCHES}%", f"{HEADS}%"
+        )
 
     def run(self, *arguments):
         return CliRunner().invoke(
@@ -90,15 +94,9 @@ def test_without_the_secret_a_keyed_audit_is_not_called_unchanged(office):
 
 def test_an_entry_that_was_changed_in_a_keyed_audit_is_not_approved_without_the_secret(office):
     office.write()
-    with sqlite3.connect(office.path) as db:
-        for name, value in db.execute(
-            "SELECT name, value FROM cells WHERE name LIKE 'audit/%'"
-        ).fetchall():
-            db.execute(
-                "UPDATE cells SET value = ? WHERE name = ?",
-                (bytes(value).replace(b"pay", b"sue"), name),
-            )
-    db.close()
+    for name, value in office.execute("SELECT name, value FROM cells WHERE name LIKE 'audit/%'"):
+        forged = bytes(value).replace(b"pay", b"sue")
+        office.execute("UPDATE cells SET value = ? WHERE name = ?", forged, name)
 
     assert office.run("verify").exit_code == 1
     assert not office.verified().ok
@@ -158,19 +156,16 @@ def test_an_anchor_finds_an_end_that_was_cut(office):
     assert "its end is missing: it was anchored on" in one_line(done.stdout)
 
 
-def cut_before(path, store, number):
+def cut_before(office, store, number):
     """As one who can write to a store without a secret would: batch *number* says that what was
     before it is past its time.
     """
     batches = store.apply(ListCells(BATCHES))
     name, value = batches[number]
     aged = replace(read_batch(value), before_at=1.0, seal=b"")
-    with sqlite3.connect(path) as db:
-        db.executemany(
-            "DELETE FROM cells WHERE name = ?", [(each,) for each, _ in batches[:number]]
-        )
-        db.execute("UPDATE cells SET value = ? WHERE name = ?", (Marks().batch(aged), name))
-    db.close()
+    for earlier, _ in batches[:number]:
+        office.execute("DELETE FROM cells WHERE name = ?", earlier)
+    office.execute("UPDATE cells SET value = ? WHERE name = ?", Marks().batch(aged), name)
 
 
 @pytest.mark.parametrize("age_s", [0, 90_000])
@@ -185,7 +180,7 @@ def test_an_anchor_finds_a_beginning_that_was_cut(office, age_s):
         now[0] += age_s / 4
     assert Audit(store, clock=lambda: now[0]).verify(anchors=anchors).ok
 
-    cut_before(office.path, store, 3)
+    cut_before(office, store, 3)
     forged, found = (
         Audit(store, clock=lambda: now[0]).verify(anchors=known) for known in ([], anchors)
     )
@@ -203,9 +198,7 @@ def test_a_beginning_that_is_past_its_time_is_not_missed(office):
         assert audit.flush()
         now[0] += 60_000
     anchor = audit.anchor()
-    with sqlite3.connect(office.path) as db:
-        db.execute("DELETE FROM cells WHERE name LIKE ?", (f"{BATCHES}%/00000000",))
-    db.close()
+    office.execute("DELETE FROM cells WHERE name LIKE ?", f"{BATCHES}%/00000000")
 
     assert Audit(store, clock=lambda: now[0]).verify(anchors=[anchor]).ok
     audit.close()
@@ -293,9 +286,7 @@ def test_an_anchor_goes_into_ordinary_files_alone(office):
 
 def test_heads_that_cannot_be_read_are_not_anchored(office):
     office.write()
-    with sqlite3.connect(office.path) as db:
-        db.execute("UPDATE cells SET value = x'00' WHERE name LIKE ?", (f"{HEADS}%",))
-    db.close()
+    office.execute("UPDATE cells SET value = x'00' WHERE name LIKE ?", f"{HEADS}%")
 
     store = SqliteStore(office.path)
     with pytest.raises(

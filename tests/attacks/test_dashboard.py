@@ -9,9 +9,9 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from effectonce import EffectOnceError, Guard, NotSent, Retry
+from effectonce import Guard
 from effectonce._core.effect_ref import reference_of
-from effectonce._core.ops import Search, Tally
+from effectonce._core.ops import ReadCell, Search, Tally
 from effectonce._core.record import State
 from effectonce.dashboard import Access, _playground
 from effectonce.dashboard._request import RefusedVisit
@@ -19,6 +19,7 @@ from effectonce.simulate.storm import simulate
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.sqlite import SqliteStore
 from effectonce.stores.sqlite.statements import BROWSE, BROWSE_OF
+from tests.attacks.crowds import crowd, fill_sqlite
 from tests.server.conftest import browser
 
 PAGES = (
@@ -50,40 +51,11 @@ class Counted(SqliteStore):
 
 def crowded(path, copies):
     """A store with as many doubts, letters of another kind, and outcomes."""
-    guard = Guard(f"sqlite:///{path}")
-
-    @guard.tool(kind="write", retry=Retry(attempts=1))
-    def refund(payment: str) -> str:
-        if payment == "done":
-            return payment
-        raise TimeoutError if payment == "lost" else NotSent("away")
-
-    for payment in ("lost", "done", "refused"):
-        with guard.step("chat", payment):
-            try:
-                refund(payment)
-            except EffectOnceError:
-                continue
-    assert {state for state, count in guard.counts().items() if count} == {
-        "in_doubt",
-        "completed",
-        "claimed",
-    }
-    guard.close()
-    with sqlite3.connect(path) as db:
-        names = [row[1] for row in db.execute("PRAGMA table_info(effects)")]
-        copied = {
-            "key": "lower(hex(randomblob(32)))",
-            "created_at": "created_at + n",
-            "latch": "''",
-        }
-        columns = ", ".join(copied.get(name, name) for name in names)
-        db.execute(
-            f"WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < {copies}) "
-            f"INSERT INTO effects SELECT {columns} FROM effects, c"
-        )
-    db.close()
-    return Counted(path)
+    store = Counted(path)
+    store.apply(ReadCell("clock"))
+    states = State.IN_DOUBT, State.CLAIMED, State.COMPLETED
+    fill_sqlite(path, crowd(dict.fromkeys(states, copies)))
+    return store
 
 
 @pytest.fixture(scope="module")
@@ -161,8 +133,8 @@ def test_counting_all_letters_takes_few_statements(stores):
     assert store.ops <= 40  # pages of 100 would be 300, each with a look at all
 
 
-def test_later_letters_of_a_rare_kind_are_reached_page_by_page(stores):
-    store = stores[0]
+def test_later_letters_of_a_rare_kind_are_reached_page_by_page(tmp_path):
+    store = crowded(tmp_path / "effects.db", 1_200)
     guard = Guard(store)
     (last,) = store.apply(Search(state=State.CLAIMED, limit=1))
     viewer = browser(guard, Access("vera"))

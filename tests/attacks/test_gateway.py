@@ -16,25 +16,12 @@ from click.testing import CliRunner
 from effectonce import ContractViolation
 from effectonce.cli import main
 from effectonce.http.gateway.app import read_settings
-from tests.http.test_gateway import Street, ended, opened
+from tests.http.test_gateway import Street, built, ended, opened, order
 from tests.http.test_gateway_settings import GOOD
 from tests.servers._process import until
 
+__all__ = ["built", "order"]  # fixtures
 ALICE, BOB = {"authorization": "Bearer alice-secret"}, {"authorization": "Bearer bob"}
-
-
-@pytest.fixture
-def built(tmp_path):
-    streets = []
-
-    def build(**settings):
-        streets.append(Street(tmp_path, **settings))
-        streets[-1].start()
-        return streets[-1]
-
-    yield build
-    for made in streets:
-        made.end()
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +32,6 @@ def street(tmp_path_factory):
         yield made
     finally:
         made.end()
-
-
-@pytest.fixture
-def order():
-    return str(uuid.uuid4())
 
 
 # ---------------------------------------------------------------- one tenant against the others

@@ -17,9 +17,9 @@ import pytest
 
 from effectonce import Guard
 from effectonce._core.ops import Search
+from effectonce.mcp import _effects
 from effectonce.mcp._contracts import LISTED_MAX, Contracts, hidden_in
 from effectonce.mcp._credentials_of_callers import Callers
-from effectonce.mcp._effects import TOOLS_MAX
 from effectonce.mcp._jsonrpc import ANSWER_MAX, CALL_MAX, LINE_MAX, id_at_ends
 from effectonce.mcp._stdio import Cut, Lines
 from effectonce.mcp.http import McpHttpProxy
@@ -29,6 +29,7 @@ from tests.servers._process import free_port, until
 
 REPLAYED = "dev.effectonce/replayed"
 SECRET = b"a secret of the guard"
+MCP = (sys.executable, "-m", "effectonce.cli", "mcp")
 NO_LIMITS = httpx.Limits(max_connections=None)
 
 
@@ -248,6 +249,7 @@ def test_a_retry_after_a_restart_of_the_proxy_is_recognised(stand, secret):
 # ---------------------------------------------------------------- pages of other sites
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:80", "[", ""])
 def test_a_request_for_another_host_is_refused_whatever_its_method(stand, method, host):
@@ -434,21 +436,16 @@ def test_the_id_of_a_line_that_was_cut_is_found_where_sdks_write_it(ends, named)
     assert id_at_ends(ends) == named
 
 
-def test_names_of_tools_that_are_made_up_are_not_kept(stand):
+def test_names_of_tools_that_are_made_up_are_not_kept(stand, monkeypatch):
+    monkeypatch.setattr(_effects, "TOOLS_MAX", 5)
     url = stand.proxy(one_caller=True)
-    with httpx.Client(trust_env=False) as client:
-        for n in range(TOOLS_MAX + 100):
-            message = {
-                "jsonrpc": "2.0",
-                "id": 7,
-                "method": "tools/call",
-                "params": {"name": f"made up {n}", "arguments": {}},
-            }
-            client.post(url, json=message)
 
-    assert stand.effects("p") == TOOLS_MAX + 100
-    assert len(stand.guard._tools) == TOOLS_MAX
-    assert [REPLAYED in call(url, f"made up {n}").text for n in (0, TOOLS_MAX + 99)] == [True, True]
+    for n in range(9):
+        call(url, f"made up {n}")
+
+    assert stand.effects("p") == 9
+    assert len(stand.guard._tools) == 5
+    assert [REPLAYED in call(url, f"made up {n}").text for n in (0, 8)] == [True, True]
 
 
 def test_a_server_that_lists_other_tools_each_time_fills_no_memory():
@@ -568,7 +565,7 @@ def test_clients_that_only_listen_leave_room_for_others(endless):
 def test_mcp_init_writes_no_password_of_the_store(stage):
     hosts = ("claude-code", "claude-desktop", "vscode", "cursor", "codex")
     options = [part for host in hosts for part in ("--client", host)]
-    command = [sys.executable, "-m", "effectonce.cli", "mcp", "init", "bank"]
+    command = [*MCP, "init", "bank"]
     environ = environment(stage.folder) | {
         "EFFECTONCE_STORE": "postgresql://ada:hunter2@db.example/effects"
     }
@@ -604,16 +601,7 @@ def test_mcp_init_writes_no_password_of_the_store(stage):
 
 def test_the_line_at_the_start_of_mcp_http_shows_no_credentials(stage):
     url = "http://ada:hunter2@127.0.0.1:1/mcp?token=hunter3"
-    command = [
-        sys.executable,
-        "-m",
-        "effectonce.cli",
-        "mcp",
-        "http",
-        url,
-        "--listen",
-        f"127.0.0.1:{free_port()}",
-    ]
+    command = [*MCP, "http", url, "--listen", f"127.0.0.1:{free_port()}"]
     with subprocess.Popen(
         command, env=environment(stage.folder), stderr=subprocess.PIPE
     ) as process:
@@ -625,16 +613,7 @@ def test_the_line_at_the_start_of_mcp_http_shows_no_credentials(stage):
 
 
 def test_an_address_that_everybody_reaches_needs_a_name(stage):
-    command = [
-        sys.executable,
-        "-m",
-        "effectonce.cli",
-        "mcp",
-        "http",
-        "http://127.0.0.1:1/mcp",
-        "--listen",
-        "0.0.0.0:0",
-    ]
+    command = [*MCP, "http", "http://127.0.0.1:1/mcp", "--listen", "0.0.0.0:0"]
 
     done = subprocess.run(
         command, env=environment(stage.folder), capture_output=True, text=True, check=False

@@ -58,6 +58,21 @@ PAGES = (
 )
 
 
+OF_A_TENANT = ("/", "/effects", "/in-doubt", "/approvals", "/allowances", "/letters", "/workflows")
+each_page = pytest.mark.parametrize(
+    ("page", "tenant"),
+    [
+        *((page, None) for page in PAGES),
+        *((page, "acme") for page in OF_A_TENANT),
+        *(
+            pytest.param(page, "acme", marks=pytest.mark.long)
+            for page in PAGES
+            if page not in OF_A_TENANT
+        ),
+    ],
+)
+
+
 @pytest.fixture(autouse=True)
 def few_are_counted(monkeypatch):
     """Both sizes are beyond it."""
@@ -126,8 +141,7 @@ def steps(store, page, tenant=None):
     return store.steps
 
 
-@pytest.mark.parametrize("tenant", [None, "acme"])
-@pytest.mark.parametrize("page", PAGES)
+@each_page
 def test_sqlite_takes_no_more_steps_for_a_page_of_a_larger_store(files, page, tenant):
     small, large = (steps(store, page, tenant) for store, _ in files)
 
@@ -251,8 +265,7 @@ def _touched(db, query):
     return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
 
 
-@pytest.mark.parametrize("tenant", [None, "acme"])
-@pytest.mark.parametrize("page", PAGES)
+@each_page
 def test_postgresql_touches_no_more_blocks_for_a_page_of_a_larger_store(databases, page, tenant):
     small, large = (blocks(store, url, page, tenant) for store, url, _ in databases)
 

@@ -44,22 +44,27 @@ def test_a_settings_file_of_another_user_is_not_obeyed(project, monkeypatch, nam
     assert resolve({}, {}, below)["tenant"].value == ""
 
 
-def test_a_settings_file_in_a_folder_of_another_user_is_not_obeyed(project, monkeypatch):
-    """He may put there what he likes, also a file that this user once wrote."""
+def a_folder(project):
+    """Another user may put there what they like, also a file that this user once wrote."""
     (project / "effectonce.toml").write_text('tenant = "his"')
-    given_to_a_stranger(project, monkeypatch)
-
-    assert resolve({}, {}, project)["tenant"].value == ""
+    return project
 
 
-def test_a_link_of_another_user_is_not_obeyed(project, monkeypatch):
-    ours = project / "ours.toml"
-    ours.write_text('tenant = "ours"')
+def a_link(project):
+    (project / "ours.toml").write_text('tenant = "his"')
     link = project / "effectonce.toml"
-    link.symlink_to(ours)
-    assert resolve({}, {}, project)["tenant"].value == "ours"
+    link.symlink_to(project / "ours.toml")
+    return link
 
-    given_to_a_stranger(link, monkeypatch)
+
+@pytest.mark.parametrize("make", [a_folder, a_link])
+def test_settings_in_a_folder_or_behind_a_link_of_another_user_are_not_obeyed(
+    project, monkeypatch, make
+):
+    theirs = make(project)
+    assert resolve({}, {}, project)["tenant"].value == "his"
+
+    given_to_a_stranger(theirs, monkeypatch)
 
     assert resolve({}, {}, project)["tenant"].value == ""
 
@@ -88,6 +93,7 @@ def test_whoever_runs_a_command_hears_which_file_was_not_read(clone, capfd, monk
     )
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("name", ["effectonce.toml", "pyproject.toml"])
 @pytest.mark.parametrize(
     "command", [("status",), ("effect", "list"), ("tool", "list"), ("doctor",)]

@@ -141,6 +141,7 @@ def test_an_exported_letter_is_imported_as_it_was(stores, tmp_path):
     assert letter["tool"] == f"tool {HOSTILE}"
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("command", APP, ids=" ".join)
 def test_names_in_an_app_command_no_terminal(tmp_path, command, shape):

@@ -7,6 +7,7 @@ import asyncio
 import aiohttp
 import httpx
 import httpx2
+import pytest
 import requests
 import urllib3
 
@@ -29,8 +30,8 @@ class Sync:
         with self.make() as made:
             client = protect(made, **{"retry": SOON} | policy)
             return [
-                self.send(client, method, url + path, headers, wait_s)
-                for method, path, headers in map(full, asked)
+                self.send(client, method, url + path, headers, body, wait_s)
+                for method, path, headers, body in map(full, asked)
             ]
 
     def guarded(self, url, *asked, wait_s=5.0, contract=None, **policy):
@@ -57,8 +58,8 @@ class Async:
         async with self.make() as made:
             client = protect(made, **{"retry": SOON} | policy)
             return [
-                await self.send(client, method, url + path, headers, wait_s)
-                for method, path, headers in map(full, asked)
+                await self.send(client, method, url + path, headers, body, wait_s)
+                for method, path, headers, body in map(full, asked)
             ]
 
     def calls(self, url, *asked, wait_s=5.0, **policy):
@@ -81,45 +82,42 @@ class Async:
 
 
 def full(asked):
-    """`"/pay"` is a POST without headers of its own."""
-    return ("POST", asked, {}) if isinstance(asked, str) else (*asked, {})[:3]
+    """Return method, path, headers and body: `"/pay"` is a POST without headers of its own."""
+    method, path, *more = ("POST", asked) if isinstance(asked, str) else asked
+    headers = more[0] if more else {}
+    usual = None if method == "GET" else b'{"amount": 5}'
+    return method, path, headers, more[1] if len(more) > 1 else usual
 
 
-def with_httpx(client, method, url, headers, wait_s):
+def with_httpx(client, method, url, headers, body, wait_s):
     response = client.request(
-        method, url, headers=headers, content=body(method), timeout=wait_s, follow_redirects=True
+        method, url, headers=headers, content=body, timeout=wait_s, follow_redirects=True
     )
     return response.status_code, response.headers
 
 
-def with_requests(client, method, url, headers, wait_s):
-    response = client.request(method, url, headers=headers, data=body(method), timeout=wait_s)
+def with_requests(client, method, url, headers, body, wait_s):
+    response = client.request(method, url, headers=headers, data=body, timeout=wait_s)
     return response.status_code, response.headers
 
 
-def with_urllib3(client, method, url, headers, wait_s):
-    response = client.request(method, url, headers=headers, body=body(method), timeout=wait_s)
+def with_urllib3(client, method, url, headers, body, wait_s):
+    response = client.request(method, url, headers=headers, body=body, timeout=wait_s)
     return response.status, response.headers
 
 
-async def with_httpx_async(client, method, url, headers, wait_s):
+async def with_httpx_async(client, method, url, headers, body, wait_s):
     response = await client.request(
-        method, url, headers=headers, content=body(method), timeout=wait_s, follow_redirects=True
+        method, url, headers=headers, content=body, timeout=wait_s, follow_redirects=True
     )
     return response.status_code, response.headers
 
 
-async def with_aiohttp(client, method, url, headers, wait_s):
+async def with_aiohttp(client, method, url, headers, body, wait_s):
     timeout = aiohttp.ClientTimeout(sock_read=wait_s)
-    async with client.request(
-        method, url, headers=headers, data=body(method), timeout=timeout
-    ) as response:
+    async with client.request(method, url, headers=headers, data=body, timeout=timeout) as response:
         await response.read()
         return response.status, response.headers
-
-
-def body(method):
-    return None if method == "GET" else b'{"amount": 5}'
 
 
 CALLERS = {
@@ -131,3 +129,19 @@ CALLERS = {
     "httpx2-async": Async(httpx2.AsyncClient, with_httpx_async),
     "aiohttp": Async(aiohttp.ClientSession, with_aiohttp),
 }
+
+
+def each(*, long):
+    """Parametrize a test with all callers. Those whose names are in *long* run in the long tier."""
+    marked = [
+        pytest.param(caller, id=name, marks=[pytest.mark.long] if name in long else [])
+        for name, caller in CALLERS.items()
+    ]
+    return pytest.mark.parametrize("caller", marked)
+
+
+every_client = each(long=())
+# The code for httpx protects httpx2, too: some tests of `every_client` suffice.
+each_client = each(long=("httpx2", "httpx2-async"))
+# The policy of all clients is one piece of code, in two colours.
+each_colour = each(long=("httpx2", "httpx2-async", "urllib3", "requests", "httpx-async"))

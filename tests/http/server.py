@@ -29,10 +29,10 @@ class Shop:
             def answer(self):
                 length = self.headers.get("content-length")
                 shop.lengths.append(length)
-                self.rfile.read(int(length or 0))
+                self.body = self.rfile.read(int(length or 0))
                 chunked = self.headers.get("transfer-encoding") == "chunked"
                 while chunked and (size := int(self.rfile.readline(), 16)):
-                    self.rfile.read(size + 2)
+                    self.body += self.rfile.read(size + 2)[:size]
                 if chunked:
                     self.rfile.readline()
                 shop.serve(self)
@@ -51,6 +51,7 @@ class Shop:
 
     def forget(self):
         self.faults, self.requests, self.lengths, self.effects, self.done = [], [], [], 0, {}
+        self.bodies = []
         self.header = "idempotency-key"
 
     def __enter__(self):
@@ -74,6 +75,7 @@ class Shop:
         key = handler.headers.get(self.header)
         with self.lock:
             self.requests.append((handler.command, path, key))
+            self.bodies.append(handler.body)
             fault = self.faults.pop(0) if self.faults else None
             if fault == "reset":
                 return reset(handler)

@@ -48,19 +48,15 @@ async def sell(scope, receive, send):
     write_down(f"{asked['order']} {os.getpid()} {effect.downstream_key}")
     if "gate" in asked:
         await asyncio.to_thread(pass_gate, asked["gate"])
-    said = orjson.dumps({"order": asked["order"], "size": len(body), "pid": os.getpid()})
-    status = asked.get("status", 201)
+    said = orjson.dumps({"order": asked["order"], "pid": os.getpid()})
     await send(
         {
             "type": "http.response.start",
-            "status": status,
+            "status": 201,
             "headers": [(b"content-type", b"application/json")],
         }
     )
-    pieces = [said[at : at + 5] for at in range(0, len(said), 5)] if asked.get("stream") else [said]
-    for piece in pieces[:-1]:
-        await send({"type": "http.response.body", "body": piece, "more_body": True})
-    await send({"type": "http.response.body", "body": pieces[-1]})
+    await send({"type": "http.response.body", "body": said})
 
 
 def shop(name, **settings):

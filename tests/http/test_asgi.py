@@ -12,9 +12,9 @@ import pytest
 from effectonce import ContractViolation, Guard, Keyring, State, StoreUnavailable, current_effect
 from effectonce._core.ops import Browse
 from effectonce._runtime.step import _warn
-from effectonce.http.server import IdempotencyMiddleware, Route, middleware
+from effectonce.http.server import Route, middleware
 from effectonce.http.server.fingerprint import fingerprint_of
-from effectonce.http.server.profiles import IETF, STRIPE_V1, STRIPE_V2, Profile, Trouble
+from effectonce.http.server.profiles import IETF, STRIPE_V1, STRIPE_V2, Profile
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
 from tests.http.helpers import KEY, Shop, a_scope, answer, ask, guarded, run, tenant_of
@@ -81,6 +81,7 @@ def test_definite_answers_are_stored_whatever_their_status(status):
     assert ("content-length" in again.headers) is (status != 204)
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("status", [401, 403, 404, 413, 422, 429])
 @pytest.mark.parametrize("profile", ["ietf", "stripe_v1", "stripe_v2"])
 def test_a_status_that_says_nothing_was_done_is_never_stored(status, profile):
@@ -122,11 +123,6 @@ def test_headers_are_replayed_if_they_are_allowed_and_cookies_never():
         "x-trace": None,
         "x-mine": "2",
     }
-
-
-def test_nobody_can_ask_for_cookies_to_be_stored():
-    with pytest.raises(ContractViolation, match="set-cookie cannot be stored"):
-        guarded(Shop(), headers=["Set-Cookie"])
 
 
 def test_the_app_gets_the_body_as_it_was_sent():
@@ -180,32 +176,6 @@ def test_only_configured_routes_are_effects():
     assert [s.status for s in seen] == [400, 201, 201, 201, 201, 201]
     assert seen[-1].replayed
     assert shop.effects == 4
-
-
-@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "get"])
-def test_a_safe_method_cannot_be_an_effect(method):
-    with pytest.raises(ContractViolation, match="methods that change something"):
-        Route("/pay", methods=[method])
-
-
-@pytest.mark.parametrize("path", ["pay", "/a*b", ""])
-def test_a_path_that_cannot_be_meant_is_refused(path):
-    with pytest.raises(ContractViolation, match="starts with /"):
-        Route(path)
-
-
-@pytest.mark.parametrize("chosen", ["include", "exclude"])
-def test_members_are_chosen_by_a_list(chosen):
-    """The letters of a word would be members that nobody has: every body would be the same
-    request.
-    """
-    with pytest.raises(ContractViolation, match="lists of members"):
-        Route("/pay", **{chosen: "amount"})
-
-
-def test_a_read_cannot_be_an_effect():
-    with pytest.raises(ContractViolation, match="a read has no effect"):
-        Route("/pay", kind="read")
 
 
 def test_an_optional_key_may_be_absent_and_then_nothing_is_recorded():
@@ -312,13 +282,6 @@ def test_a_tenant_without_a_name_is_the_servers_mistake_and_nothing_runs():
     assert shop.effects == 0
 
 
-def test_there_is_no_middleware_without_a_tenant_resolver():
-    with pytest.raises(TypeError, match="tenant"):
-        IdempotencyMiddleware(Shop(), Guard("memory://"))
-    with pytest.raises(ContractViolation, match="each other's responses"):
-        guarded(Shop(), tenant="main")
-
-
 def test_two_apps_with_names_of_their_own_share_a_guard_and_no_keys():
     guard, one, two = Guard("memory://", cache=0), Shop(), Shop()
 
@@ -370,26 +333,6 @@ def test_a_key_that_cannot_be_used_is_refused_with_the_reason(key, said):
 
     assert (seen.status, seen.json["code"], shop.effects) == (400, "KEY_MALFORMED", 0)
     assert said in seen.json["detail"]
-
-
-def test_two_keys_are_no_key():
-    shop = Shop()
-
-    (seen,) = asked(guarded(shop), {"key": f'"{KEY}", "{OTHER}"'.encode()})
-
-    assert (seen.status, shop.effects) == (400, 0)
-
-
-def test_a_bare_key_is_the_same_key_where_it_is_allowed():
-    shop = Shop()
-
-    _, again = asked(
-        guarded(shop, profile=replace(IETF, strict=False)),
-        {"key": KEY.encode()},
-        {"key": f'"{KEY}"'.encode()},
-    )
-
-    assert again.replayed
 
 
 # ---------------------------------------------------------------- mismatch
@@ -446,18 +389,24 @@ def test_chosen_members_decide_what_must_match():
     assert [s.status for s in seen] == [201, 201, 422]
 
 
+def held(body=b"{}"):
+    """A handler, and the event that lets it answer."""
+    go = asyncio.Event()
+
+    async def slow(_scope, _receive, send):
+        await go.wait()
+        await answer(send, 201, body)
+
+    return slow, go
+
+
 def test_a_conflict_is_told_while_the_first_is_in_flight_and_after_waiting():
     async def main():
-        started, go = asyncio.Event(), asyncio.Event()
-
-        async def slow(_scope, _receive, send):
-            started.set()
-            await go.wait()
-            await answer(send, 201, b"{}")
-
-        app = guarded(Shop(slow), profile=replace(IETF, wait_s=30))
+        slow, go = held()
+        shop = Shop(slow)
+        app = guarded(shop, profile=replace(IETF, wait_s=30))
         first = asyncio.create_task(ask(app))
-        await started.wait()
+        await shop.started.wait()
         other = await ask(app, b'{"amount":2}')
         waiting = asyncio.create_task(ask(app))
         go.set()
@@ -476,17 +425,11 @@ def in_flight(profile=IETF, **settings):
     """The answer to a request while the same one is being worked on, and to both afterwards."""
 
     async def main():
-        started, go = asyncio.Event(), asyncio.Event()
-
-        async def slow(_scope, _receive, send):
-            started.set()
-            await go.wait()
-            await answer(send, 201, b"{}")
-
+        slow, go = held()
         shop = Shop(slow)
         app = guarded(shop, profile=profile, **settings)
         first = asyncio.create_task(ask(app))
-        await started.wait()
+        await shop.started.wait()
         meanwhile = await ask(app)
         go.set()
         return await first, meanwhile, await ask(app), shop.effects
@@ -714,16 +657,15 @@ def overtaken(profile, respond):
     """A request outlives its lease; another takes over and completes; then the first one ends."""
 
     async def main():
-        clock, started, go = FakeClock(), asyncio.Event(), asyncio.Event()
+        clock, go = FakeClock(), asyncio.Event()
 
         async def slow(_scope, _receive, send):
-            started.set()
             await respond(go, send)
 
         shop = Shop(slow)
         app = guarded(shop, Guard(MemoryStore(clock=clock), cache=0), profile=profile)
         first = asyncio.create_task(ask(app))
-        await started.wait()
+        await shop.started.wait()
         clock.advance(31)
         second = await ask(app)
         go.set()
@@ -762,27 +704,22 @@ def test_a_zombie_that_has_begun_to_stream_is_cut_off():
 
 def test_a_zombie_whose_successor_is_not_done_is_told_to_come_again():
     async def main():
-        clock, started, go, never = FakeClock(), asyncio.Event(), asyncio.Event(), asyncio.Event()
+        clock = FakeClock()
+        slow, go = held(b"the zombie's")
+        slower, last = held(b"its successor's")
 
-        async def slow(_scope, _receive, send):
-            started.set()
-            await go.wait()
-            await answer(send, 201, b"the zombie's")
-
-        async def slower(_scope, _receive, send):
+        async def successor(scope, receive, send):
             go.set()
-            await never.wait()
-            await answer(send, 201, b"its successor's")
+            await slower(scope, receive, send)
 
-        app = guarded(
-            Shop(slow, slower), Guard(MemoryStore(clock=clock), cache=0), profile=STRIPE_V2
-        )
+        shop = Shop(slow, successor)
+        app = guarded(shop, Guard(MemoryStore(clock=clock), cache=0), profile=STRIPE_V2)
         first = asyncio.create_task(ask(app))
-        await started.wait()
+        await shop.started.wait()
         clock.advance(31)
         second = asyncio.create_task(ask(app))
         told = await first
-        never.set()
+        last.set()
         return told, await second
 
     told, second = run(main)
@@ -931,7 +868,7 @@ async def stream(_scope, _receive, send):
     await send({"type": "http.response.body", "body": b"three"})
 
 
-def states_when_told(app_step, **settings):
+def states_when_told(app_step, *, version="1.1", **settings):
     """The state of the record when each message reached the client."""
 
     async def main():
@@ -942,7 +879,8 @@ def states_when_told(app_step, **settings):
             counts = {state: count for state, count in guard.counts().items() if count}
             told.append((message.get("body", "start"), next(iter(counts), None)))
 
-        seen = await ask(guarded(Shop(app_step), guard, **settings), on_send=look)
+        app = guarded(Shop(app_step), guard, **settings)
+        seen = await ask(app, on_send=look, version=version)
         return told, seen
 
     return run(main)
@@ -964,6 +902,16 @@ def test_a_stream_begins_early_and_ends_when_it_is_recorded():
         (b"three", State.COMPLETED),
     ]
     assert seen.complete
+
+
+def test_a_stream_to_a_client_that_cannot_tell_its_end_leaves_when_it_is_recorded():
+    """HTTP/1.0 has no chunks: a stream that was cut off looks like one that ended. Some proxies
+    speak it by default.
+    """
+    told, seen = states_when_told(stream, version="1.0")
+
+    assert {state for _, state in told} == {State.COMPLETED}
+    assert (seen.body, seen.complete) == (b"one two three", True)
 
 
 def test_a_response_that_says_how_long_it_is_is_not_complete_before_it_is_recorded():
@@ -1173,11 +1121,6 @@ def test_with_a_keyring_nobody_who_reads_the_store_can_read_a_response():
     assert (again.body, again.replayed) == (first.body, True)
 
 
-def test_an_irreversible_route_needs_a_store_that_does_not_forget():
-    with pytest.raises(ContractViolation, match="durable"):
-        guarded(Shop(), routes=[Route("/pay", kind="irreversible")])
-
-
 # ---------------------------------------------------------------- profiles
 
 
@@ -1189,26 +1132,3 @@ def test_a_profile_is_data():
     _, seen = asked(guarded(Shop(), profile=teapot), {}, {"body": b"2"})
 
     assert seen.status == 418
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"status": {}},
-        {"status": dict.fromkeys(Trouble, 599)},
-        {"status": dict.fromkeys(Trouble, 200)},
-        {"length_min": 0},
-        {"length_max": 3},
-        {"wait_s": -1},
-        {"retry_after_s": 0},
-    ],
-    ids=repr,
-)
-def test_a_profile_that_cannot_be_meant_is_refused(wrong):
-    with pytest.raises(ContractViolation, match="profile mine"):
-        Profile(name="mine", **wrong)
-
-
-def test_an_unknown_profile_is_refused():
-    with pytest.raises(ContractViolation, match="choose one of ietf, stripe_v1, stripe_v2"):
-        guarded(Shop(), profile="acp")

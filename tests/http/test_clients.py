@@ -26,11 +26,10 @@ from effectonce import (
 )
 from effectonce._core.guarantees import Capability, Kind, Terms
 from effectonce.effect import running
-from tests.http.callers import CALLERS, LONG, SOON
+from tests.http.callers import LONG, SOON, each_client, each_colour, every_client
 from tests.http.server import Shop
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
-each_client = pytest.mark.parametrize("caller", CALLERS.values(), ids=CALLERS)
 TERMS = {
     "tool": "pay",
     "version": "1",
@@ -57,16 +56,41 @@ def tried(caught):
 # ---------------------------------------------------------------- one key, one effect
 
 
-@each_client
+AT_ONCE = {"retry-after": "0"}
+ASKS = {
+    "seconds": AT_ONCE,
+    "fraction": {"retry-after": "0.002"},
+    "milliseconds": {"retry-after-ms": "2"},
+    "date": {"retry-after": formatdate(time.time() - 60, usegmt=True)},
+}
+
+
+@every_client
 @pytest.mark.parametrize("fault", ["reset", "lose", "cut"])
 def test_what_broke_is_sent_again_under_the_same_key(shop, caller, fault):
     shop.faults = [fault]
 
     assert caller.guarded(shop.url, "/pay") == [200]
-    assert shop.effects == 1
-    assert len(shop.keys) == 2
-    assert len(set(shop.keys)) == 1
+    assert (shop.effects, len(shop.keys), len(set(shop.keys))) == (1, 2, 1)
     assert shop.keys[0].startswith("eo_")
+
+
+@every_client
+@pytest.mark.cover(1)
+@pytest.mark.parametrize(
+    "faults",
+    [
+        *([(429, asks)] * 2 for asks in ASKS.values()),
+        *([(503, asks)] * 2 for asks in ASKS.values()),
+        ["lose", (409, AT_ONCE)],
+    ],
+    ids=[*(f"429 {name}" for name in ASKS), *(f"503 {name}" for name in ASKS), "still running"],
+)
+def test_who_is_asked_to_wait_waits_and_sends_the_same(shop, caller, faults):
+    shop.faults = list(faults)
+
+    assert caller.guarded(shop.url, "/pay") == [200]
+    assert (shop.effects, len(shop.keys), len(set(shop.keys))) == (1, 3, 1)
 
 
 @each_client
@@ -79,34 +103,7 @@ def test_an_answer_that_does_not_come_in_time_is_asked_for_again_under_the_same_
     assert len(set(shop.keys)) == 1
 
 
-@each_client
-@pytest.mark.parametrize("status", [429, 503])
-@pytest.mark.parametrize(
-    "asks",
-    [
-        {"retry-after": "0"},
-        {"retry-after": "0.002"},
-        {"retry-after-ms": "2"},
-        {"retry-after": formatdate(time.time() - 60, usegmt=True)},
-    ],
-    ids=["seconds", "fraction", "milliseconds", "date"],
-)
-def test_who_is_asked_to_wait_waits_and_sends_the_same(shop, caller, status, asks):
-    shop.faults = [(status, asks), (status, asks)]
-
-    assert caller.guarded(shop.url, "/pay") == [200]
-    assert (shop.effects, len(shop.keys), len(set(shop.keys))) == (1, 3, 1)
-
-
-@each_client
-def test_a_key_that_is_still_being_worked_on_is_asked_for_again(shop, caller):
-    shop.faults = ["lose", (409, {"retry-after": "0"})]
-
-    assert caller.guarded(shop.url, "/pay") == [200]
-    assert (shop.effects, len(shop.keys), len(set(shop.keys))) == (1, 3, 1)
-
-
-@each_client
+@each_colour
 def test_a_conflict_that_nobody_explains_is_not_repeated(shop, caller):
     shop.faults = [(409, {})]
 
@@ -135,16 +132,7 @@ def test_a_delay_that_does_not_fit_is_handed_back(shop, caller, written):
     assert len(shop.requests) == 1
 
 
-@each_client
-def test_a_tool_that_runs_again_sends_the_same_key(shop, caller):
-    shop.faults = ["lose"] * 4
-    patient = {"retry": Retry(attempts=5, base_s=0.001)}
-
-    assert caller.guarded(shop.url, "/pay", retry=Retry(attempts=1), contract=patient) == [200]
-    assert (shop.effects, len(shop.keys), len(set(shop.keys))) == (1, 5, 1)
-
-
-@each_client
+@each_colour
 def test_a_layer_that_gave_up_is_not_repeated_by_the_tool_around_it(shop, caller):
     shop.faults = ["lose"] * 9
 
@@ -172,44 +160,30 @@ def test_without_a_key_what_may_have_landed_is_not_sent_again(shop, caller):
     )
 
 
-@each_client
-def test_without_a_key_what_was_refused_for_certain_is_sent_again(shop, caller):
-    shop.faults = [(429, {"retry-after": "0"})]
+@every_client
+@pytest.mark.cover(1)
+@pytest.mark.parametrize(
+    ("fault", "request_", "policy", "keys"),
+    [
+        ((429, AT_ONCE), "/pay", {}, [None, None]),
+        ("lose", ("POST", "/pay", MINE), {}, ["order-17", "order-17"]),
+        *(("reset", (method, "/basket"), {}, [None, None]) for method in ("GET", "PUT", "DELETE")),
+        ("reset", "/search", {"kind": "read"}, [None, None]),
+    ],
+    ids=["refused", "the caller's key", "GET", "PUT", "DELETE", "a read"],
+)
+def test_without_our_key_a_request_is_sent_again_where_that_does_no_harm(
+    shop, caller, fault, request_, policy, keys
+):
+    shop.faults = [fault]
 
-    [(status, _)] = caller.calls(shop.url, "/pay")
+    [(status, _)] = caller.calls(shop.url, request_, **policy)
 
-    assert (status, shop.effects, shop.keys) == (200, 1, [None, None])
-
-
-@each_client
-def test_a_key_of_the_callers_own_is_kept_in_all_attempts(shop, caller):
-    shop.faults = ["lose"]
-
-    [(status, _)] = caller.calls(shop.url, ("POST", "/pay", MINE))
-
-    assert (status, shop.effects, shop.keys) == (200, 1, ["order-17", "order-17"])
-
-
-@each_client
-@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
-def test_an_idempotent_method_needs_no_key(shop, caller, method):
-    shop.faults = ["reset"]
-
-    [(status, _)] = caller.calls(shop.url, (method, "/basket"))
-
-    assert (status, shop.keys) == (200, [None, None])
+    assert (status, shop.keys) == (200, keys)
+    assert shop.effects == (0 if request_[0] == "GET" else 1)
 
 
-@each_client
-def test_a_client_whose_requests_do_no_harm_needs_no_key(shop, caller):
-    shop.faults = ["reset"]
-
-    [(status, _)] = caller.calls(shop.url, "/search", kind="read")
-
-    assert (status, shop.keys) == (200, [None, None])
-
-
-@each_client
+@each_colour
 def test_a_downstream_that_honours_no_key_is_not_asked_twice(shop, caller):
     shop.faults = ["lose"]
 
@@ -219,7 +193,7 @@ def test_a_downstream_that_honours_no_key_is_not_asked_twice(shop, caller):
     assert (shop.effects, len(shop.requests)) == (1, 1)
 
 
-@each_client
+@each_colour
 def test_an_idempotent_tool_needs_no_key(shop, caller):
     shop.faults = ["reset"]
 
@@ -243,7 +217,7 @@ def test_a_connection_that_was_refused_is_known_to_have_sent_nothing(nobody, cal
     )
 
 
-@each_client
+@each_colour
 def test_a_tool_of_one_request_that_sent_nothing_is_not_in_doubt(nobody, caller):
     with pytest.raises(Exception) as caught:
         caller.guarded(nobody, "/pay", contract={"downstream": "none", "one_request": True})
@@ -251,13 +225,13 @@ def test_a_tool_of_one_request_that_sent_nothing_is_not_in_doubt(nobody, caller)
     assert not isinstance(caught.value, InDoubt)
 
 
-@each_client
+@each_colour
 def test_a_tool_of_many_requests_is_in_doubt_though_the_last_one_sent_nothing(nobody, caller):
     with pytest.raises(InDoubt):
         caller.guarded(nobody, "/pay", contract={"downstream": "none"})
 
 
-@each_client
+@each_colour
 def test_who_could_not_connect_again_does_not_forget_what_may_have_landed(caller):
     with Shop() as shop:
         shop.faults = ["vanish"]
@@ -279,7 +253,7 @@ def test_a_refusal_does_not_speak_for_an_attempt_that_may_have_landed(shop, call
     assert classify(Answer(401, headers)).certainty is Certainty.AMBIGUOUS
 
 
-@each_client
+@each_colour
 def test_a_refusal_at_once_is_a_refusal(shop, caller):
     shop.faults = [(401, {})]
 
@@ -289,7 +263,7 @@ def test_a_refusal_at_once_is_a_refusal(shop, caller):
     assert "x-effectonce-tried" not in headers
 
 
-@each_client
+@each_colour
 def test_the_last_of_many_refusals_says_that_there_were_enough(shop, caller):
     shop.faults = [(423, {})] * 3
 
@@ -320,14 +294,15 @@ def test_a_request_ends_when_its_effect_has_no_time_left(shop, caller):
 
 
 @each_client
-def test_a_request_ends_when_its_policy_has_no_time_left(shop, caller):
+@pytest.mark.parametrize("wait_s", [25.0, None])
+def test_a_request_ends_when_its_policy_has_no_time_left(shop, caller, wait_s):
     shop.faults = ["hang"] * 3
 
     with pytest.raises(Exception) as caught:
         caller.calls(
             shop.url,
             ("GET", "/basket"),
-            wait_s=25.0,
+            wait_s=wait_s,
             retry=Retry(attempts=3, deadline_s=0.3, base_s=0.001),
         )
 
@@ -335,7 +310,7 @@ def test_a_request_ends_when_its_policy_has_no_time_left(shop, caller):
     assert tried(caught).verdict.certainty is Certainty.AMBIGUOUS
 
 
-@each_client
+@each_colour
 def test_without_any_time_left_nothing_is_sent(shop, caller):
     late = Effect(EffectRef("pay", "k"), 1, 1, time.monotonic() - 1, terms=Terms(**TERMS))
     token = running.set(late)
@@ -373,7 +348,7 @@ def test_a_host_that_is_down_is_left_alone_and_its_neighbour_is_not(shop, caller
     ), "the first may have landed"
 
 
-@each_client
+@each_colour
 def test_one_circuit_may_stand_for_all_hosts(shop, caller):
     circuit = Circuit("shop", Breaker(consecutive=1))
     shop.faults = [(503, {})]
@@ -388,7 +363,7 @@ def test_one_circuit_may_stand_for_all_hosts(shop, caller):
     )
 
 
-@each_client
+@each_colour
 def test_a_budget_that_is_empty_ends_it(shop, caller):
     budget = RetryBudget("shop", capacity=14, cost=14)
     shop.faults = ["reset"] * 9
@@ -399,7 +374,7 @@ def test_a_budget_that_is_empty_ends_it(shop, caller):
     assert (len(shop.requests), tried(caught).gave_up) == (2, True)
 
 
-@each_client
+@each_colour
 def test_retries_of_a_request_count_in_its_turn(shop, caller):
     guard = Guard("memory://")
     shop.faults = ["reset"] * 9

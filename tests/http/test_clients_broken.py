@@ -12,11 +12,10 @@ import urllib3
 
 from effectonce import Guard, Retry
 from effectonce.http.client import protect
-from tests.http.callers import CALLERS, LONG, SOON
+from tests.http.callers import LONG, SOON, each_client
 from tests.http.server import Shop
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("collected")]  # theirs
-each_client = pytest.mark.parametrize("caller", CALLERS.values(), ids=CALLERS)
 ONCE = Retry(attempts=1)
 TRIES = 3
 
@@ -39,34 +38,8 @@ def looping(send):
         return work(1)
 
 
-def alooping(send):
-    guard = Guard("memory://")
-
-    @guard.tool(kind="write", downstream="key", retry=ONCE)
-    async def work(order: int) -> list[str]:
-        failed = []
-        for _ in range(TRIES):
-            try:
-                return [*failed, await send()]
-            except Exception as error:
-                failed.append(type(error).__name__)
-        return failed
-
-    async def main():
-        with guard.step("chat", "work"):
-            return await work(1)
-
-    return asyncio.run(main())
-
-
 def in_a_loop(caller, url, path="/pay"):
-    if caller.colour == "sync":
-        return looping(lambda: str(caller.calls(url, path, retry=ONCE)[0][0]))
-
-    async def send():
-        return str((await caller.acalls(url, [path], 5.0, {"retry": ONCE}))[0][0])
-
-    return alooping(send)
+    return looping(lambda: str(caller.calls(url, path, retry=ONCE)[0][0]))
 
 
 # ---------------------------------------------------------------- an answer that breaks off
@@ -149,7 +122,7 @@ def test_so_is_a_stream_of_aiohttp(shop, reading):
         ):
             return (await reading(response.content)).decode()
 
-    assert alooping(send)[1:] == ['{"effect": 1}']
+    assert looping(lambda: asyncio.run(send()))[1:] == ['{"effect": 1}']
     assert (shop.effects, len(shop.keys), len(set(shop.keys))) == (1, 2, 1)
 
 
@@ -194,7 +167,7 @@ def test_a_stream_that_is_read_again_after_it_broke_takes_no_number_away(shop):
                 await pay(client)
         return "sent"
 
-    assert alooping(send) == ["sent"]
+    assert looping(lambda: asyncio.run(send())) == ["sent"]
     assert (shop.effects, shop.keys[0] == shop.keys[1], shop.keys[1] == shop.keys[2]) == (
         2,
         True,

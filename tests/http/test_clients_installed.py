@@ -27,47 +27,31 @@ from effectonce import (
 from effectonce.http.client.protect import ROWS, WITNESSES, KeyHeader, protect
 from effectonce.retries.clients import inner_attempts
 from effectonce.stores.memory import MemoryStore
-from tests.http.callers import CALLERS, SOON
+from tests.http.callers import SOON, each_client
 from tests.servers._process import until
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("collected")]  # theirs
-each_client = pytest.mark.parametrize("caller", CALLERS.values(), ids=CALLERS)
 ONCE = Retry(attempts=1)
 
 
-@pytest.fixture
-def loop():
-    """For clients that are made where a loop runs."""
-    with asyncio.Runner() as runner:
-        yield runner
-
-
-def made(loop, caller):
-    async def make():
-        return caller.make()
-
-    return loop.run(make()) if caller.colour == "async" else caller.make()
-
-
-def closed(loop, client):
-    if asyncio.iscoroutinefunction(
-        getattr(client, "aclose", client.close if hasattr(client, "close") else None)
-    ):
-        loop.run(client.aclose() if hasattr(client, "aclose") else client.close())
-    elif hasattr(client, "close"):
-        client.close()
+def protected_once(client):
+    assert protect(client) is client
+    assert inner_attempts(client) == 1
+    with pytest.raises(TypeError, match="protected already"):
+        protect(client)
 
 
 @each_client
-def test_a_client_is_protected_once_in_place_and_sends_each_attempt_once(loop, caller):
-    client = made(loop, caller)
-    try:
-        assert protect(client) is client
-        assert inner_attempts(client) == 1
-        with pytest.raises(TypeError, match="protected already"):
-            protect(client)
-    finally:
-        closed(loop, client)
+def test_a_client_is_protected_once_in_place_and_sends_each_attempt_once(caller):
+    async def main():
+        async with caller.make() as client:
+            protected_once(client)
+
+    if caller.colour == "async":
+        asyncio.run(main())
+        return
+    with caller.make() as client:
+        protected_once(client)
 
 
 def test_a_client_that_is_not_known_is_refused():
@@ -272,23 +256,6 @@ def test_urllib3_has_no_more_time_than_there_is(shop, timeout):
 
     with urllib3.PoolManager() as manager, pytest.raises(urllib3.exceptions.ReadTimeoutError):
         protect(manager, retry=Retry(attempts=3, deadline_s=0.2)).request("GET", shop.url, **said)
-
-
-def test_httpx_has_no_more_time_than_there_is(shop):
-    shop.faults = ["hang"]
-
-    with httpx.Client(timeout=None) as client, pytest.raises(httpx.ReadTimeout):
-        protect(client, retry=Retry(attempts=3, deadline_s=0.2)).get(shop.url)
-
-
-def test_aiohttp_has_no_more_time_than_there_is(shop):
-    async def main():
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as session:
-            await protect(session, retry=Retry(attempts=3, deadline_s=0.2)).get(shop.url)
-
-    shop.faults = ["hang"]
-    with pytest.raises(TimeoutError):
-        asyncio.run(main())
 
 
 def test_a_cancelled_request_is_cancelled_and_its_number_is_free_again(shop):

@@ -13,10 +13,9 @@ import urllib3
 from effectonce import Circuits, Found, Guard, Retry, current_effect
 from effectonce.errors import ContractViolation
 from effectonce.http.client.protect import KeyHeader, named, protect
-from tests.http.callers import CALLERS, SOON
+from tests.http.callers import CALLERS, SOON, each_client
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
-each_client = pytest.mark.parametrize("caller", CALLERS.values(), ids=CALLERS)
 AGAIN = Retry(attempts=3, base_s=0.001)
 RANDOM = "0b2f6c3e-5d1a-4c57-9a52-0f6f1f9b8a11"
 
@@ -91,32 +90,6 @@ def test_what_comes_after_something_that_is_found_done_keeps_its_key(shop):
 
     charges = {key for _, path, key in shop.requests if path == "/charges"}
     assert (shop.effects, len(charges)) == (2, 1)
-
-
-def test_a_tool_that_sends_again_by_itself_sends_the_same_key(shop):
-    def work(http):
-        while True:
-            response = http.post("/pay")
-            if response.is_success:
-                return response.text
-
-    shop.faults = [(500, {})] * 7
-    tool(shop, work)()
-
-    assert (shop.effects, len(shop.keys), len(set(shop.keys))) == (1, 8, 1)
-
-
-def test_a_body_that_changes_from_run_to_run_changes_no_key(shop):
-    runs = iter(range(9))
-    shop.faults = ["lose"] * 4
-
-    def work(http):
-        return http.post("/pay", params={"nonce": next(runs)}, json={"at": next(runs)}).text
-
-    with pytest.raises(Exception, match="gave-up"):
-        tool(shop, work)()
-
-    assert len(set(shop.keys)) == 1
 
 
 def test_requests_that_leave_together_have_different_keys(shop):

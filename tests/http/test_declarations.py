@@ -6,6 +6,7 @@ import pytest
 
 from effectonce import ContractViolation, Guard
 from effectonce.http.server import IdempotencyMiddleware, Route
+from effectonce.http.server.profiles import Profile, Trouble
 from effectonce.observe import Logs
 
 
@@ -21,6 +22,17 @@ async def app(scope, receive, send):
             "a segment that varies is written {name}, without a type",
         ),
         (lambda: Route("/orders/{id"), "a segment that varies is written {name}"),
+        (lambda: Route("pay"), "starts with /"),
+        (lambda: Route("/a*b"), "starts with /"),
+        (lambda: Route(""), "starts with /"),
+        *(
+            (lambda method=method: Route("/pay", methods=[method]), "methods that change something")
+            for method in ("GET", "HEAD", "OPTIONS", "get")
+        ),
+        # the letters of a word would be members that no body has
+        (lambda: Route("/pay", include="amount"), "lists of members"),
+        (lambda: Route("/pay", exclude="amount"), "lists of members"),
+        (lambda: Route("/pay", kind="read"), "a read has no effect"),
         (lambda: Route("/payments", methods=["PSOT"]), "did you mean 'POST'?"),
         (lambda: Route("/payments", methods="POST"), r"give a list, methods=\['POST'\]"),
         (lambda: Route("/payments", required="no"), "required='no': give True or False"),
@@ -32,10 +44,6 @@ def test_a_route_that_would_fit_no_request_is_refused(make, said):
         make()
 
 
-def test_methods_that_are_less_usual_are_taken():
-    assert Route("/cache/*", methods=["PURGE", "put"]).methods == ["PURGE", "put"]
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -45,6 +53,13 @@ def test_methods_that_are_less_usual_are_taken():
         ({"headers": "x-total"}, r"headers='x-total': give a list, headers=\['x-total'\]"),
         ({"body_max": "10 MB"}, "body_max='10 MB': give a whole number"),
         ({"methods": ["PSOT"]}, "did you mean 'POST'?"),
+        ({"headers": ["Set-Cookie"]}, "set-cookie cannot be stored"),
+        ({"tenant": "main"}, "each other's responses"),
+        ({"routes": [Route("/pay", kind="irreversible")]}, "durable"),
+        ({"profile": "acp"}, "choose one of ietf, stripe_v1, stripe_v2"),
+        ({"body_s": 0}, "body_"),
+        ({"body_piece_s": -1}, "body_"),
+        ({"body_s": "long"}, "body_"),
     ],
 )
 def test_a_middleware_that_is_written_wrongly_is_refused_by_name(given, said):
@@ -52,6 +67,29 @@ def test_a_middleware_that_is_written_wrongly_is_refused_by_name(given, said):
         IdempotencyMiddleware(
             app, **{"guard": Guard("memory://"), "tenant": lambda scope: "ada", **given}
         )
+
+
+def test_there_is_no_middleware_without_a_tenant_resolver():
+    with pytest.raises(TypeError, match="tenant"):
+        IdempotencyMiddleware(app, Guard("memory://"))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"status": {}},
+        {"status": dict.fromkeys(Trouble, 599)},
+        {"status": dict.fromkeys(Trouble, 200)},
+        {"length_min": 0},
+        {"length_max": 3},
+        {"wait_s": -1},
+        {"retry_after_s": 0},
+    ],
+    ids=repr,
+)
+def test_a_profile_that_cannot_be_meant_is_refused(wrong):
+    with pytest.raises(ContractViolation, match="profile mine"):
+        Profile(name="mine", **wrong)
 
 
 def test_a_level_for_an_event_that_there_is_not_is_refused():

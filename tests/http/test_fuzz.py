@@ -14,7 +14,7 @@ from effectonce.http.server import Route
 from effectonce.stores.memory import MemoryStore
 from tests.http.helpers import Seen, a_scope, ask, guarded, run
 
-REQUESTS = int(os.environ.get("EFFECTONCE_FUZZ", "4000"))
+REQUESTS = int(os.environ.get("EFFECTONCE_FUZZ", "2400"))
 OURS = {400, 401, 413}  # refused before anything is claimed
 KEYS = [f"8e03978e-40d5-43dd-bc93-6894a57f93{n:02}" for n in range(40)]
 BODIES = [

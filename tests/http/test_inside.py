@@ -3,6 +3,7 @@ that commit with the record.
 """
 
 import asyncio
+import contextlib
 import json
 import sqlite3
 import threading
@@ -95,14 +96,25 @@ def test_a_step_in_doubt_keeps_the_request_from_doing_something_else():
 TRANSACTION = [Route("/pay", downstream="transaction")]
 
 
+async def book():
+    """Book in the transaction of the request."""
+    done = current_effect().connection.execute("INSERT INTO bookings VALUES (1)")
+    if asyncio.iscoroutine(done):
+        await done
+
+
+def with_bookings(path):
+    """A new SQLite database with a table of bookings."""
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE bookings (amount INTEGER)")
+    return path
+
+
 def booking(*, then):
     """Books in the transaction of the request, then answers or raises *then*."""
 
     async def handler(_scope, _receive, send):
-        connection = current_effect().connection
-        done = connection.execute("INSERT INTO bookings VALUES (1)")
-        if asyncio.iscoroutine(done):
-            await done
+        await book()
         if isinstance(then, BaseException):
             raise then
         await answer(send, then, b"booked")
@@ -114,17 +126,11 @@ def booking(*, then):
 def ledger(request, tmp_path):
     """A store, and how many bookings its database holds."""
     if request.param == "sqlite":
-        path = tmp_path / "shop.db"
-        with sqlite3.connect(path) as connection:
-            connection.execute("CREATE TABLE bookings (amount INTEGER)")
-        connection.close()
+        path = with_bookings(tmp_path / "shop.db")
 
         def count():
-            reader = sqlite3.connect(path)
-            try:
+            with contextlib.closing(sqlite3.connect(path)) as reader:
                 return reader.execute("SELECT count(*) FROM bookings").fetchone()[0]
-            finally:
-                reader.close()
 
         store = SqliteStore(path)
     else:
@@ -157,6 +163,7 @@ def test_the_handlers_writes_commit_with_the_record(ledger):
     assert count() == 1
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("then", [500, 422, 404, RuntimeError("a bug after the insert")], ids=repr)
 @pytest.mark.parametrize("profile", ["ietf", "stripe_v1"])
 def test_what_fails_is_rolled_back_and_runs_again(ledger, then, profile):
@@ -175,9 +182,7 @@ def test_nothing_leaves_before_the_commit(ledger):
     store, count = ledger
 
     async def streaming(_scope, _receive, send):
-        done = current_effect().connection.execute("INSERT INTO bookings VALUES (1)")
-        if asyncio.iscoroutine(done):
-            await done
+        await book()
         await send({"type": "http.response.start", "status": 200, "headers": []})
         for _ in range(3):
             await send({"type": "http.response.body", "body": b"x" * 100_000, "more_body": True})
@@ -202,16 +207,11 @@ def test_nothing_leaves_before_the_commit(ledger):
 def test_a_commit_that_fails_is_told_as_nothing_done_and_the_app_does_not_go_on(
     tmp_path, monkeypatch
 ):
-    path, background = tmp_path / "shop.db", []
-    with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE bookings (amount INTEGER)")
-    connection.close()
-    store = SqliteStore(path)
-    commits = []
-    book = booking(then=201)
+    store = SqliteStore(with_bookings(tmp_path / "shop.db"))
+    commits, background = [], []
 
     async def handler(scope, receive, send):
-        await book(scope, receive, send)
+        await booking(then=201)(scope, receive, send)
         background.append("mail")
 
     owner = transaction.AsyncLent
@@ -239,12 +239,11 @@ def test_a_cancelled_request_ends_its_handler_before_its_transaction(ledger):
         ended = []
 
         async def slow(_scope, _receive, _send):
-            connection = current_effect().connection
             try:
                 await asyncio.Event().wait()
             finally:
-                done = connection.execute("INSERT INTO bookings VALUES (1)")
-                ended.append(await done if asyncio.iscoroutine(done) else done)
+                await book()
+                ended.append(True)
 
         shop = Shop(slow)
         task = asyncio.create_task(ask(guarded(shop, Guard(store, cache=0), routes=TRANSACTION)))
@@ -303,10 +302,8 @@ def test_what_the_app_does_after_its_response_is_outside_of_the_transaction(ledg
         after.append("mailed")
         return "mailed"
 
-    book = booking(then=201)
-
     async def handler(scope, receive, send):
-        await book(scope, receive, send)
+        await booking(then=201)(scope, receive, send)
         after.append(current_effect().connection)
         await mail(1)
 
@@ -335,16 +332,13 @@ def test_however_often_a_request_is_cancelled_its_handler_ends_before_its_transa
         go, order = threading.Event(), []
 
         async def slow(_scope, _receive, _send):
-            connection = current_effect().connection
             work = asyncio.ensure_future(asyncio.to_thread(go.wait))
             while not work.done():
                 try:
                     await asyncio.shield(work)
                 except asyncio.CancelledError:
                     order.append("cancelled")
-            done = connection.execute("INSERT INTO bookings VALUES (1)")
-            if asyncio.iscoroutine(done):
-                await done
+            await book()
             order.append("written")
 
         shop = Shop(slow)
@@ -372,7 +366,7 @@ def test_a_request_whose_lease_was_lost_is_undone_and_may_be_asked_for_again(pos
     clock, heard = FakeClock(), []
     store = PostgresStore(url, clock=clock)
 
-    async def book(send, status, text):
+    async def book_and_answer(send, status, text):
         await current_effect().connection.execute("INSERT INTO bookings VALUES (1)")
         try:
             await answer(send, status, text)
@@ -385,13 +379,13 @@ def test_a_request_whose_lease_was_lost_is_undone_and_may_be_asked_for_again(pos
 
         async def too_slow(_scope, _receive, send):
             await taken_over.wait()
-            await book(send, 201, b"too slow")
+            await book_and_answer(send, 201, b"too slow")
 
         async def refuses(_scope, _receive, send):
-            await book(send, 422, b"no")
+            await book_and_answer(send, 422, b"no")
 
         async def well(_scope, _receive, send):
-            await book(send, 201, b"well")
+            await book_and_answer(send, 201, b"well")
 
         shop = Shop(too_slow, refuses, well)
         app = guarded(shop, Guard(store, cache=0), routes=TRANSACTION)

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from effectonce import Guard
-from effectonce.stores.memory import MemoryStore
 from tests.http.helpers import Shop, ask, guarded, run
 
 
@@ -28,33 +27,7 @@ def test_a_method_in_small_letters_is_the_same_method():
     assert without.json["code"] == "KEY_MISSING"
 
 
-def test_a_stream_to_a_client_that_cannot_tell_its_end_leaves_when_it_is_recorded():
-    """HTTP/1.0 has no chunks: a stream that was cut off looks like one that ended. Some proxies
-    speak it by default.
-    """
-    store, recorded = MemoryStore(), []
-
-    async def streaming(_scope, _receive, send):
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"one ", "more_body": True})
-        await send({"type": "http.response.body", "body": b"two"})
-
-    async def main():
-        guard = Guard(store, cache=0)
-
-        async def look(_message):
-            recorded.append({state.value for state, count in guard.counts().items() if count})
-
-        app = guarded(Shop(streaming), guard)
-        return await ask(app, on_send=look, version="1.0")
-
-    seen = run(main)
-
-    assert (seen.body, seen.complete) == (b"one two", True)
-    assert recorded == [{"completed"}] * len(recorded)
-
-
-def test_what_may_have_no_end_is_not_waited_for_there():
+def test_what_may_have_no_end_is_not_waited_for_by_http_1_0():
     """It would fill the disk. It is more than is kept, so nobody gets it again anyway."""
     left = []
 

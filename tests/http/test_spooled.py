@@ -11,6 +11,21 @@ from tests.http.helpers import Shop, ask, guarded, run
 WHOLE = {"type": "http.request", "body": b"all of it", "more_body": False}
 
 
+def waiting(heard, begun=None):
+    """A `receive` that waits without end, and says that it was cancelled."""
+
+    async def receive():
+        if begun is not None:
+            begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            heard.append("cancelled")
+            raise
+
+    return receive
+
+
 async def read(receive, *, piece_s=60.0):
     body = Spooled(1000)
     await read_body(receive, body, BodyLimits(1000, piece_s, 60.0))
@@ -93,15 +108,8 @@ def test_a_receive_whose_wait_fails_hears_of_it():
 def test_a_receive_that_is_too_slow_hears_of_it():
     heard = []
 
-    async def receive():
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            heard.append("cancelled")
-            raise
-
     with pytest.raises(TooSlow):
-        run(lambda: read(receive, piece_s=0.01))
+        run(lambda: read(waiting(heard), piece_s=0.01))
 
     assert heard == ["cancelled"]
 
@@ -121,18 +129,9 @@ def test_a_receive_that_has_its_message_just_when_its_time_is_over_is_heard(wait
 
 def test_a_cancelled_request_cancels_its_receive():
     async def main():
-        waiting, heard = asyncio.Event(), []
-
-        async def receive():
-            waiting.set()
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                heard.append("cancelled")
-                raise
-
-        reading = asyncio.create_task(read(receive))
-        await waiting.wait()
+        begun, heard = asyncio.Event(), []
+        reading = asyncio.create_task(read(waiting(heard, begun)))
+        await begun.wait()
         reading.cancel()
         await asyncio.wait([reading])
         return reading.cancelled(), heard

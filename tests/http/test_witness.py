@@ -20,65 +20,47 @@ from aiohttp import web
 
 from effectonce import ContractViolation, GaveUp, Guard, InDoubt, Retry, current_effect
 from effectonce.http.client import protect
-from tests.http.callers import CALLERS, SOON
+from tests.http.callers import SOON, each_client
+from tests.http.twice import (
+    DONE,
+    DOUBT,
+    FAILED_BEFORE,
+    IRREVERSIBLE,
+    ONCE,
+    aended,
+    atwice,
+    each_way,
+    ended,
+    twice,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
-each_client = pytest.mark.parametrize("caller", CALLERS.values(), ids=CALLERS)
 PAYS = ("/pay",)
 
 
-def calls(caller, url, *asked, then="raise ValueError", **contract):
-    """Two calls of a tool that makes these requests and fails, in its first run, and pays in its
-    next one: how each call ended.
+def calls(caller, url, *asked, **contract):
+    """Return the outcomes of two calls: the tool makes these requests and fails in its first run,
+    and pays in its next one.
     """
-    guard, ended = Guard("memory://", cache=0), []
-    declared = {
-        "kind": "irreversible",
-        "accept_store_loss": True,
-        "retry": Retry(attempts=1),
-    } | contract
-    first = [True]
+    runs = iter([asked, PAYS])
 
-    def plan():
-        asked_now, first[:] = (asked if first[0] else PAYS), [False]
-        return asked_now
+    def work(order: int) -> str:
+        requests = next(runs)
+        caller.calls(url_of(url, requests), *requests)
+        return finish(requests)
 
-    def failed(asked_now):
-        if asked_now is not PAYS and then:
-            raise ValueError("my own parsing")
+    async def awork(order: int) -> str:
+        requests = next(runs)
+        await caller.acalls(url_of(url, requests), requests, 5.0, {})
+        return finish(requests)
+
+    return twice(work if caller.colour == "sync" else awork, **IRREVERSIBLE | contract)
+
+
+def finish(requests):
+    if requests is PAYS:
         return "paid"
-
-    if caller.colour == "sync":
-
-        @guard.tool(**declared)
-        def work(order: int) -> str:
-            asked_now = plan()
-            caller.calls(url if asked_now is PAYS else wrong(url, asked_now), *asked_now)
-            return failed(asked_now)
-
-        def call():
-            return work(1)
-
-    else:
-
-        @guard.tool(**declared)
-        async def work(order: int) -> str:
-            asked_now = plan()
-            await caller.acalls(
-                url if asked_now is PAYS else wrong(url, asked_now), asked_now, 5.0, {}
-            )
-            return failed(asked_now)
-
-        def call():
-            return asyncio.run(within(guard, work))
-
-    for _ in range(2):
-        with guard.step("chat", "work"):
-            try:
-                ended.append(call())
-            except Exception as error:  # whatever comes out is looked at
-                ended.append(type(error).__name__)
-    return ended
+    raise ValueError("my own parsing")
 
 
 async def within(guard, work):
@@ -86,13 +68,14 @@ async def within(guard, work):
         return await work(1)
 
 
-def wrong(url, asked):
-    """Where nobody listens, if that is what is asked for."""
-    return "http://127.0.0.1:1" if asked == NOWHERE else url
+def url_of(url, requests):
+    """Return an address where nobody listens for the requests of `NOWHERE`."""
+    return "http://127.0.0.1:1" if requests == NOWHERE else url
 
 
 NOWHERE = ("/pay?nowhere",)
 WHOLE = {"through": "protected"}
+WATCHED = {"kind": "write"} | WHOLE
 
 
 @each_client
@@ -100,7 +83,7 @@ def test_a_tool_that_fails_before_it_sends_runs_again_if_it_sends_only_through_p
     shop, caller
 ):
     assert calls(caller, shop.url, **WHOLE) == ["ValueError", "paid"]
-    assert calls(caller, shop.url) == ["InDoubt", "InDoubt"]
+    assert calls(caller, shop.url) == DOUBT
     assert shop.effects == 1
 
 
@@ -112,7 +95,7 @@ def test_a_request_that_could_not_leave_is_none(shop, caller):
 
 
 @each_client
-@pytest.mark.parametrize("contract", [WHOLE, {}], ids=["through", "nothing declared"])
+@each_way
 def test_a_refused_request_is_a_failure_for_good_whatever_the_tool_makes_of_it(
     shop, caller, contract
 ):
@@ -123,11 +106,11 @@ def test_a_refused_request_is_a_failure_for_good_whatever_the_tool_makes_of_it(
 
 
 @each_client
-@pytest.mark.parametrize("contract", [WHOLE, {}], ids=["through", "nothing declared"])
+@each_way
 def test_a_request_that_was_answered_with_success_is_done_whatever_the_tool_makes_of_it(
     shop, caller, contract
 ):
-    assert calls(caller, shop.url, "/pay", **contract) == ["ResultUnavailable", "ResultUnavailable"]
+    assert calls(caller, shop.url, "/pay", **contract) == DONE
     assert shop.effects == 1
 
 
@@ -139,7 +122,7 @@ def test_two_requests_and_a_lost_answer_stay_in_doubt(shop, caller, faults):
     shop.faults = list(faults)
     asked = ("/pay", "/mail") if len(faults) == 2 else ("/pay",)
 
-    assert calls(caller, shop.url, *asked, **WHOLE) == ["InDoubt", "InDoubt"]
+    assert calls(caller, shop.url, *asked, **WHOLE) == DOUBT
     assert shop.effects <= len(asked)
 
 
@@ -155,48 +138,10 @@ def test_a_read_says_nothing_about_the_effect(shop, caller):
 def test_a_stream_that_is_not_read_to_its_end_is_no_answer(shop, caller):
     shop.faults = ["break"]
 
-    assert calls(caller, shop.url, "/pay", **WHOLE) == ["InDoubt", "InDoubt"]
+    assert calls(caller, shop.url, "/pay", **WHOLE) == DOUBT
 
 
 # ---------------------------------------------------------------- past the clients
-
-
-def ended(act, **contract):
-    """How two calls of a tool end that acts, and then fails."""
-    guard, says = Guard("memory://", cache=0), []
-
-    @guard.tool(**{"kind": "write", "through": "protected"} | contract)
-    def work(order: int) -> None:
-        act()
-        raise ValueError("bad sku")
-
-    for _ in range(2):
-        with guard.step("chat", "work"):
-            try:
-                work(1)
-            except Exception as error:  # whatever comes out is looked at
-                says.append(type(error).__name__)
-    return says
-
-
-def in_a_thread(function):
-    thread = threading.Thread(target=function)
-    thread.start()
-    thread.join()
-
-
-def in_a_context(function):
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(function,))
-    thread.start()
-    thread.join()
-
-
-@pytest.mark.parametrize(
-    "how", [lambda f: f(), in_a_thread, in_a_context], ids=["here", "thread", "context"]
-)
-def test_a_bare_client_is_noticed(shop, how):
-    assert ended(lambda: how(lambda: httpx.post(f"{shop.url}/pay"))) == ["InDoubt", "InDoubt"]
-    assert shop.effects == 1
 
 
 async def traced(function):
@@ -240,33 +185,42 @@ def test_a_thread_that_takes_the_context_along_is_none_of_its_own(shop, in_threa
 
 
 EARLIER = contextvars.copy_context()  # of a request, or of a job: not of a tool
-GIVEN = {
-    "work": lambda work: work,
-    "an earlier context": lambda work: functools.partial(EARLIER.run, work),
-    "a partial of it": lambda work: functools.partial(functools.partial(EARLIER.run), work),
+WORK = {
+    "work": int,
+    "an earlier context": functools.partial(EARLIER.run, int),
+    "a partial of it": functools.partial(functools.partial(EARLIER.run), int),
 }
+SPAWNED = functools.partial(
+    concurrent.futures.ProcessPoolExecutor, mp_context=multiprocessing.get_context("spawn")
+)
 
 
-@pytest.mark.parametrize("given", GIVEN.values(), ids=GIVEN)
-def test_work_for_a_thread_of_a_pool_is_noticed_before_it_is_done(shop, given):
-    """The thread is there before the tool, and does not know its effect."""
-    guard = Guard("memory://", cache=0)
-    pool = concurrent.futures.ThreadPoolExecutor(1)
-    with protect(httpx.Client(), retry=SOON) as client, pool:
+@pytest.mark.parametrize(
+    ("make", "work"),
+    [
+        *((concurrent.futures.ThreadPoolExecutor, work) for work in WORK.values()),
+        pytest.param(SPAWNED, int, marks=pytest.mark.long),
+    ],
+    ids=[*WORK, "process"],
+)
+def test_work_for_a_pool_is_noticed_before_it_is_done(make, work):
+    """The thread, or the process, is there before the tool, and does not know its effect."""
+    guard, states = Guard("memory://", cache=0), []
+    with make(1) as pool:
         pool.submit(int).result()
 
-        @guard.tool(kind="write", through=client)
+        @guard.tool(**WATCHED)
         def pays(order: int) -> None:
-            state = pool.submit(given(lambda: client.post(f"{shop.url}/pay").text))
+            done = pool.submit(work)
             states.append(guard.find(current_effect().ref.key).state)
-            state.result()
+            done.result()
             raise ValueError("bad sku")
 
-        states = []
         for _ in range(2):
             with guard.step("chat", "work"), pytest.raises(InDoubt):
                 pays(1)
-    assert (states, shop.effects) == (["dispatched"], 1)
+
+    assert states == ["dispatched"]
 
 
 def test_what_a_timeout_left_in_a_thread_sends_nothing_past_the_clients_either(shop):
@@ -296,82 +250,11 @@ def test_what_a_timeout_left_in_a_thread_sends_nothing_past_the_clients_either(s
     ]
 
 
-def test_another_tool_inside_it_is_noticed(shop):
-    """Its request is seen by its own effect. Run again, the outer tool may ask for something
-    else.
-    """
-    guard, sizes = Guard("memory://", cache=0), iter([1, 2])
-    with httpx.Client() as made:
-        client = protect(made, retry=SOON)
-
-        @guard.tool(kind="write", through=client)
-        def charge(amount: int) -> str:
-            return client.post(f"{shop.url}/pay").text
-
-        assert ended(lambda: charge(next(sizes))) == ["InDoubt", "InDoubt"]
-    assert shop.effects == 1
-
-
-def test_a_process_is_noticed():
-    assert ended(lambda: subprocess.run([sys.executable, "-c", ""], check=True)) == [
-        "InDoubt",
-        "InDoubt",
-    ]
-
-
-def test_a_bare_socket_is_noticed(shop):
-    def act():
-        with socket.create_connection(("127.0.0.1", int(shop.url.rpartition(":")[2]))):
-            pass
-
-    assert ended(act) == ["InDoubt", "InDoubt"]
-
-
-def test_work_for_a_process_of_a_pool_is_noticed_before_it_is_done():
-    """The process is there before the tool."""
-    guard, states = Guard("memory://", cache=0), []
-    with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        pool.submit(int).result()
-
-        @guard.tool(kind="write", through="protected")
-        def pays(order: int) -> None:
-            done = pool.submit(int)
-            states.append(guard.find(current_effect().ref.key).state)
-            done.result()
-            raise ValueError("bad sku")
-
-        for _ in range(2):
-            with guard.step("chat", "work"), pytest.raises(InDoubt):
-                pays(1)
-
-    assert states == ["dispatched"]
-
-
-@pytest.mark.parametrize("how", ["sendto", "sendmsg"])
-def test_a_datagram_is_noticed(how):
-    with (
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as bank,
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made,
-    ):
-        bank.bind(("127.0.0.1", 0))
-        there = bank.getsockname()
-        ways = {
-            "sendto": lambda: made.sendto(b"pay", there),
-            "sendmsg": lambda: made.sendmsg([b"pay"], [], 0, there),
-        }
-
-        said = ended(ways[how])
-
-    assert said == ["InDoubt", "InDoubt"]
-
-
 def test_parts_that_are_sent_over_a_connection_are_no_datagram():
     """An event loop writes like that, for whoever has a connection."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        said = ended(lambda: ours.sendmsg([b"a log line"]))
-
-    assert said == ["ValueError", "ValueError"]
+        assert ended(lambda: ours.sendmsg([b"a log line"]), **WATCHED) == FAILED_BEFORE
 
 
 def test_what_is_done_elsewhere_meanwhile_is_no_business_of_the_tool(shop):
@@ -386,7 +269,7 @@ def test_what_is_done_elsewhere_meanwhile_is_no_business_of_the_tool(shop):
     thread = threading.Thread(target=other)
     thread.start()
 
-    assert ended(lambda: (go.set(), done.wait(30))) == ["ValueError", "ValueError"]
+    assert ended(lambda: (go.set(), done.wait(30)), **WATCHED) == FAILED_BEFORE
     thread.join()
 
 
@@ -410,36 +293,6 @@ def test_threads_that_are_traced_are_not_disturbed(tmp_path):
     )
 
     assert ran.stderr == ""
-
-
-def test_a_task_that_outlives_its_tool_is_noticed(shop):
-    guard = Guard("memory://", cache=0)
-
-    async def main():
-        async with httpx.AsyncClient() as made:
-            client, tasks = protect(made, retry=SOON), []
-
-            async def later():
-                await asyncio.sleep(0)
-                await client.post(f"{shop.url}/pay")
-
-            @guard.tool(kind="write", through=client)
-            async def work(order: int) -> None:
-                tasks.append(asyncio.create_task(later()))
-                raise ValueError("bad sku")
-
-            said = []
-            for _ in range(2):
-                with guard.step("chat", "work"):
-                    try:
-                        await work(1)
-                    except Exception as error:  # whatever comes out is looked at
-                        said.append(type(error).__name__)
-            await asyncio.gather(*tasks)
-            return said
-
-    assert asyncio.run(main()) == ["InDoubt", "InDoubt"]
-    assert shop.effects == 1
 
 
 # ---------------------------------------------------------------- what is declared
@@ -620,39 +473,13 @@ def made_up(handler):
 def test_a_body_of_unknown_length_that_was_read_to_its_end_is_an_answer():
     client = made_up(lambda request: httpx.Response(200, content=iter([b"pa", b"id"])))
 
-    assert ended(lambda: client.post("http://shop/pay")) == [
-        "ResultUnavailable",
-        "ResultUnavailable",
-    ]
+    assert ended(lambda: client.post("http://shop/pay"), **WATCHED) == DONE
 
 
 def test_an_answer_without_a_body_is_one():
     client = made_up(lambda request: httpx.Response(204, stream=httpx.ByteStream(b"")))
 
-    assert ended(lambda: client.delete("http://shop/pay")) == [
-        "ResultUnavailable",
-        "ResultUnavailable",
-    ]
-
-
-def test_a_redirect_to_look_elsewhere_may_lead_to_a_log_in():
-    client = made_up(
-        lambda request: httpx.Response(303, headers={"location": "/login", "content-length": "0"})
-    )
-
-    assert ended(lambda: client.post("http://shop/pay")) == ["InDoubt", "InDoubt"]
-
-
-def test_what_could_not_leave_is_not_done_because_something_else_was(shop):
-    """A token was fetched, and the payment found nobody."""
-    with httpx.Client() as made:
-        client = protect(made, retry=Retry(attempts=1))
-
-        def act():
-            client.post(f"{shop.url}/token")
-            client.post("http://127.0.0.1:1/pay")
-
-        assert ended(act) == ["InDoubt", "InDoubt"]
+    assert ended(lambda: client.delete("http://shop/pay"), **WATCHED) == DONE
 
 
 def test_a_request_that_had_no_time_left_did_not_leave(shop):
@@ -664,32 +491,21 @@ def test_a_request_that_had_no_time_left_did_not_leave(shop):
                 pass
             client.post(f"{shop.url}/pay")
 
-        assert ended(act, retry=Retry(attempts=1, deadline_s=0.05)) == ["GaveUp", "GaveUp"]
+        hurried = WATCHED | {"retry": Retry(attempts=1, deadline_s=0.05)}
+        assert ended(act, **hurried) == ["GaveUp", "GaveUp"]
     assert shop.requests == []
 
 
 def test_a_read_that_was_dealt_with_does_not_speak_for_the_refusal_after_it(shop):
     shop.faults = [(404, {}), (422, {})]
 
-    def act():
+    def work(order: int) -> None:
         try:
             httpx.get(f"{shop.url}/orders").raise_for_status()
         except httpx.HTTPStatusError:
             httpx.post(f"{shop.url}/pay").raise_for_status()
 
-    guard, says = Guard("memory://", cache=0), []
-
-    @guard.tool(kind="write")
-    def work(order: int) -> None:
-        act()
-
-    for _ in range(2):
-        with guard.step("chat", "work"):
-            try:
-                work(1)
-            except Exception as error:  # whatever comes out is looked at
-                says.append(type(error).__name__)
-    assert says == ["HTTPStatusError", "ReplayedFailure"]
+    assert twice(work, kind="write") == ["HTTPStatusError", "ReplayedFailure"]
 
 
 def test_an_effect_inside_what_sending_surrounds_is_watched_by_itself(shop):
@@ -698,10 +514,10 @@ def test_an_effect_inside_what_sending_surrounds_is_watched_by_itself(shop):
     @guard.tool(kind="write")
     def outer(order: int) -> list[str]:
         with current_effect().sending():
-            return ended(lambda: httpx.post(f"{shop.url}/pay"))
+            return ended(lambda: httpx.post(f"{shop.url}/pay"), **WATCHED)
 
     with guard.step("chat", "outer"):
-        assert outer(1) == ["InDoubt", "InDoubt"]
+        assert outer(1) == DOUBT
 
 
 # ---------------------------------------------------------------- aiohttp
@@ -711,7 +527,7 @@ def with_aiohttp(act):
     """How two calls end of a tool that acts through a session, and then fails; and what the
     server heard.
     """
-    guard, says, heard = Guard("memory://", cache=0), [], []
+    heard = []
 
     async def pay(request):
         heard.append(await request.text())
@@ -737,21 +553,11 @@ def with_aiohttp(act):
             async with session.get("/"):
                 heard.clear()
 
-            @guard.tool(kind="write", through=session)
-            async def work(order: int) -> None:
-                await act(session)
-                raise ValueError("bad answer")
-
-            for _ in range(2):
-                with guard.step("chat", "work"):
-                    try:
-                        await work(1)
-                    except Exception as error:  # whatever comes out is looked at
-                        says.append(type(error).__name__)
+            said = await aended(lambda: act(session), kind="write", through=session)
         await runner.cleanup()
+        return said, heard
 
-    asyncio.run(main())
-    return says, heard
+    return asyncio.run(main())
 
 
 def test_middlewares_for_one_request_do_not_hide_it():
@@ -762,7 +568,7 @@ def test_middlewares_for_one_request_do_not_hide_it():
         async with session.post("/pay", data="pay", middlewares=[signed]) as response:
             await response.text()
 
-    assert with_aiohttp(act) == (["ResultUnavailable", "ResultUnavailable"], ["pay"])
+    assert with_aiohttp(act) == (DONE, ["pay"])
 
 
 def test_what_goes_through_a_websocket_is_not_nothing():
@@ -771,7 +577,7 @@ def test_what_goes_through_a_websocket_is_not_nothing():
             await socket.send_str("pay")
             await socket.receive()
 
-    assert with_aiohttp(act) == (["InDoubt", "InDoubt"], ["pay"])
+    assert with_aiohttp(act) == (DOUBT, ["pay"])
 
 
 class NeverFound(aiohttp.abc.AbstractResolver):
@@ -791,29 +597,24 @@ class NeverFound(aiohttp.abc.AbstractResolver):
 
 def with_a_slow_name_service(act):
     """How two calls end of a tool whose host is not found in time."""
-    guard, says = Guard("memory://", cache=0), []
+    guard = Guard("memory://", cache=0)
 
     async def main():
         names = NeverFound()
         connector = aiohttp.TCPConnector(resolver=names)
         timeout = aiohttp.ClientTimeout(total=None, connect=0.05)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout) as made:
-            session = protect(made, retry=Retry(attempts=1))
+            session = protect(made, retry=ONCE)
 
-            @guard.tool(kind="write", through=session, retry=Retry(attempts=1), wait_s=0)
             async def work(order: int) -> None:
                 await act(session)
 
-            for _ in range(2):
-                with guard.step("chat", "work"):
-                    try:
-                        await work(1)
-                    except Exception as error:  # whatever comes out is looked at
-                        says.append(type(error).__name__)
+            declared = {"kind": "write", "through": session, "retry": ONCE, "wait_s": 0}
+            said = await atwice(work, guard=guard, **declared)
         await names.close()
+        return said
 
-    asyncio.run(main())
-    return says, guard.counts()
+    return asyncio.run(main()), guard.counts()
 
 
 def test_a_host_that_is_not_found_in_time_got_no_request():
@@ -835,7 +636,7 @@ def test_nor_does_one_that_was_to_be_read():
 
     says, counts = with_a_slow_name_service(act)
 
-    assert (says, counts) == (["ValueError", "ValueError"], {"claimed": 1})
+    assert (says, counts) == (FAILED_BEFORE, {"claimed": 1})
 
 
 def test_a_task_that_was_started_beside_a_request_is_noticed_still():
@@ -853,4 +654,4 @@ def test_a_task_that_was_started_beside_a_request_is_noticed_still():
 
     says, _ = with_a_slow_name_service(act)
 
-    assert says == ["InDoubt", "InDoubt"]
+    assert says == DOUBT

@@ -7,19 +7,16 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, IncompleteReadError, ReadTimeoutError
 
-from effectonce import Guard, Retry
+from effectonce import Retry
 from effectonce.http.client import protect
 from effectonce.retries.clients import inner_attempts
 from tests.http.callers import SOON
 from tests.http.server import Shop
+from tests.http.twice import DONE, DOUBT, FAILED_BEFORE, GAVE_UP, each_way, ended
 from tests.servers.listener import Listener
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("collected")]  # theirs
-ONCE = Retry(attempts=1)
 IDENTITY = {"region_name": "eu-west-1", "aws_access_key_id": "k", "aws_secret_access_key": "s"}
-WAYS = pytest.mark.parametrize(
-    "contract", [{"through": "protected"}, {}], ids=["through", "nothing declared"]
-)
 
 
 class Queue(Shop):
@@ -79,33 +76,15 @@ def sends(client):
     return client.send_message(QueueUrl=client.meta.endpoint_url, MessageBody="pay")
 
 
-def ended(act, **contract):
-    """How two calls of a tool end that acts, and then fails."""
-    guard, says = Guard("memory://", cache=0), []
-
-    @guard.tool(**{"kind": "irreversible", "accept_store_loss": True, "retry": ONCE} | contract)
-    def work(order: int) -> None:
-        act()
-        raise ValueError("my own parsing")
-
-    for _ in range(2):
-        with guard.step("chat", "work"):
-            try:
-                work(1)
-            except Exception as error:  # whatever comes out is looked at
-                says.append(type(error).__name__)
-    return says
-
-
-@WAYS
+@each_way
 def test_a_message_that_was_accepted_is_done_whatever_the_tool_makes_of_it(queue, make, contract):
     client = protect(make(queue.url), retry=SOON)
 
-    assert ended(lambda: sends(client), **contract) == ["ResultUnavailable", "ResultUnavailable"]
+    assert ended(lambda: sends(client), **contract) == DONE
     assert queue.effects == 1
 
 
-@WAYS
+@each_way
 @pytest.mark.parametrize(
     "name",
     [
@@ -138,7 +117,7 @@ def test_what_stays_throttled_may_run_again(queue, make):
     client = protect(make(queue.url), retry=SOON)
     queue.faults = [(400, {"name": "ThrottlingException"})] * 6
 
-    assert ended(lambda: sends(client), through=client) == ["GaveUp", "GaveUp"]
+    assert ended(lambda: sends(client), through=client) == GAVE_UP
     assert (queue.effects, len(queue.requests)) == (0, 6)
 
 
@@ -149,7 +128,7 @@ def test_what_may_have_landed_is_sent_once_and_stays_in_doubt(queue, make, fault
     """botocore by itself sends each of these three times: three messages."""
     client, queue.faults = protect(make(queue.url), retry=SOON), [fault] * 3
 
-    assert ended(lambda: sends(client), through=client) == ["InDoubt", "InDoubt"]
+    assert ended(lambda: sends(client), through=client) == DOUBT
     assert len(queue.requests) == 1
 
 
@@ -177,10 +156,10 @@ def test_so_is_a_name_that_nobody_has(make):
 def test_what_fails_before_it_sends_may_run_again(queue, make):
     client = protect(make(queue.url), retry=SOON)
 
-    assert ended(lambda: client.send_message(QueueUrl=5), through=client) == [
-        "ParamValidationError",
-        "ParamValidationError",
-    ]
+    assert (
+        ended(lambda: client.send_message(QueueUrl=5), through=client)
+        == ["ParamValidationError"] * 2
+    )
     assert queue.requests == []
 
 
@@ -188,7 +167,7 @@ def test_an_operation_that_reads_says_nothing_about_the_effect_and_is_repeated(q
     """AWS calls it by POST like any other."""
     client, queue.faults = protect(make(queue.url), retry=SOON), ["lose"]
 
-    assert ended(client.list_queues, through=client) == ["ValueError", "ValueError"]
+    assert ended(client.list_queues, through=client) == FAILED_BEFORE
     assert len(queue.requests) == 3
 
 
@@ -203,7 +182,7 @@ def test_a_refusal_after_a_lost_answer_is_none(queue, make):
         raised.value.response["ResponseMetadata"]["HTTPHeaders"]["x-effectonce-tried"] == "unsure"
     )
     queue.faults = ["lose", (400, {"name": "ValidationException"})]
-    assert ended(lambda: sends(client), through=client) == ["InDoubt", "InDoubt"]
+    assert ended(lambda: sends(client), through=client) == DOUBT
 
 
 def test_no_attempt_waits_longer_than_there_is_time(queue, make):
@@ -248,10 +227,7 @@ def test_a_throttle_that_is_said_in_xml_with_a_400_is_no_refusal_for_good(make):
     with Says(400, THROTTLED, "x-amzn-requestid: r-1\r\n") as server:
         client = protect(make(server.url, "sns"), retry=SOON)
 
-        assert ended(lambda: client.publish(TopicArn="t", Message="m"), through=client) == [
-            "GaveUp",
-            "GaveUp",
-        ]
+        assert ended(lambda: client.publish(TopicArn="t", Message="m"), through=client) == GAVE_UP
         assert server.requests == 6
 
 
@@ -264,7 +240,7 @@ def test_a_failure_that_s3_wraps_in_a_200_is_not_done(make):
                 Bucket="b", Key="k", UploadId="u", MultipartUpload={"Parts": []}
             )
 
-        assert ended(act, through=client) == ["InDoubt", "InDoubt"]
+        assert ended(act, through=client) == DOUBT
         assert server.requests == 1
 
 
@@ -272,14 +248,8 @@ def test_a_table_is_put_into_by_post_and_read_by_post(queue, make):
     client = protect(make(queue.url, "dynamodb"), retry=SOON)
     item = {"id": {"S": "1"}}
 
-    assert ended(lambda: client.get_item(TableName="t", Key=item), through=client) == [
-        "ValueError",
-        "ValueError",
-    ]
-    assert (
-        ended(lambda: client.put_item(TableName="t", Item=item), through=client)
-        == ["ResultUnavailable"] * 2
-    )
+    assert ended(lambda: client.get_item(TableName="t", Key=item), through=client) == FAILED_BEFORE
+    assert ended(lambda: client.put_item(TableName="t", Item=item), through=client) == DONE
     assert queue.effects == 1
 
 

@@ -9,11 +9,11 @@ import grpc
 import grpc.aio
 import pytest
 
-from effectonce import ContractViolation, Guard, Retry, current_effect
+from effectonce import ContractViolation, Guard, current_effect
 from effectonce.http.client import protect
+from tests.http.twice import DONE, DOUBT, FAILED_BEFORE, ONCE, aended, ended
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
-ONCE = Retry(attempts=1)
 REFUSALS = [
     "INVALID_ARGUMENT",
     "NOT_FOUND",
@@ -89,53 +89,21 @@ async def aio_call(channel, kind, status):
     return [part async for part in answer] if kind.endswith("stream") else await answer
 
 
-def ended(colour, at, status=b"OK", kind="unary_unary", declare=True, **contract):
-    """How two calls of a tool end that calls, and then fails."""
-    declared = {"kind": "irreversible", "accept_store_loss": True, "retry": ONCE} | contract
+def outcomes(colour, at, status=b"OK", kind="unary_unary", declare=True):
+    """Return the outcomes of two calls of a tool that makes this request, and then fails."""
     if colour == "sync":
         with grpc.insecure_channel(at) as made:
             channel = protect(made)
-            return twice(
-                lambda: sync_call(channel, kind, status),
-                declared | ({"through": channel} if declare else {}),
-            )
-    return asyncio.run(aio_ended(at, status, kind, declared, declare))
+            declared = {"through": channel} if declare else {}
+            return ended(lambda: sync_call(channel, kind, status), **declared)
 
+    async def main():
+        async with grpc.aio.insecure_channel(at) as made:
+            channel = protect(made)
+            declared = {"through": channel} if declare else {}
+            return await aended(lambda: aio_call(channel, kind, status), **declared)
 
-def twice(act, contract):
-    guard, says = Guard("memory://", cache=0), []
-
-    @guard.tool(**contract)
-    def work(order: int) -> None:
-        act()
-        raise ValueError("my own parsing")
-
-    for _ in range(2):
-        with guard.step("chat", "work"):
-            try:
-                work(1)
-            except Exception as error:  # whatever comes out is looked at
-                says.append(type(error).__name__)
-    return says
-
-
-async def aio_ended(at, status, kind, contract, declare):
-    guard, says = Guard("memory://", cache=0), []
-    async with grpc.aio.insecure_channel(at) as made:
-        channel = protect(made)
-
-        @guard.tool(**contract | ({"through": channel} if declare else {}))
-        async def work(order: int) -> None:
-            await aio_call(channel, kind, status)
-            raise ValueError("my own parsing")
-
-        for _ in range(2):
-            with guard.step("chat", "work"):
-                try:
-                    await work(1)
-                except Exception as error:  # whatever comes out is looked at
-                    says.append(type(error).__name__)
-    return says
+    return asyncio.run(main())
 
 
 @each_colour
@@ -144,10 +112,7 @@ async def aio_ended(at, status, kind, contract, declare):
 def test_a_call_that_was_answered_is_done_whatever_the_tool_makes_of_it(
     shop, colour, kind, declare
 ):
-    assert ended(colour, shop.at, kind=kind, declare=declare) == [
-        "ResultUnavailable",
-        "ResultUnavailable",
-    ]
+    assert outcomes(colour, shop.at, kind=kind, declare=declare) == DONE
     assert shop.paid == 1
 
 
@@ -155,40 +120,37 @@ def test_a_call_that_was_answered_is_done_whatever_the_tool_makes_of_it(
 @pytest.mark.parametrize("status", REFUSALS)
 def test_a_refusal_is_a_failure_for_good(shop, colour, status):
     for declare in (True, False):
-        assert ended(colour, shop.at, status.encode(), declare=declare)[1] == "ReplayedFailure"
+        assert outcomes(colour, shop.at, status.encode(), declare=declare)[1] == "ReplayedFailure"
     assert shop.paid == 0
 
 
 @each_colour
 @pytest.mark.parametrize("status", LATER)
 def test_a_refusal_that_may_be_lifted_may_run_again(shop, colour, status):
-    assert not {"ReplayedFailure", "InDoubt"} & set(ended(colour, shop.at, status.encode()))
+    assert not {"ReplayedFailure", "InDoubt"} & set(outcomes(colour, shop.at, status.encode()))
 
 
 @each_colour
 @pytest.mark.parametrize("status", DOUBTS)
 def test_all_else_is_a_doubt(shop, colour, status):
-    assert ended(colour, shop.at, status.encode()) == ["InDoubt", "InDoubt"]
+    assert outcomes(colour, shop.at, status.encode()) == DOUBT
 
 
 @each_colour
 @pytest.mark.parametrize("kind", KINDS[1:])
 def test_so_it_is_for_streams(shop, colour, kind):
-    assert ended(colour, shop.at, b"UNAVAILABLE", kind) == ["InDoubt", "InDoubt"]
-    assert ended(colour, shop.at, b"NOT_FOUND", kind)[1] == "ReplayedFailure"
+    assert outcomes(colour, shop.at, b"UNAVAILABLE", kind) == DOUBT
+    assert outcomes(colour, shop.at, b"NOT_FOUND", kind)[1] == "ReplayedFailure"
 
 
 @each_colour
 def test_a_server_that_is_not_there_is_a_doubt_because_grpc_does_not_tell(colour, nobody):
-    assert ended(colour, nobody.removeprefix("http://")) == ["InDoubt", "InDoubt"]
+    assert outcomes(colour, nobody.removeprefix("http://")) == DOUBT
 
 
 def test_a_tool_that_fails_before_it_calls_may_run_again(shop):
     with grpc.insecure_channel(shop.at) as made:
-        assert twice(lambda: None, {"kind": "write", "through": protect(made)}) == [
-            "ValueError",
-            "ValueError",
-        ]
+        assert ended(lambda: None, kind="write", through=protect(made)) == FAILED_BEFORE
 
 
 def test_a_future_is_looked_at_when_the_tool_has_ended(shop):
@@ -199,10 +161,7 @@ def test_a_future_is_looked_at_when_the_tool_has_ended(shop):
         def forgets():
             call.future(b"OK", timeout=30).result()
 
-        assert twice(forgets, {"kind": "write", "through": channel}) == [
-            "ResultUnavailable",
-            "ResultUnavailable",
-        ]
+        assert ended(forgets, kind="write", through=channel) == DONE
     assert shop.paid == 1
 
 
@@ -219,7 +178,7 @@ def test_a_stream_that_is_not_read_to_its_end_is_a_doubt(shop):
             yield b"K"
 
         held = futures.Future()
-        assert twice(begins, {"kind": "write", "through": channel}) == ["InDoubt", "InDoubt"]
+        assert ended(begins, kind="write", through=channel) == DOUBT
         held.set_result(None)
         assert list(calls[0]) == [b"paid"]
 

@@ -10,16 +10,13 @@ from email.message import EmailMessage
 
 import pytest
 
-from effectonce import ContractViolation, Guard, PartialSuccess, Retry, current_effect
+from effectonce import ContractViolation, Guard, PartialSuccess, current_effect
 from effectonce.http.client import protect
+from tests.http.twice import DONE, DOUBT, GAVE_UP, ONCE, each_way, ended
 from tests.servers.listener import Listener
 
-ONCE = Retry(attempts=1)
 MAIL = "Subject: paid\r\n\r\n.thank you\r\n"
 HANG_UP = "hang up"
-WAYS = pytest.mark.parametrize(
-    "contract", [{"through": "protected"}, {}], ids=["through", "nothing declared"]
-)
 
 
 class PostOffice(Listener):
@@ -73,24 +70,6 @@ def office():
         yield office
 
 
-def ended(act, *, then=None, **contract):
-    """How two calls of a tool end that acts, and then fails."""
-    guard, says = Guard("memory://", cache=0), []
-
-    @guard.tool(**{"kind": "irreversible", "accept_store_loss": True, "retry": ONCE} | contract)
-    def work(order: int) -> None:
-        act()
-        raise then or ValueError("my own parsing")
-
-    for _ in range(2):
-        with guard.step("chat", "work"):
-            try:
-                work(1)
-            except Exception as error:  # whatever comes out is looked at
-                says.append(type(error).__name__)
-    return says
-
-
 SMTP = protect(smtplib.SMTP)
 
 
@@ -102,9 +81,9 @@ def posts(office, to=("anna@example.com",), mail=MAIL):
     return act
 
 
-@WAYS
+@each_way
 def test_a_mail_that_was_queued_is_done_whatever_the_tool_makes_of_it(office, contract):
-    assert ended(posts(office), **contract) == ["ResultUnavailable", "ResultUnavailable"]
+    assert ended(posts(office), **contract) == DONE
     assert office.mails == [b"Subject: paid\r\n\r\n..thank you\r\n"]
 
 
@@ -120,7 +99,7 @@ def test_a_message_goes_the_same_way(office):
         with SMTP(*office.at, timeout=30) as server:
             server.send_message(message)
 
-    assert ended(act, through=SMTP) == ["ResultUnavailable", "ResultUnavailable"]
+    assert ended(act, through=SMTP) == DONE
     assert len(office.mails) == 1
 
 
@@ -138,18 +117,18 @@ def test_so_did_one_that_is_lost_in_the_middle_of_it(office):
     office.faults = {"message": HANG_UP}
     large = MAIL + f"{'x' * 990}\r\n" * 20_000
 
-    assert ended(posts(office, mail=large), through=SMTP) == ["GaveUp"] * 2
+    assert ended(posts(office, mail=large), through=SMTP) == GAVE_UP
     assert office.mails == []
 
 
 def test_a_server_that_nobody_can_reach_was_sent_nothing(nobody):
     port = int(nobody.rpartition(":")[2])
 
-    assert ended(lambda: SMTP("127.0.0.1", port), through=SMTP) == ["GaveUp"] * 2
+    assert ended(lambda: SMTP("127.0.0.1", port), through=SMTP) == GAVE_UP
     assert ended(lambda: SMTP("mail.invalid"), through=SMTP) == ["gaierror"] * 2
 
 
-@WAYS
+@each_way
 @pytest.mark.parametrize(
     ("at", "error"),
     [
@@ -190,10 +169,10 @@ def test_a_refusal_that_may_be_lifted_may_run_again(office, at, reply):
 def test_no_answer_to_the_dot_is_a_doubt(office):
     for at, mails in (("dot", 0), ("kept", 1)):
         office.faults = {at: HANG_UP}
-        assert ended(posts(office), through=SMTP) == ["InDoubt", "InDoubt"]
+        assert ended(posts(office), through=SMTP) == DOUBT
         assert len(office.mails) == mails
     office.faults = {"kept": "no reply of SMTP"}
-    assert ended(posts(office), through=SMTP) == ["InDoubt", "InDoubt"]
+    assert ended(posts(office), through=SMTP) == DOUBT
 
 
 def test_a_signal_while_the_mail_is_written_is_a_doubt(office):
@@ -259,7 +238,10 @@ def test_a_tool_says_itself_that_only_some_got_it(office):
     partly = PartialSuccess(
         "bert was refused", done=["anna"], corrective_action="ask bert for another address"
     )
-    assert ended(both, then=partly, through=SMTP) == ["PartialSuccess", "PartialSuccess"]
+    assert ended(both, error=partly, through=SMTP) == [
+        "PartialSuccess",
+        "PartialSuccess",
+    ]
     assert len(office.mails) == 1
 
 
@@ -268,7 +250,7 @@ def test_if_one_of_all_refusals_may_be_lifted_it_may_run_again(office):
 
     says = ended(posts(office, ["anna@example.com", "bert@example.com"]), through=SMTP)
 
-    assert says == ["GaveUp", "GaveUp"]
+    assert says == GAVE_UP
 
 
 # ---------------------------------------------------------------- what is protected
@@ -281,7 +263,8 @@ def test_a_client_that_is_connected_is_protected_in_place(office):
     assert client.sendmail("shop@example.com", "anna@example.com", MAIL) == {}
     assert (
         ended(
-            lambda: client.sendmail("shop@example.com", "anna@example.com", MAIL), through=client
+            lambda: client.sendmail("shop@example.com", "anna@example.com", MAIL),
+            through=client,
         )[0]
         == "ResultUnavailable"
     )
@@ -305,7 +288,7 @@ def test_a_mail_that_is_written_by_hand_is_a_doubt(office):
             server.send(f"{MAIL}.\r\n")
             server.getreply()
 
-    assert ended(act, through=SMTP) == ["InDoubt", "InDoubt"]
+    assert ended(act, through=SMTP) == DOUBT
     assert len(office.mails) == 1
 
 

@@ -33,7 +33,9 @@ def found(source):
 # ---------------------------------------------------------------- this repository
 
 
-@pytest.mark.parametrize("folder", ["src", "examples", "bench", "docs"])
+@pytest.mark.parametrize(
+    "folder", [pytest.param("src", marks=pytest.mark.long), "examples", "bench", "docs"]
+)
 def test_what_we_write_ourselves_is_clean(folder):
     assert check([ROOT / folder]) == []
 
@@ -50,6 +52,7 @@ def test_the_python_of_our_pages_is_clean():
 # ---------------------------------------------------------------- whatever is in a file
 
 
+@pytest.mark.long  # programs made of all examples are looked at below
 def test_no_file_of_the_standard_library_is_too_much(monkeypatch):
     """Every name of it is looked at, as if each file were about us."""
     from effectonce.lint import _check
@@ -110,12 +113,16 @@ class Transplant(ast.NodeTransformer):
         return node if isinstance(node, ast.JoinedStr) else self.generic_visit(node)
 
 
-@settings(max_examples=300, deadline=None)
+@pytest.mark.parametrize("programs", [50, pytest.param(300, marks=pytest.mark.long)])
+def test_no_program_makes_it_fail(programs):
+    settings(max_examples=programs, deadline=None)(fails_for_no_program)()
+
+
 @given(
     st.sampled_from(SOURCES),
     st.lists(st.tuples(st.integers(1, 60), st.sampled_from(EXPRESSIONS)), min_size=1, max_size=4),
 )
-def test_no_program_makes_it_fail(source, grafts):
+def fails_for_no_program(source, grafts):
     tree = ast.parse(source)
     for place, graft in grafts:
         tree = Transplant(place, ast.parse(graft, mode="eval").body).visit(tree)

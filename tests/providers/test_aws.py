@@ -4,8 +4,6 @@ like. Each of them, in the botocore that is installed, is a provider, and takes 
 
 import gzip
 import re
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from effectonce import ContractViolation, Downstream, Guard
 from effectonce._core.key_shapes import KeyShape, shaped_key
 from effectonce._core.keys import downstream_key
 from effectonce.providers import provider
+from tests.providers.test_providers import printed_by
 
 MODELS = Path(botocore.__file__).parent / "data"
 IN_PYTHON = {
@@ -87,7 +86,9 @@ def our_key(found):
 # ---------------------------------------------------------------- all of them
 
 
-@pytest.mark.parametrize("group", range(GROUPS))
+@pytest.mark.parametrize(
+    "group", [0, *(pytest.param(group, marks=pytest.mark.long) for group in range(1, GROUPS))]
+)
 def test_every_token_of_aws_is_a_provider_and_takes_our_key(group):
     for service in SERVICES[group::GROUPS]:
         for (operation, member), shape in tokens(service).items():
@@ -220,10 +221,10 @@ def test_without_botocore_it_is_said_what_to_install():
         "try: provider('aws.ec2.RunInstances')\n"
         "except Exception as error: print(type(error).__name__, error, error.corrective_action)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-    assert done.stdout.startswith("ContractViolation aws.<service>.<Operation> is read from botoco")
-    assert "pip install botocore" in done.stdout
+    said = printed_by(code)
+    assert said.startswith("ContractViolation aws.<service>.<Operation> is read from botoco")
+    assert "pip install botocore" in said
 
 
 def test_no_other_name_imports_botocore():
@@ -232,6 +233,5 @@ def test_no_other_name_imports_botocore():
         "for name in providers(): provider(name)\n"
         "print('botocore' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-    assert done.stdout == "False\n"
+    assert printed_by(code) == "False\n"

@@ -1,7 +1,6 @@
 """A tool that names its provider: the key, the window and the answers are those of the pack."""
 
 import asyncio
-import gc
 import re
 import subprocess
 import sys
@@ -53,11 +52,10 @@ theirs = pytest.mark.filterwarnings("ignore")  # what the SDK leaves open
 
 
 @pytest.fixture
-def shop():
+def shop(collected):
     """A server, and what closes the clients that are made for it."""
     with Shop() as shop, ExitStack() as shop.opened:
         yield shop
-    gc.collect()
 
 
 def httpx_client(shop, **policy):
@@ -252,6 +250,7 @@ def test_a_provider_whose_keys_cannot_be_made_is_refused(changed, said):
     assert re.search(said, str(refused.value))
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("url", ["memory", "sqlite", "postgres", "redis"])
 @pytest.mark.parametrize(
     ("before", "after", "runs"),
@@ -293,6 +292,7 @@ def test_a_change_of_the_key_is_a_doubt_and_not_another_effect(
     assert counts == ({"in_doubt": 1} if runs == 1 else {"dispatched": 1})
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("how", ["def", "async def"])
 @pytest.mark.parametrize(
     ("before", "after", "runs"),
@@ -392,6 +392,7 @@ each_client = pytest.mark.parametrize("by", [by_httpx, by_requests])
 
 
 @each_client
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("name", [name for name in KEYED if provider(name).key.where == "header"])
 def test_a_protected_client_sends_the_key_in_the_header_of_the_provider(shop, by, name):
     facts = provider(name).key
@@ -568,6 +569,7 @@ MISMATCHES = {
 
 
 @each_client
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("name", MISMATCHES)
 def test_a_key_that_was_used_with_another_request_is_a_doubt_and_no_refusal(
     shop, durable, by, name

@@ -3,6 +3,7 @@
 import re
 import shutil
 import signal
+from contextlib import contextmanager
 from itertools import product
 
 import pytest
@@ -81,6 +82,22 @@ class Reader:
         return self.page
 
 
+each_way = pytest.mark.parametrize(
+    "scripts",
+    [True, pytest.param(False, marks=pytest.mark.long)],
+    ids=["with scripts", "without scripts"],
+)
+
+
+@contextmanager
+def reading(chromium, desk, *arguments, **options):
+    """A reader of a server that was started with these arguments."""
+    with serving(desk, *arguments) as (process, link), chromium.new_context(**options) as context:
+        reader = Reader(context, link)
+        reader.server = process
+        yield reader
+
+
 def settle(reader):
     """The oldest doubt, by hand."""
     page = reader.page
@@ -96,13 +113,9 @@ def settle(reader):
     return page.locator("h1 .ref").inner_text()
 
 
-@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
+@each_way
 def test_a_doubt_is_settled_end_to_end(chromium, desk, scripts):
-    with (
-        serving(desk, *ACTING) as (_, link),
-        chromium.new_context(java_script_enabled=scripts) as context,
-    ):
-        reader = Reader(context, link)
+    with reading(chromium, desk, *ACTING, java_script_enabled=scripts) as reader:
         reference = settle(reader)
         assert reader.said == []
 
@@ -115,26 +128,19 @@ def test_a_doubt_is_settled_end_to_end(chromium, desk, scripts):
     assert (found["sends"], found["result"]) == (1, {"receipt": 17})
 
 
-MANY = 500
+@pytest.mark.parametrize("many", [60, pytest.param(500, marks=pytest.mark.long)])
+@each_way
+def test_a_group_of_many_doubts_is_settled_by_one_decision(chromium, tmp_path, many, scripts):
+    def heap(shop):
+        for number in range(many):
+            shop.call(f"night-{number}", "_refund", payment_id=f"pay_lost_{number}", amount_minor=1)
+        assert len(shop.ledger) == many + 1  # each was paid, and its answer was lost
 
-
-def heap(shop):
-    for number in range(MANY):
-        shop.call(f"night-{number}", "_refund", payment_id=f"pay_lost_{number}", amount_minor=1)
-    assert len(shop.ledger) == MANY + 1  # each was paid, and its answer was lost
-
-
-@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
-def test_a_group_of_five_hundred_doubts_is_settled_by_one_decision(chromium, tmp_path, scripts):
     desk = filled(tmp_path, heap)
-    with (
-        serving(desk, *ACTING) as (_, link),
-        chromium.new_context(java_script_enabled=scripts) as context,
-    ):
-        reader = Reader(context, link)
+    with reading(chromium, desk, *ACTING, java_script_enabled=scripts) as reader:
         page = reader.go("/in-doubt?tool=_refund")
         page.get_by_role("link", name="Settle these").first.click()
-        expect(page.get_by_text(f"{MANY + 1} effects in doubt")).to_be_visible(timeout=PATIENT_MS)
+        expect(page.get_by_text(f"{many + 1} effects in doubt")).to_be_visible(timeout=PATIENT_MS)
         page.get_by_label("happened: later calls get the result below").check()
         page.get_by_role("textbox", name="Result").fill('{"receipt": 17}')
         page.get_by_role("textbox", name="Reason").fill("all on the statement of 3 May")
@@ -143,23 +149,20 @@ def test_a_group_of_five_hundred_doubts_is_settled_by_one_decision(chromium, tmp
         said = page.get_by_role("status")
         while not scripts and page.get_by_role("button", name="Go on").count():
             page.get_by_role("button", name="Go on").click()
-        expect(said).to_contain_text(f"{MANY + 1} happened. That was all", timeout=PATIENT_MS)
+        expect(said).to_contain_text(f"{many + 1} happened. That was all", timeout=PATIENT_MS)
         assert reader.said == []
 
     effects = desk.json("effect", "list", "--tool", "_refund", "--limit", "1000")["effects"]
     assert {(e["state"], e["settled_by"], e["reason"], e["sends"]) for e in effects} == {
         ("completed", "ada", "all on the statement of 3 May", 1)
     }
-    assert len(effects) == MANY + 1
+    assert len(effects) == many + 1
 
 
-@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
+@pytest.mark.long  # test_approvals.py fills in the same form
+@each_way
 def test_a_call_is_approved_end_to_end(chromium, desk, scripts):
-    with (
-        serving(desk, *ACTING) as (_, link),
-        chromium.new_context(java_script_enabled=scripts) as context,
-    ):
-        reader = Reader(context, link)
+    with reading(chromium, desk, *ACTING, java_script_enabled=scripts) as reader:
         page = reader.page
         page.get_by_role("link", name="Approvals", exact=True).click()
         page.locator("table a.ref").first.click()
@@ -180,6 +183,7 @@ def test_a_call_is_approved_end_to_end(chromium, desk, scripts):
     )
 
 
+@pytest.mark.long  # test_shield.py sends the same headers
 def test_a_doubt_is_settled_over_plain_http_under_a_name(chromium, desk):
     """There a browser does not say where a request comes from, other than by its Origin."""
     with (
@@ -249,11 +253,11 @@ def paths(reader):
     return [*lists, wish, *doubts[1:4], run, letter, f"{done}?reveal=on"]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_page_can_be_read_by_everybody(chromium, desk, scheme):
-    with serving(desk, *ACTING) as (_, link), chromium.new_context() as context:
-        reader = Reader(context, link)
-        read(reader, paths(reader), widths=(1400, 800, 390), schemes=[scheme])
+@pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.long)])
+def test_every_page_can_be_read_by_everybody(chromium, desk, every):
+    with reading(chromium, desk, *ACTING) as reader:
+        widths = (390,) if every > 1 else (1400, 800, 390)
+        read(reader, paths(reader)[::every], widths, schemes=("light", "dark"))
 
 
 def read(reader, paths, widths, schemes):
@@ -283,11 +287,12 @@ def untouched(folder):
     return desk
 
 
+@pytest.mark.long  # some pages of a store with something in it are read above
 @pytest.mark.parametrize("store", [untouched, crowded], ids=["empty", "100,000"])
 def test_every_list_can_be_read_however_much_is_in_it(chromium, tmp_path, store):
     desk = store(tmp_path)
-    with serving(desk, *ACTING) as (_, link), chromium.new_context() as context:
-        read(Reader(context, link), LISTS, widths=(1400, 390), schemes=("light", "dark"))
+    with reading(chromium, desk, *ACTING) as reader:
+        read(reader, LISTS, widths=(1400, 390), schemes=("light", "dark"))
 
 
 def test_faults_would_be_found(chromium):
@@ -316,8 +321,7 @@ def called_elsewhere(desk, number):
 
 
 def test_an_effect_that_another_process_makes_appears_by_itself(chromium, desk):
-    with serving(desk) as (_, link), chromium.new_context() as context:
-        reader = Reader(context, link)
+    with reading(chromium, desk) as reader:
         page = reader.go("/effects?tool=_refund")
         expect(page.get_by_role("link", name="Stop")).to_be_visible(timeout=PATIENT_MS)
         before = page.locator("tbody tr").count()
@@ -332,8 +336,7 @@ def test_an_effect_that_another_process_makes_appears_by_itself(chromium, desk):
 
 
 def test_what_was_typed_and_where_a_reader_is_stays_when_a_page_is_kept_up_to_date(chromium, desk):
-    with serving(desk) as (_, link), chromium.new_context() as context:
-        reader = Reader(context, link)
+    with reading(chromium, desk) as reader:
         reader.page.set_viewport_size({"width": 800, "height": 300})
         page = reader.go("/effects")
         field = page.locator("main form input[name=scope]")
@@ -352,10 +355,10 @@ def test_what_was_typed_and_where_a_reader_is_stays_when_a_page_is_kept_up_to_da
 
 
 def test_a_list_whose_session_ended_says_so_and_stops(chromium, desk):
-    with serving(desk) as (_, link), chromium.new_context() as context:
-        page = Reader(context, link).go("/effects")
+    with reading(chromium, desk) as reader:
+        page = reader.go("/effects")
         expect(page.get_by_role("link", name="Stop")).to_be_visible(timeout=PATIENT_MS)
-        context.clear_cookies()
+        page.context.clear_cookies()
         called_elsewhere(desk, 19)
 
         expect(page.get_by_role("heading", name="Who are you?")).to_be_visible(timeout=PATIENT_MS)
@@ -364,33 +367,30 @@ def test_a_list_whose_session_ended_says_so_and_stops(chromium, desk):
 
 
 def test_without_scripts_a_list_says_how_to_look_again_and_promises_nothing(chromium, desk):
-    with (
-        serving(desk) as (_, link),
-        chromium.new_context(java_script_enabled=False) as context,
-    ):
-        page = Reader(context, link).go("/effects")
+    with reading(chromium, desk, java_script_enabled=False) as reader:
+        page = reader.go("/effects")
 
         assert page.get_by_role("link", name="Look again").is_visible()
         assert not page.get_by_text("kept up to date").is_visible()
 
 
 def test_a_server_with_an_open_page_ends_when_it_is_told_to(chromium, desk):
-    with serving(desk) as (process, link), chromium.new_context() as context:
-        page = Reader(context, link).go("/effects")
+    with reading(chromium, desk) as reader:
+        page = reader.go("/effects")
         expect(page.get_by_role("link", name="Stop")).to_be_visible(timeout=PATIENT_MS)
-        process.send_signal(signal.SIGINT)
+        reader.server.send_signal(signal.SIGINT)
 
-        assert process.wait(timeout=20) == 0
+        assert reader.server.wait(timeout=20) == 0
 
 
+@pytest.mark.long  # test_shield.py sends the same headers
 def test_a_page_of_another_site_cannot_decide(chromium, desk):
-    with serving(desk, *ACTING) as (_, link), chromium.new_context() as context:
-        reader = Reader(context, link)
+    with reading(chromium, desk, *ACTING) as reader:
         doubt = re.search(
             r"eff_[0-9a-f]{12}",
             reader.go("/in-doubt").locator("table a.ref").first.get_attribute("href"),
         )[0]
-        evil = context.new_page()
+        evil = reader.page.context.new_page()
         evil.set_content(
             f'<form method="post" action="{reader.where}/effects/{doubt}/refute"><input'
             ' name="reason" value="evil"><input name="seen" value="in_doubt-1"><button>Win a'

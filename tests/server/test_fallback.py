@@ -9,15 +9,11 @@ import pytest
 
 from effectonce import Guard, Retry
 from effectonce.simulate.fallback import Chain, Model, beside, simulate
+from tests.server.test_storm import row
 
 LARGE, SMALL = Model("large", 15, 2, 0.01), Model("small", 3, 1, 0.02)
 WHOLE = Chain("yours", (LARGE, SMALL), Retry(attempts=3), breaker=True)
 MODELS = "name0=large&price0=15&latency0=2&fails0=1&name1=small&price1=3&latency1=1&fails1=2"
-
-
-def row(page, chain):
-    cells = re.search(rf'class="name">{chain}</td>(.*?)</tr>', page, re.DOTALL)[1]
-    return re.findall(r">([^<>]+)</td>", cells)
 
 
 def test_the_first_look_has_two_models_and_a_breaker(viewer):

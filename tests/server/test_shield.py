@@ -1,11 +1,14 @@
 """Other sites, other names, old links: what is refused, and how."""
 
+import re
 from html.parser import HTMLParser
 
 import pytest
 from starlette.testclient import TestClient
 
-from effectonce.dashboard import Access
+from effectonce import Guard
+from effectonce.dashboard import Access, app
+from effectonce.dashboard._login import LASTS_S, LoginLink
 from effectonce.dashboard._security import HEADERS
 from effectonce.dashboard._serve import served, served_here
 from tests.server.shop import Shop
@@ -83,6 +86,33 @@ def test_only_a_page_of_ours_may_decide(guard, shop, doubt, headers, status):
 
     assert answer.status_code == status
     assert shop.state(doubt) == ("failed" if status == 303 else "in_doubt")
+
+
+DECISIONS = [
+    route.path
+    for route in app(Guard("memory://"), access=lambda _: None).routes
+    if "POST" in (getattr(route, "methods", None) or ())
+]
+
+
+@pytest.mark.parametrize("path", DECISIONS)
+def test_no_decision_is_made_by_another_site_or_by_a_viewer(viewer, operator, path):
+    address = re.sub(r"{\w+}", "x", path)
+
+    assert operator.post(address, headers={"sec-fetch-site": "cross-site"}).status_code == 403
+    if path != "/approve/{reference}":  # a signature lets in
+        assert "This is read-only" in viewer.post(address).text
+
+
+def test_a_decision_has_an_address_that_takes_nothing_but_posts(guard):
+    methods = {
+        frozenset(route.methods)
+        for route in app(guard, access=lambda _: None).routes
+        if getattr(route, "path", "") in DECISIONS and "POST" in route.methods
+    }
+
+    assert methods == {frozenset({"POST"})}
+    assert {"/effects/{reference}/{act}", "/in-doubt/groups/{group}"} <= set(DECISIONS)
 
 
 def test_another_name_is_refused(guard, shop, doubt):
@@ -188,12 +218,8 @@ def test_a_cookie_that_was_made_up_is_none(outside, cookie):
 
 
 def test_a_session_ends(guard):
-    from effectonce.dashboard._login import LASTS_S, LoginLink
-
     shop, now, links = Shop(guard), [0.0], []
     door = LoginLink(ADA, "session", links.append, clock=lambda: now[0])
-    from effectonce.dashboard import app
-
     client = TestClient(door.around(app(guard, access=door.access)))
     client.get(f"/?token={links[0]}")
     assert client.get("/").status_code == 200

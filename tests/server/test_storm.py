@@ -12,9 +12,10 @@ from effectonce.simulate.storm import POLICIES, Policy, simulate
 WHOLE = "attempts=3&base_s=0.5&cap_s=20&jitter=full&layers=1&budget=on&breaker=on&keys=on&rate=20&seed=7"
 
 
-def row(page, policy):
-    cells = re.search(rf'class="name">{policy}</td>(.*?)</tr>', page, re.DOTALL)[1]
-    return re.findall(r">([^<>\s]+)</td>", cells)
+def row(page, name):
+    """The cells behind a name, without white space around them."""
+    cells = re.search(rf'class="name">{name}</td>(.*?)</tr>', page, re.DOTALL)[1]
+    return [cell.strip() for cell in re.findall(r">([^<>]+)</td>", cells)]
 
 
 def test_the_policy_of_the_form_is_simulated_as_the_library_does_it(viewer):
@@ -59,7 +60,13 @@ def test_a_policy_that_cannot_be_is_told(viewer, query):
 
 
 @pytest.mark.parametrize(
-    "query", ["", WHOLE, "layers=0", "budget=on", "breaker=on&attempts=5&jitter=decorrelated"]
+    "query",
+    [
+        "",
+        WHOLE,
+        "breaker=on&attempts=5&jitter=decorrelated",
+        *(pytest.param(query, marks=pytest.mark.long) for query in ("layers=0", "budget=on")),
+    ],
 )
 def test_the_policy_can_be_copied(viewer, query):
     code = html.unescape(

@@ -52,13 +52,6 @@ def test_the_budget_is_the_shipped_one(monkeypatch):
     assert of(budget.simulate(), "effectonce", "allowed")[0.2] < 0.4
 
 
-def test_sizes_with_which_there_is_nothing_to_see_are_refused():
-    with pytest.raises(ValueError, match="calls=1"):
-        budget.simulate(calls=1)
-    with pytest.raises(ValueError, match="attempts=0"):
-        budget.simulate(attempts=0)
-
-
 def test_the_page_shows_the_figures(result):
     shown = re.search(r"<!-- budget -->\n(.*?)<!-- /budget -->", PAGE.read_text(), re.DOTALL)[1]
     rows = [

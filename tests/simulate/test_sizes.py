@@ -4,7 +4,7 @@ from math import inf, nan
 
 import pytest
 
-from effectonce.simulate import jitter, storm, turns
+from effectonce.simulate import budget, jitter, storm, turns
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,8 @@ from effectonce.simulate import jitter, storm, turns
         (storm, {"rate": inf}),
         (turns, {"turns": 0}),
         (turns, {"turns": -5}),
+        (budget, {"calls": 1}),
+        (budget, {"attempts": 0}),
     ],
     ids=str,
 )
@@ -27,3 +29,9 @@ def test_a_size_with_which_there_is_nothing_to_see_is_refused_by_name(experiment
 
     with pytest.raises(ValueError, match=rf"^{name}={size}: choose 1(00)? or more$"):
         experiment.simulate(**sizes)
+
+
+@pytest.mark.parametrize("waits", [{"base_ms": 0}, {"base_ms": 10, "cap_ms": 5}, {"message_ms": 0}])
+def test_waits_that_make_no_sense_are_refused(waits):
+    with pytest.raises(ValueError, match="_ms="):
+        jitter.Waits(**waits)

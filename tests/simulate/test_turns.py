@@ -73,7 +73,9 @@ MIXES = {
 }
 
 
-@pytest.mark.parametrize("mix", MIXES)
+@pytest.mark.parametrize(
+    "mix", ["as it is", *(pytest.param(mix, marks=pytest.mark.long) for mix in [*MIXES][1:])]
+)
 def test_the_default_holds_on_seeds_that_it_was_not_chosen_by(mix):
     found = [
         {
@@ -118,7 +120,7 @@ def test_a_seed_is_a_history():
 
 
 def moved(**changes):
-    return {one.policy: one for one in turns.simulate(turns=4000, changes=changes).policies}
+    return {one.policy: one for one in turns.simulate(turns=2000, changes=changes).policies}
 
 
 def test_429s_come_from_the_limits():
@@ -213,7 +215,7 @@ def test_no_extreme_of_an_assumption_breaks_the_day(name):
     """Within its range and at both ends of it, every number gives a result."""
     for value in {one.name: (one.low, one.high) for one in _mix.ASSUMPTIONS}[name]:
         changes = {name: value, "turns": 180_000.0} | ({"turns": value} if name == "turns" else {})
-        result = turns.simulate(turns=1000, changes=changes)
+        result = turns.simulate(turns=100, changes=changes)
 
         assert all(0 <= one.unretryable < 1 for one in result.policies)
 
@@ -310,7 +312,15 @@ def rows():
     ]
 
 
-@pytest.mark.parametrize("row", rows(), ids=lambda row: row[0].replace("`", ""))
+def ids(row):
+    return row[0].replace("`", "")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [rows()[0], *(pytest.param(row, marks=pytest.mark.long) for row in rows()[1:])],
+    ids=ids,
+)
 def test_the_page_shows_what_moves_the_result(row):
     changes = {name: float(value) for name, value in re.findall(r"`(\S+)=(\S+)`", row[0])}
 

@@ -10,6 +10,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from tests.http.conftest import nobody
+
+__all__ = ["nobody", "server", "wire"]
+
 
 class Wire:
     """What the server says next, and where it is."""
@@ -99,11 +103,3 @@ def server():
 def wire(server):
     server.says(200, {})
     return server
-
-
-@pytest.fixture(scope="session")
-def nobody():
-    """A port where nobody listens, and nobody can: it is taken."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield f"http://127.0.0.1:{taken.getsockname()[1]}"

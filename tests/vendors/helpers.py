@@ -23,3 +23,8 @@ def raised(call):
     with pytest.raises(BaseException) as caught:
         call()
     return caught.value
+
+
+def rows(table):
+    """Return (name, expected) for each name of a table that groups names by what they mean."""
+    return [(name, expected) for expected, names in table.items() for name in names.split()]

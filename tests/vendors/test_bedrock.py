@@ -3,7 +3,7 @@
 import pytest
 
 from effectonce import classify
-from tests.vendors.helpers import raised, says
+from tests.vendors.helpers import raised, rows, says
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 LONG = (
@@ -144,18 +144,15 @@ def test_in_a_stream_the_code_begins_small_and_is_no_refusal(code, expected):
     )
 
 
-@pytest.mark.parametrize(
-    ("reason", "expected"),
-    [
-        ("end_turn", "ok A"),
-        ("guardrail_intervened", "content_policy A"),
-        ("content_filtered", "content_policy A"),
-        ("malformed_model_output", "parse A"),
-        ("malformed_tool_use", "parse A"),
-        ("max_tokens", "parse A"),
-        ("model_context_window_exceeded", "context_length A"),
-    ],
-)
+STOPPED = {
+    "ok A": "end_turn",
+    "content_policy A": "guardrail_intervened content_filtered",
+    "parse A": "malformed_model_output malformed_tool_use max_tokens",
+    "context_length A": "model_context_window_exceeded",
+}
+
+
+@pytest.mark.parametrize(("reason", "expected"), rows(STOPPED))
 def test_why_the_model_stopped(client, wire, reason, expected):
     usage = {"inputTokens": 1, "outputTokens": 1, "totalTokens": 2}
     message = {"role": "assistant", "content": [{"text": "x"}]}
@@ -180,22 +177,19 @@ def test_transport_errors(client, make, wire, nobody):
     assert says(raised(lambda: ask(make(wire.url, read_timeout=0.1)))) == "no_answer M"
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("ConnectTimeoutError", "unreachable N"),
-        ("EndpointConnectionError", "unreachable N"),
-        ("ProxyConnectionError", "unreachable N"),
-        ("ReadTimeoutError", "no_answer M"),
-        ("ConnectionClosedError", "no_answer M"),
-        ("ResponseStreamingError", "no_answer M"),
-        ("HTTPClientError", "no_answer M"),
-        ("IncompleteReadError", "no_answer M"),
-        ("SSLError", "config M"),
-        ("NoCredentialsError", "auth N"),
-        ("ParamValidationError", "schema N"),
-    ],
-)
+CLASSES = {
+    "unreachable N": "ConnectTimeoutError EndpointConnectionError ProxyConnectionError",
+    "no_answer M": (
+        "ReadTimeoutError ConnectionClosedError ResponseStreamingError HTTPClientError"
+        " IncompleteReadError"
+    ),
+    "config M": "SSLError",
+    "auth N": "NoCredentialsError",
+    "schema N": "ParamValidationError",
+}
+
+
+@pytest.mark.parametrize(("name", "expected"), rows(CLASSES))
 def test_the_classes_of_botocore(name, expected):
     import botocore.exceptions
 

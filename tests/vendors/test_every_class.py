@@ -84,7 +84,7 @@ def made(cls):
 
 
 @pytest.fixture(scope="module")
-def errors():
+def all_errors():
     for name in MODULES:
         importlib.import_module(name)
     found = {
@@ -94,17 +94,30 @@ def errors():
     return [error for error in instances if error is not None]
 
 
-def test_there_are_many(errors):
-    assert len(errors) > 1500
-    assert {type(e).__module__.partition(".")[0] for e in errors} >= PACKAGES - {
+@pytest.fixture(params=["one of each verdict", pytest.param("all", marks=pytest.mark.long)])
+def errors(request, all_errors):
+    """The errors to raise in tools: a tool looks at the verdict, and at nothing else."""
+    if request.param == "all":
+        return all_errors
+    by_verdict = {}
+    for error in all_errors:
+        verdict = classify(error, now=0.0)
+        meaning = verdict.bucket, verdict.certainty, verdict.retryable, verdict.final
+        by_verdict.setdefault((*meaning, isinstance(error, Exception)), error)
+    return list(by_verdict.values())
+
+
+def test_there_are_many(all_errors):
+    assert len(all_errors) > 1500
+    assert {type(e).__module__.partition(".")[0] for e in all_errors} >= PACKAGES - {
         "anyio",
         "purgatory",
         "urllib",
     }
 
 
-def test_each_has_a_verdict_and_none_makes_the_classifier_fail(errors):
-    for error in errors:
+def test_each_has_a_verdict_and_none_makes_the_classifier_fail(all_errors):
+    for error in all_errors:
         verdict = classify(error, now=0.0)
         assert isinstance(verdict, Verdict)
         assert isinstance(verdict.bucket, Bucket)
@@ -114,11 +127,11 @@ def test_each_has_a_verdict_and_none_makes_the_classifier_fail(errors):
         assert verdict.bucket is not Bucket.UNKNOWN or not verdict.retryable
 
 
-def test_what_is_certain_is_so_by_a_row_about_that_very_library(errors):
+def test_what_is_certain_is_so_by_a_row_about_that_very_library(all_errors):
     """Certainty comes from a table that owns the class, one of its bases or what it wraps; never
     from words.
     """
-    for error in errors:
+    for error in all_errors:
         verdict = classify(error)
         if verdict.certainty in SURE:
             owners = {

@@ -5,27 +5,25 @@ from datetime import timedelta
 import pytest
 
 from effectonce import classify
-from tests.vendors.helpers import raised, says
+from tests.vendors.helpers import raised, rows, says
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("ModelRateLimitError", "rate_limit R"),
-        ("ModelQuotaExceededError", "quota R"),
-        ("ModelOverloadedError", "overloaded R"),
-        ("ModelUnavailableError", "server_error M"),
-        ("ModelServerError", "server_error M"),
-        ("ModelConnectionError", "no_answer M"),
-        ("ModelTimeoutError", "no_answer M"),
-        ("ModelRequestRejectedError", "schema R"),
-        ("ModelContextWindowExceededError", "context_length R"),
-        ("ModelAuthenticationError", "auth R"),
-        ("ModelNotFoundError", "not_found R"),
-    ],
-)
+PYDANTIC_AI = {
+    "rate_limit R": "ModelRateLimitError",
+    "quota R": "ModelQuotaExceededError",
+    "overloaded R": "ModelOverloadedError",
+    "server_error M": "ModelUnavailableError ModelServerError",
+    "no_answer M": "ModelConnectionError ModelTimeoutError",
+    "schema R": "ModelRequestRejectedError",
+    "context_length R": "ModelContextWindowExceededError",
+    "auth R": "ModelAuthenticationError",
+    "not_found R": "ModelNotFoundError",
+}
+
+
+@pytest.mark.parametrize(("name", "expected"), rows(PYDANTIC_AI))
 def test_pydantic_ai(name, expected):
     from pydantic_ai import exceptions
 

@@ -3,7 +3,7 @@
 import pytest
 
 from effectonce import classify
-from tests.vendors.helpers import raised, says
+from tests.vendors.helpers import raised, rows, says
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -135,33 +135,17 @@ def test_a_pickled_error_has_lost_its_class_and_is_read_all_the_same(client, wir
     assert says(pickle.loads(pickle.dumps(found))) == "rate_limit R 7 s"
 
 
-@pytest.mark.parametrize(
-    ("reason", "expected"),
-    [
-        ("STOP", "ok A"),
-        *(
-            (r, "content_policy A")
-            for r in (
-                "SAFETY",
-                "RECITATION",
-                "BLOCKLIST",
-                "PROHIBITED_CONTENT",
-                "SPII",
-                "IMAGE_SAFETY",
-            )
-        ),
-        *((r, "content_policy A") for r in ("IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION")),
-        *(
-            (r, "parse A")
-            for r in (
-                "MALFORMED_FUNCTION_CALL",
-                "UNEXPECTED_TOOL_CALL",
-                "TOO_MANY_TOOL_CALLS",
-                "MAX_TOKENS",
-            )
-        ),
-    ],
-)
+STOPPED = {
+    "ok A": "STOP",
+    "content_policy A": (
+        "SAFETY RECITATION BLOCKLIST PROHIBITED_CONTENT SPII IMAGE_SAFETY"
+        " IMAGE_PROHIBITED_CONTENT IMAGE_RECITATION"
+    ),
+    "parse A": "MALFORMED_FUNCTION_CALL UNEXPECTED_TOOL_CALL TOO_MANY_TOOL_CALLS MAX_TOKENS",
+}
+
+
+@pytest.mark.parametrize(("reason", "expected"), rows(STOPPED))
 def test_why_the_model_stopped(client, wire, reason, expected):
     wire.says(
         200,
@@ -193,34 +177,20 @@ def test_a_blocked_prompt(client, wire, reason):
     assert says(ask(client)) == "content_policy A"
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("ResourceExhausted", "rate_limit R"),
-        ("TooManyRequests", "rate_limit R"),
-        ("ServiceUnavailable", "server_error M"),
-        ("InternalServerError", "server_error M"),
-        ("Unknown", "server_error M"),
-        ("DataLoss", "server_error M"),
-        ("BadGateway", "server_error M"),
-        ("DeadlineExceeded", "no_answer M"),
-        ("GatewayTimeout", "no_answer M"),
-        ("Cancelled", "no_answer M"),
-        ("Aborted", "conflict R"),
-        ("AlreadyExists", "conflict R"),
-        ("Conflict", "conflict M"),
-        ("Unauthenticated", "auth R"),
-        ("Unauthorized", "auth R"),
-        ("PermissionDenied", "auth R"),
-        ("Forbidden", "auth R"),
-        ("NotFound", "not_found R"),
-        ("FailedPrecondition", "config R"),
-        ("InvalidArgument", "schema R"),
-        ("OutOfRange", "schema R"),
-        ("MethodNotImplemented", "schema R"),
-        ("BadRequest", "schema R"),
-    ],
-)
+CLASSES = {
+    "rate_limit R": "ResourceExhausted TooManyRequests",
+    "server_error M": "ServiceUnavailable InternalServerError Unknown DataLoss BadGateway",
+    "no_answer M": "DeadlineExceeded GatewayTimeout Cancelled",
+    "conflict R": "Aborted AlreadyExists",
+    "conflict M": "Conflict",
+    "auth R": "Unauthenticated Unauthorized PermissionDenied Forbidden",
+    "not_found R": "NotFound",
+    "config R": "FailedPrecondition",
+    "schema R": "InvalidArgument OutOfRange MethodNotImplemented BadRequest",
+}
+
+
+@pytest.mark.parametrize(("name", "expected"), rows(CLASSES))
 def test_the_classes_of_google_api_core(name, expected):
     from google.api_core import exceptions
 

@@ -3,7 +3,7 @@
 import pytest
 
 from effectonce import classify
-from tests.vendors.helpers import raised, says
+from tests.vendors.helpers import raised, rows, says
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -13,6 +13,14 @@ def client(server):
     import openai
 
     return openai.OpenAI(api_key="k", base_url=f"{server.url}/v1", max_retries=0, timeout=30)
+
+
+@pytest.fixture(scope="module")
+def plain():
+    import httpx
+
+    with httpx.Client() as client:
+        yield client
 
 
 def ask(client, **more):
@@ -111,14 +119,12 @@ def error(code=None, kind=None, message="no"):
         (418, error(), "schema R"),
     ],
 )
-def test_every_row_of_the_table_as_the_sdk_raises_it(client, wire, status, body, expected):
+def test_every_row_of_the_table_as_the_sdk_raises_it(client, plain, wire, status, body, expected):
     wire.says(status, body)
 
     assert says(raised(lambda: ask(client))) == expected
     # The same response, before any SDK has made an exception of it.
-    import httpx
-
-    assert says(httpx.post(f"{wire.url}/v1/chat/completions")) in (
+    assert says(plain.post(f"{wire.url}/v1/chat/completions")) in (
         expected,
         expected.replace("conflict_in_flight", "conflict"),
     )
@@ -172,23 +178,17 @@ def test_transport_errors_are_read_through_the_sdk_by_their_phase(client, wire, 
     assert says(openai.APITimeoutError(request=None)) == "no_answer M"
 
 
+def completed(reason, message):
+    """The body of a completion with one choice."""
+    message = {"role": "assistant"} | message
+    choice = {"index": 0, "finish_reason": reason, "message": message}
+    about = {"id": "c", "object": "chat.completion", "created": 1, "model": "m"}
+    return about | {"choices": [choice]}
+
+
 def test_answers_that_cannot_be_used_were_acted_on(client, wire):
     def completion(reason, content="x", **message):
-        choice = {
-            "index": 0,
-            "finish_reason": reason,
-            "message": {"role": "assistant", "content": content} | message,
-        }
-        wire.says(
-            200,
-            {
-                "id": "c",
-                "object": "chat.completion",
-                "created": 1,
-                "model": "m",
-                "choices": [choice],
-            },
-        )
+        wire.says(200, completed(reason, {"content": content} | message))
         return ask(client)
 
     assert says(completion("stop")) == "ok A"
@@ -204,21 +204,7 @@ def test_parsing_helpers_raise_what_is_acted_on(client, wire):
         n: int
 
     def parsed(reason):
-        choice = {
-            "index": 0,
-            "finish_reason": reason,
-            "message": {"role": "assistant", "content": "{"},
-        }
-        wire.says(
-            200,
-            {
-                "id": "c",
-                "object": "chat.completion",
-                "created": 1,
-                "model": "m",
-                "choices": [choice],
-            },
-        )
+        wire.says(200, completed(reason, {"content": "{"}))
         return raised(
             lambda: client.chat.completions.parse(model="m", messages=[], response_format=Answer)
         )
@@ -229,63 +215,37 @@ def test_parsing_helpers_raise_what_is_acted_on(client, wire):
     assert says(parsed("content_filter")) == "content_policy A"
 
 
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        ("server_error", "server_error M"),
-        ("vector_store_timeout", "server_error M"),
-        ("rate_limit_exceeded", "rate_limit M"),
-        ("failed_to_download_image", "server_error M"),
-        ("data_residency_mismatch", "schema M"),
-        ("image_too_large", "schema M"),
-    ],
-)
+RESPONSE = {
+    "id": "r",
+    "object": "response",
+    "created_at": 1,
+    "model": "m",
+    "output": [],
+    "tools": [],
+    "parallel_tool_calls": True,
+    "tool_choice": "auto",
+}
+FAILED = {
+    "server_error M": "server_error vector_store_timeout failed_to_download_image",
+    "rate_limit M": "rate_limit_exceeded",
+    "schema M": "data_residency_mismatch image_too_large",
+}
+
+
+@pytest.mark.parametrize(("code", "expected"), rows(FAILED))
 def test_a_response_object_that_failed_is_read_by_its_error(client, wire, code, expected):
-    body = {
-        "id": "r",
-        "object": "response",
-        "created_at": 1,
-        "model": "m",
-        "output": [],
-        "status": "failed",
-        "tools": [],
-    }
-    wire.says(
-        200,
-        body
-        | {
-            "error": {"code": code, "message": "no"},
-            "parallel_tool_calls": True,
-            "tool_choice": "auto",
-        },
-    )
+    wire.says(200, RESPONSE | {"status": "failed", "error": {"code": code, "message": "no"}})
 
     assert says(client.responses.create(model="m", input="hi")) == expected
 
 
 def test_an_incomplete_response_object_tells_why(client, wire):
-    body = {
-        "id": "r",
-        "object": "response",
-        "created_at": 1,
-        "model": "m",
-        "output": [],
-        "status": "incomplete",
-        "tools": [],
-    }
     for reason, expected in (
         ("max_output_tokens", "parse A"),
         ("content_filter", "content_policy A"),
     ):
-        wire.says(
-            200,
-            body
-            | {
-                "incomplete_details": {"reason": reason},
-                "parallel_tool_calls": True,
-                "tool_choice": "auto",
-            },
-        )
+        incomplete = {"status": "incomplete", "incomplete_details": {"reason": reason}}
+        wire.says(200, RESPONSE | incomplete)
         assert says(client.responses.create(model="m", input="hi")) == expected
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from effectonce import Action, Bucket, Certainty, advise, classify
 from tests.servers.listener import Listener
-from tests.vendors.helpers import raised, says
+from tests.vendors.helpers import raised, rows, says
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -118,33 +118,25 @@ def test_a_real_failure_of_a_real_client(client, fate, wire, nobody, untrusted):
         assert says(found) == EXPECTED[fate], repr(found)
 
 
+HTTPX = {
+    "unreachable N": "PoolTimeout ConnectTimeout ConnectError",
+    "no_answer M": (
+        "ProxyError WriteTimeout WriteError ReadTimeout ReadError CloseError RemoteProtocolError"
+    ),
+    "config M": (
+        "LocalProtocolError UnsupportedProtocol InvalidURL TooManyRedirects CookieConflict"
+        " StreamClosed"
+    ),
+    "parse A": "DecodingError",
+}
+
+
 @pytest.mark.parametrize("package", ["httpx", "httpx2"])
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
-        ("PoolTimeout ConnectTimeout ConnectError", "unreachable N"),
-        (
-            (
-                "ProxyError WriteTimeout WriteError ReadTimeout ReadError CloseError"
-                " RemoteProtocolError"
-            ),
-            "no_answer M",
-        ),
-        (
-            (
-                "LocalProtocolError UnsupportedProtocol InvalidURL TooManyRedirects CookieConflict"
-                " StreamClosed"
-            ),
-            "config M",
-        ),
-        ("DecodingError", "parse A"),
-    ],
-)
-def test_the_classes_of_httpx_and_of_its_fork(package, names, expected):
-    module = __import__(package)
-    for name in names.split():
-        cls = getattr(module, name)
-        assert says(cls() if name == "StreamClosed" else cls("x")) == expected
+@pytest.mark.parametrize(("name", "expected"), rows(HTTPX))
+def test_the_classes_of_httpx_and_of_its_fork(package, name, expected):
+    cls = getattr(__import__(package), name)
+
+    assert says(cls() if name == "StreamClosed" else cls("x")) == expected
 
 
 def test_a_broken_event_stream_of_httpx2():
@@ -153,26 +145,20 @@ def test_a_broken_event_stream_of_httpx2():
     assert says(httpx2.SSEError("x")) == "no_answer M"
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("ConnectTimeout", "unreachable N"),
-        ("ConnectionError", "no_answer M"),
-        ("ReadTimeout", "no_answer M"),
-        ("ChunkedEncodingError", "no_answer M"),
-        ("ContentDecodingError", "no_answer M"),
-        ("SSLError", "config M"),
-        ("ProxyError", "config M"),
-        ("InvalidURL", "config M"),
-        ("MissingSchema", "config M"),
-        ("InvalidSchema", "config M"),
-        ("InvalidHeader", "config M"),
-        ("TooManyRedirects", "config M"),
-        ("UnrewindableBodyError", "config M"),
-        ("RetryError", "no_answer M"),
-        ("HTTPError", "unknown M"),
-    ],
-)
+REQUESTS = {
+    "unreachable N": "ConnectTimeout",
+    "no_answer M": (
+        "ConnectionError ReadTimeout ChunkedEncodingError ContentDecodingError RetryError"
+    ),
+    "config M": (
+        "SSLError ProxyError InvalidURL MissingSchema InvalidSchema InvalidHeader"
+        " TooManyRedirects UnrewindableBodyError"
+    ),
+    "unknown M": "HTTPError",
+}
+
+
+@pytest.mark.parametrize(("name", "expected"), rows(REQUESTS))
 def test_the_classes_of_requests(name, expected):
     import requests
 
