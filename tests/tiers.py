@@ -19,7 +19,7 @@ def mark_long_combinations(items):
     families = {}
     for item in items:
         marker = item.get_closest_marker("cover")
-        if marker is not None:
+        if marker is not None and item.get_closest_marker("long") is None:
             strength = marker.args[0]
             families.setdefault((item.nodeid.partition("[")[0], strength), []).append(item)
     for (_, strength), family in families.items():
@@ -46,6 +46,18 @@ def covering(combinations, strength):
 
 
 def _values(item):
-    """The identity of each parameter's value: values need not be hashable."""
+    """Return a value for each axis: the names of one `parametrize` are one axis, a fixture another.
+
+    Values count by identity, because they need not be hashable.
+    """
     parameters = item.callspec.params
-    return tuple(id(parameters[name]) for name in sorted(parameters))
+    axes = [_names(marker.args[0]) for marker in item.iter_markers("parametrize")]
+    fixtures = sorted(parameters.keys() - {name for names in axes for name in names})
+    axes += [[name] for name in fixtures]
+    return tuple(tuple(id(parameters[name]) for name in names) for names in axes)
+
+
+def _names(argument):
+    if isinstance(argument, str):
+        return [name.strip() for name in argument.split(",")]
+    return list(argument)
