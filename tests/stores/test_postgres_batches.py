@@ -17,6 +17,7 @@ from effectonce.stores.postgres import shared_statements as batches
 from effectonce.stores.postgres import statements as sql
 from effectonce.stores.postgres.batch import PendingQuery
 from effectonce.testing.conformance.bench import request
+from tests.conformance.sabotage import sabotage_postgres
 from tests.servers.postgres import through
 from tests.servers.proxy import Proxy
 from tests.stores import crowds
@@ -153,13 +154,7 @@ SABOTAGE = {  # statement, what is taken out of it, what stands there instead
 
 @pytest.mark.parametrize("fault", SABOTAGE)
 def test_an_answer_that_is_not_its_callers_own_is_noticed(store, fault, monkeypatch):
-    name, part, instead = SABOTAGE[fault]
-    right = getattr(batches, name)
-    part, instead = (text.replace("{now}", sql.NOW) for text in (part, instead))
-    assert part in right.sql.decode(), "the statement has changed: sabotage it anew"
-    monkeypatch.setattr(
-        batches, name, sql.statement(right.sql.decode().replace(part, instead), *right.types)
-    )
+    sabotage_postgres(monkeypatch, batches, *SABOTAGE[fault])
 
     with pytest.raises(AssertionError):
         asyncio.run(crowds.everybody_gets_an_answer_of_its_own(store))
