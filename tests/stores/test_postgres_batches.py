@@ -32,12 +32,6 @@ def store(database):
 
 
 @pytest.fixture
-def proxy(postgres):
-    with Proxy(postgres.socket) as proxy:
-        yield proxy
-
-
-@pytest.fixture
 def through_proxy(database, proxy):
     store = PostgresStore(through(proxy, database), connections=1)
     yield store
@@ -45,35 +39,23 @@ def through_proxy(database, proxy):
 
 
 def test_callers_that_wait_share_one_statement(through_proxy, proxy):
-    def asked(*statements):
-        return [proxy.sent[0].count(statement.name) for statement in statements]
+    shared = (batches.BEAR_MANY, batches.FINISH_MANY, batches.LOOK_MANY)
+    single = (sql.BEAR, sql.FINISH, sql.LOOK)
+
+    def asked():
+        return [proxy.sent[0].count(statement.name) for statement in (*shared, *single)]
 
     async def main():
         # from now on the statements are known to the server
         await at_once(through_proxy, claims(2))
         await at_once(through_proxy, completions(2))
         await at_once(through_proxy, claims(2, again=True))
-        counts = asked(
-            batches.BEAR_MANY,
-            batches.FINISH_MANY,
-            batches.LOOK_MANY,
-            sql.BEAR,
-            sql.FINISH,
-            sql.LOOK,
-        )
+        counts = asked()
         assert await at_once(through_proxy, claims(CALLERS, begin=2)) == [HELD] * CALLERS
         assert await at_once(through_proxy, completions()[2:]) == [ops.Applied(1)] * (CALLERS - 2)
         replays = await at_once(through_proxy, claims(again=True))
         assert [type(reply) for reply in replays] == [ops.Recorded] * CALLERS
-        after = asked(
-            batches.BEAR_MANY,
-            batches.FINISH_MANY,
-            batches.LOOK_MANY,
-            sql.BEAR,
-            sql.FINISH,
-            sql.LOOK,
-        )
-        return [after - before for before, after in zip(counts, after, strict=True)]
+        return [after - before for before, after in zip(counts, asked(), strict=True)]
 
     assert asyncio.run(main()) == [1, 1, 1, 0, 0, 0]
 
@@ -152,6 +134,7 @@ SABOTAGE = {  # statement, what is taken out of it, what stands there instead
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", SABOTAGE)
 def test_an_answer_that_is_not_its_callers_own_is_noticed(store, fault, monkeypatch):
     sabotage_postgres(monkeypatch, batches, *SABOTAGE[fault])

@@ -14,15 +14,9 @@ from effectonce.stores.redis import RedisStore, records, scripts
 from effectonce.stores.redis import connection as wire
 from tests.conformance.sabotage import sabotage_redis
 from tests.conformance.test_wire_mutants import REDIS
-from tests.servers import redis
 from tests.servers.proxy import Proxy
 from tests.stores import crowds
 from tests.stores.crowds import CALLERS, HELD, at_once, claims, complete, completions
-
-
-@pytest.fixture
-def server():
-    return redis.emptied(redis.server())
 
 
 @pytest.fixture
@@ -84,6 +78,7 @@ SABOTAGE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", SABOTAGE)
 def test_an_answer_that_is_not_its_callers_own_is_noticed(store, fault, monkeypatch):
     sabotage_redis(monkeypatch, *SABOTAGE[fault])
