@@ -7,9 +7,11 @@ import tempfile
 
 import pytest
 
+from tests import forkserver
 from tests.tiers import mark_long_combinations
 
 pytest.register_assert_rewrite("effectonce.testing.conformance")
+forkserver.install()
 
 # What a store could not be told is kept among the user's state; not among this user's.
 os.environ["EFFECTONCE_SPOOL"] = tempfile.mkdtemp(prefix="effectonce-test-spool-")

@@ -5,118 +5,22 @@ import inspect
 import effectonce
 from effectonce import errors
 
-NAMES = [
-    "StepFailed",
-    "CodeChanged",
-    "Cancelled",
-    "Action",
-    "Advice",
-    "Allowance",
-    "Approval",
-    "ApprovalNeeded",
-    "Attempt",
-    "Breaker",
-    "Bucket",
-    "Budget",
-    "CannotTell",
-    "Capability",
-    "Certainty",
-    "Circuit",
-    "CircuitOpen",
-    "CircuitStats",
-    "Circuits",
-    "Conflict",
-    "Contract",
-    "ContractViolation",
-    "Delivered",
-    "Downstream",
-    "Effect",
-    "EffectOnceError",
-    "EffectRef",
-    "Expired",
-    "Explanation",
-    "Finding",
-    "Found",
-    "GaveUp",
-    "Guard",
-    "Health",
-    "InDoubt",
-    "InFlight",
-    "Jitter",
-    "Keyring",
-    "Kind",
-    "LeaseLost",
-    "LimitReached",
-    "NotApproved",
-    "NotFound",
-    "NotSent",
-    "OutOfOrder",
-    "Outcome",
-    "PartialSuccess",
-    "Permit",
-    "Phase",
-    "PreconditionFailed",
-    "ReconcilePace",
-    "Reconciled",
-    "Record",
-    "Rejected",
-    "ReplayedFailure",
-    "ResultUnavailable",
-    "Retrier",
-    "Retry",
-    "RetryBudget",
-    "Rule",
-    "Scope",
-    "Stable",
-    "State",
-    "StoreUnavailable",
-    "Swept",
-    "TimeWindow",
-    "Tool",
-    "ToolPaused",
-    "TurnBudget",
-    "Verdict",
-    "advise",
-    "breaker",
-    "classify",
-    "content_key",
-    "current_effect",
-    "retry",
-    "transient",
-]
-GUARD = [
-    "allowances",
-    "approvals",
-    "areconcile",
-    "aundo",
-    "call",
-    "close",
-    "confirm",
-    "counts",
-    "dead_letters",
-    "find",
-    "health",
-    "in_doubt",
-    "observe",
-    "pause_tool",
-    "paused_tools",
-    "reconcile",
-    "reconciler",
-    "refute",
-    "report",
-    "resume_tool",
-    "retry",
-    "search",
-    "sequence",
-    "step",
-    "sweep",
-    "sweeper",
-    "tool",
-    "turn",
-    "undo",
-    "workflow",
-    "workflows",
-]
+NAMES = """
+    StepFailed CodeChanged Cancelled Action Advice Allowance Approval ApprovalNeeded Attempt
+    Breaker Bucket Budget CannotTell Capability Certainty Circuit CircuitOpen CircuitStats
+    Circuits Conflict Contract ContractViolation Delivered Downstream Effect EffectOnceError
+    EffectRef Expired Explanation Finding Found GaveUp Guard Health InDoubt InFlight Jitter
+    Keyring Kind LeaseLost LimitReached NotApproved NotFound NotSent OutOfOrder Outcome
+    PartialSuccess Permit Phase PreconditionFailed ReconcilePace Reconciled Record Rejected
+    ReplayedFailure ResultUnavailable Retrier Retry RetryBudget Rule Scope Stable State
+    StoreUnavailable Swept TimeWindow Tool ToolPaused TurnBudget Verdict advise breaker
+    classify content_key current_effect retry transient
+""".split()
+GUARD = """
+    allowances approvals areconcile aundo call close confirm counts dead_letters find health
+    in_doubt observe pause_tool paused_tools reconcile reconciler refute report resume_tool
+    retry search sequence step sweep sweeper tool turn undo workflow workflows
+""".split()
 
 
 def test_the_public_names_are_these():
