@@ -133,6 +133,7 @@ MUTANTS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("method", "sabotage", "test"), MUTANTS, ids=lambda m: getattr(m, "__name__", m)
 )
