@@ -32,8 +32,9 @@ from effectonce import (
     current_effect,
 )
 from effectonce.testing.bank import Bank, pay
+from tests.crash.approvals import Mortal
 from tests.crash.soak import opened, served
-from tests.crash.spender import AMOUNTS, Dying
+from tests.crash.spender import AMOUNTS
 
 ABOVE, AT_ONCE, EACH, OPS, LEASE_S = 4, 4, 3, 12, 0.05
 
@@ -104,10 +105,10 @@ def soak(kills, seed, store, port, ledger, tell):
         while died + len(running) < kills and len(running) < AT_ONCE:
             newest = min(payments, 8 + (rounds + 1) * payments // kills)
             numbers = [rng.randrange(max(0, newest - 8), newest) for _ in range(EACH)]
-            nth, when = rng.randint(1, OPS), rng.choice(("before", "after"))
+            nth, when = rng.randrange(OPS), rng.choice(("before", "after"))
 
             def work(numbers=numbers, nth=nth, when=when):
-                till = Till(Dying(store(), nth, when), port, limit)
+                till = Till(Mortal(store(), nth, when), port, limit)
                 for number in numbers:
                     became(till, number)
 

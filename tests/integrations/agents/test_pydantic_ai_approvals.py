@@ -174,15 +174,6 @@ def test_who_answers_is_what_the_application_says(guard, bank):
     assert evidence(guard)[-1] == ("approved", "grace: it came back")
 
 
-def test_who_asked_does_not_approve_where_four_eyes_are_declared(guard, bank):
-    desk = Desk(guard, bank, approval=Approval(four_eyes=True), asked_by=lambda _: "ada")
-
-    again = desk.answered(desk.asked()).output
-
-    assert "another person has to approve it" in again.metadata["a"]["refused"]
-    assert bank.ledger() == []
-
-
 def test_a_call_that_needs_none_is_not_asked_about(guard, bank):
     desk = Desk(guard, bank, hosted=True, approval=lambda amount_minor: amount_minor > 500)
 
