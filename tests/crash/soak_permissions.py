@@ -7,8 +7,6 @@ after one of its store ops. Then one that is not killed asks for every payment. 
 be what the bank's ledger says, to the unit.
 """
 
-import argparse
-import json
 import os
 import random
 import signal
@@ -33,7 +31,7 @@ from effectonce import (
 )
 from effectonce.testing.bank import Bank, pay
 from tests.crash.approvals import Mortal
-from tests.crash.soak import opened, served
+from tests.crash.soak import command, opened, served
 from tests.crash.spender import AMOUNTS
 
 ABOVE, AT_ONCE, EACH, OPS, LEASE_S = 4, 4, 3, 12, 0.05
@@ -95,7 +93,7 @@ def forked(work):
     return child
 
 
-def soak(kills, seed, store, port, ledger, tell):
+def killed_payments(kills, seed, store, port, ledger, on_progress):
     """Until so many were killed."""
     rng = random.Random(seed)
     payments = max(8, kills)
@@ -119,8 +117,8 @@ def soak(kills, seed, store, port, ledger, tell):
         killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
         assert killed or status == 0, f"a worker ended with {status}"
         died += killed
-        if killed and died % 100 == 0:
-            tell(f"{died} killed of {rounds}")
+        if killed:
+            on_progress(died)
     till = Till(store(), port, limit)
     ends = {number: became(till, number) for number in range(payments)}
     (account,) = till.guard.allowances.list()
@@ -148,27 +146,18 @@ def report(ledger, ends, account, limit):
     }
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--store", choices=("sqlite", "postgres", "redis"), default="sqlite")
-    options = parser.parse_args()
+def soak(kills, seed, store, on_progress):
     with (
         tempfile.TemporaryDirectory(prefix="effectonce-soak-") as folder,
-        served(options.store, folder) as (url, _),
+        served(store, folder) as (url, _),
         Bank(Path(folder) / "ledger", honours_keys=True) as bank,
     ):
-        result = soak(
-            options.kills,
-            options.seed,
-            partial(opened, url),
-            bank.port,
-            bank.ledger,
-            lambda text: print(text, file=sys.stderr, flush=True),
-        )
-    print(json.dumps(result))
-    sys.exit(0 if is_right(result) else 1)
+        opening = partial(opened, url)
+        return killed_payments(kills, seed, opening, bank.port, bank.ledger, on_progress)
+
+
+def main():
+    sys.exit(0 if is_right(command(soak, __doc__, kills=200, seed=1)) else 1)
 
 
 def is_right(result):

@@ -27,7 +27,6 @@ def soaked(request):
         "tests.crash.soak_letters",
         "--letters",
         "100",
-        "--json",
         "--store",
         request.param,
     ]

@@ -13,7 +13,7 @@ BAD = ("duplicates", "lost_outcomes", "false_failures", "phantom_successes", "wo
 
 
 def soaked(store):
-    command = [sys.executable, "-m", "tests.crash.soak", "--kills", "60", "--stops", "12", "--json"]
+    command = [sys.executable, "-m", "tests.crash.soak", "--kills", "60", "--stops", "12"]
     done = subprocess.run([*command, "--store", store], capture_output=True, text=True, check=False)
     assert done.stdout, done.stderr
     return json.loads(done.stdout)

@@ -218,21 +218,6 @@ def test_what_the_client_gave_up_goes_on_and_its_result_waits_for_the_next(stage
     assert not any(json.loads(line).get("id") == given_up for line in client.said)
 
 
-def test_calls_at_the_same_time_are_one(stage):
-    client, gate = stage.client(), stage.folder / "gate"
-    ids = [client.call("wait", {"gate": str(gate)}) for _ in range(5)]
-    client.barrier()
-
-    gate.touch()
-    receipts = {
-        text(client.answer(request_id)["result"]) for request_id in sorted(ids, reverse=True)[:1]
-    }
-    client.close()
-
-    assert receipts == {"rcpt_1"}
-    assert stage.effects() == len(stage.heard()) == 1
-
-
 # ---------------------------------------------------------------- which effect is it?
 
 

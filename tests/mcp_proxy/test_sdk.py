@@ -98,24 +98,6 @@ def test_a_call_is_what_it_is_without_us(stage, era):
     assert len(stage.bank.ledger()) == 2
 
 
-@pytest.mark.parametrize("era", ERAS)
-def test_a_server_that_dies_is_there_again_and_its_call_is_in_doubt(stage, era):
-    async def story():
-        async with connect(stage, era) as client:
-            doubt = [
-                await client.call_tool("refund_and_die", {"payment_id": "p"}) for _ in range(2)
-            ]
-            seen = await client.call_tool("look", {"payment_id": "p"})
-            return doubt, seen
-
-    doubt, seen = run(story)
-
-    assert [result.is_error for result in doubt] == [True, True]
-    assert {result.meta["dev.effectonce/error"]["code"] for result in doubt} == {"OUTCOME_UNKNOWN"}
-    assert '"effects": 1' in seen.content[0].text
-    assert stage.effects("p") == 1
-
-
 def test_five_calls_at_once_are_one_and_another_conversation_is_its_own(stage):
     gate = stage.folder / "gate"
 

@@ -354,21 +354,6 @@ def test_an_irreversible_effect_is_refused_on_a_server_that_can_forget(server, o
         guard.tool(kind="write", downstream="transaction")(lambda: 1)
 
 
-def test_a_durable_server_that_comes_back_forgetful_is_refused(tmp_path, opened):
-    server = redis.Server(tmp_path / "server", fsync="always")
-    store = opened(server.url)
-    assert store.capabilities.durable
-    server.stop()
-    server.command[server.command.index("always")] = "everysec"
-    server.start()
-
-    store.close()
-    with pytest.raises(StoreUnavailable, match=r"can forget what it acknowledged"):
-        store.apply(claim())
-
-    server.stop()
-
-
 def test_a_tool_can_be_registered_while_the_server_is_away(opened):
     guard = Guard(opened(f"redis://127.0.0.1:{redis.free_port()}"), cache=0)
     calls = []

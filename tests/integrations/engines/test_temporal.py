@@ -358,23 +358,6 @@ async def test_two_may_wait_for_one_doubt(server):
 
 
 @awaited
-async def test_without_the_signal_the_workflow_looks_by_itself(server):
-    shop = Shop(TimeoutError("no answer"), TimeoutError("no answer"))
-    async with shop.open(server, "looks") as client:
-        handle = await client.start_workflow(
-            Waits.run, args=["p", "q", 0.2], id="looks", task_queue="looks"
-        )
-        await asyncio.to_thread(until, lambda: len(shop.guard.in_doubt()) == 2, "two doubts")
-        for record in shop.guard.in_doubt():
-            shop.guard.confirm(
-                record.request.key, result="found", by="ada", reason="it is in the ledger"
-            )
-
-        assert await handle.result() == "found,found"
-    assert sorted(shop.ran) == ["p", "q"]
-
-
-@awaited
 async def test_a_doubt_that_is_refuted_fails_the_activity(server):
     shop = Shop(TimeoutError("no answer"), TimeoutError("no answer"))
     async with shop.open(server, "refuted") as client:
