@@ -128,7 +128,10 @@ RUNS = {
 
 
 @pytest.mark.filterwarnings("ignore")  # theirs
-@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize(
+    "run",
+    [pytest.param(each, marks=pytest.mark.long if "PostgreSQL" in each else ()) for each in RUNS],
+)
 def test_what_was_wished_for_lands_and_nothing_else(run, tmp_path):
     engine, rows = RUNS[run]
 

@@ -71,7 +71,7 @@ class Desk:
         return agent, waiting
 
 
-@pytest.fixture(params=["guarded", "hosted"])
+@pytest.fixture(params=["guarded", pytest.param("hosted", marks=pytest.mark.long)])
 def desk(request, guard, bank):
     return Desk(guard, bank, hosted=request.param == "hosted")
 

@@ -60,7 +60,7 @@ class Desk:
         return go(self.agent(call, DONE), "refund pay_7")
 
 
-@pytest.fixture(params=["guarded", "hosted"])
+@pytest.fixture(params=["guarded", pytest.param("hosted", marks=pytest.mark.long)])
 def desk(request, guard, bank):
     return Desk(guard, bank, hosted=request.param == "hosted")
 
@@ -87,6 +87,7 @@ def test_the_run_pauses_and_nothing_is_sent(desk, bank):
     assert bank.ledger() == []
 
 
+@pytest.mark.parametrize("desk", ["guarded", "hosted"], indirect=True)
 def test_approved_it_is_sent_once_and_the_store_says_by_whom(desk, bank):
     result = go(desk.agent(DONE), approved(desk.asked()))
 
@@ -412,6 +413,7 @@ guard.close()
 """
 
 
+@pytest.mark.long
 def test_after_a_restart_two_processes_resume_and_it_is_sent_once(guard, bank, tmp_path):
     state = synced(Desk(guard, bank, hosted=True).asked().to_state())
     approve_elsewhere(guard)

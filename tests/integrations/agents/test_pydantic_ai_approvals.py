@@ -62,7 +62,7 @@ def go(agent, *prompt, **given):
     return asyncio.run(agent.run(*prompt, conversation_id="chat-42", **given))
 
 
-@pytest.fixture(params=["guarded", "hosted"])
+@pytest.fixture(params=["guarded", pytest.param("hosted", marks=pytest.mark.long)])
 def desk(request, guard, bank):
     return Desk(guard, bank, hosted=request.param == "hosted", asked_by=lambda _: "agent-7")
 
@@ -84,6 +84,7 @@ def test_the_request_says_what_is_asked_and_by_whom(desk, bank):
     assert bank.ledger() == []
 
 
+@pytest.mark.parametrize("desk", ["guarded", "hosted"], indirect=True)
 def test_approved_it_is_sent_once_and_the_store_says_by_whom(desk, bank):
     result = desk.answered(desk.asked())
 
@@ -202,6 +203,7 @@ guard.close()
 """
 
 
+@pytest.mark.long
 def test_after_a_restart_two_processes_resume_and_it_is_sent_once(guard, bank, tmp_path):
     before = Desk(guard, bank).asked()
     (tmp_path / "history").write_bytes(before.all_messages_json())

@@ -85,7 +85,10 @@ class Shop:
         return self.guard.store.apply(Search(limit=100))
 
     @asynccontextmanager
-    async def open(self, server, queue, plugin=None, **options):
+    async def open(self, server, queue, plugin=None):
+        """A client of a worker without the sandbox, which takes a second for each worker.
+        temporal_app.py has it.
+        """
         client = await Client.connect(server.target, plugins=[plugin or EffectOnce(self.guard)])
         with ThreadPoolExecutor(4) as threads:
             async with Worker(
@@ -94,7 +97,7 @@ class Shop:
                 workflows=ALL,
                 activities=[self.activity],
                 activity_executor=threads,
-                **options,
+                workflow_runner=UnsandboxedWorkflowRunner(),
             ):
                 yield client
 
@@ -196,7 +199,10 @@ async def test_a_child_that_could_not_be_started_gives_its_place_back(server):
 async def test_without_the_plugin_in_the_workflow_nothing_is_sent(server):
     shop = Shop()
     plain = await Client.connect(server.target)
-    async with shop.open(server, "guarded"), Worker(plain, task_queue="bare", workflows=ALL):
+    bare = Worker(
+        plain, task_queue="bare", workflows=ALL, workflow_runner=UnsandboxedWorkflowRunner()
+    )
+    async with shop.open(server, "guarded"), bare:
         with pytest.raises(WorkflowFailureError) as failed:
             await plain.execute_workflow(
                 PaysElsewhere.run, args=["p", "guarded"], id="bare", task_queue="bare"
@@ -394,7 +400,7 @@ async def test_a_guarded_tool_may_be_the_activity_itself(server, colour):
 
     shop.activity = activity.defn(pay)
     queue = f"itself {colour}"
-    async with shop.open(server, queue, workflow_runner=UnsandboxedWorkflowRunner()) as client:
+    async with shop.open(server, queue) as client:
         assert (
             await client.execute_workflow(Pays.run, args=["p"], id=queue, task_queue=queue)
             == "paid p"
@@ -413,6 +419,7 @@ async def test_the_interceptor_does_without_the_plugin(server):
             workflows=ALL,
             activities=[shop.activity],
             activity_executor=threads,
+            workflow_runner=UnsandboxedWorkflowRunner(),
         ):
             await client.execute_workflow(Pays.run, args=["p"], id="i", task_queue="i")
 
