@@ -177,24 +177,6 @@ def test_an_answer_that_only_some_readers_can_read_is_one(stage, odd):
     assert stage.effects() == 1
 
 
-def test_an_id_that_is_in_use_answers_no_other_request(stage):
-    client, gate = stage.client(), stage.folder / "gate"
-    waiting = client.call("wait", {"gate": str(gate)})
-    until(lambda: stage.effects() == 1, "the payment")
-
-    for method, params in (
-        ("tools/call", {"name": "pay", "arguments": {"id": "y"}}),
-        ("tools/list", {}),
-    ):
-        client.ids -= 1
-        client.request(method, params)
-        assert "is in use" in client.answer(waiting)["error"]["message"]
-    gate.touch()
-
-    assert text(client.answer(waiting)["result"]) == "rcpt_1"
-    assert stage.effects("y") == 0
-
-
 # ---------------------------------------------------------------- giving up, late results
 
 

@@ -207,9 +207,9 @@ def test_a_busy_day_is_looked_through():
             fingerprint=str(n),
             arguments={"a": str(n), "b": str(n)},
         )
-        for n in range(50_000)
+        for n in range(20_000)
     ]
-    twice = reserved(60_000, 1050.0, scope="chat-1", step="call_9dJ", fingerprint="49999")
+    twice = reserved(60_000, 1020.0, scope="chat-1", step="call_9dJ", fingerprint="19999")
 
     assert [symptom.effects[1] for symptom in symptoms([*entries, twice], 10.0, 120.0)] == [
         twice.effect

@@ -32,15 +32,13 @@ from effectonce.integrations.temporal import (
 )
 from tests.integrations.engines.temporal_parts import ALL, FailingParent, Pays, PaysElsewhere, Waits
 from tests.servers._process import until
-from tests.servers.temporal import Server
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with Server(tmp_path_factory.mktemp("temporal")) as one:
-        yield one
+@pytest.fixture
+def server(temporal_server):
+    return temporal_server
 
 
 def awaited(test):
