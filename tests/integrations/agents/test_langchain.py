@@ -181,6 +181,19 @@ def test_a_tool_node_of_a_graph_lands_its_calls_once(guard, bank, invoke):
     assert len(bank.ledger()) == 1
 
 
+def paying_node(guard, bank):
+    """A node that pays with a guarded tool."""
+
+    @guard.tool(kind="write")
+    def pay(payment_id: str) -> str:
+        return bank.pay(payment_id, 1)["receipt"]
+
+    def work(state):
+        return {"messages": [AIMessage(pay("pay_7"))]}
+
+    return work
+
+
 def test_a_node_that_is_retried_is_the_same_step_and_its_next_visit_another(guard, bank):
     failures = [ConnectionRefusedError("the store of the graph is away")]
 
@@ -205,6 +218,7 @@ def test_a_node_that_is_retried_is_the_same_step_and_its_next_visit_another(guar
     assert graph.invoke(says("once more"), THREAD)["messages"][-1].content == "rcpt_2"
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize(
     "thread", ["2f1b6b3e-6f0e-4c1a-9a51-0b6a1f6f2c11", "ada@example.test", "2025-03-01T10:00:00Z"]
 )
@@ -212,13 +226,7 @@ def test_a_node_that_is_retried_is_the_same_step_and_its_next_visit_another(guar
     "name", ["call_external_api", "req_approval", "retry_payment_3", "attempt_2"]
 )
 def test_a_node_and_a_thread_are_taken_whatever_they_are_called(guard, bank, name, thread):
-    @guard.tool(kind="write")
-    def pay(payment_id: str) -> str:
-        return bank.pay(payment_id, 1)["receipt"]
-
-    def work(state):
-        return {"messages": [AIMessage(pay("pay_7"))]}
-
+    work = paying_node(guard, bank)
     builder = StateGraph(MessagesState)
     builder.add_node(name, once_node(guard, work))
     builder.add_edge(START, name)
@@ -230,13 +238,7 @@ def test_a_node_and_a_thread_are_taken_whatever_they_are_called(guard, bank, nam
 
 
 def test_two_nodes_of_one_function_are_two_steps(guard, bank):
-    @guard.tool(kind="write")
-    def pay(payment_id: str) -> str:
-        return bank.pay(payment_id, 1)["receipt"]
-
-    def work(state):
-        return {"messages": [AIMessage(pay("pay_7"))]}
-
+    work = paying_node(guard, bank)
     builder = StateGraph(MessagesState)
     for name in ("mine", "yours"):
         builder.add_node(name, once_node(guard, work))
@@ -247,12 +249,7 @@ def test_two_nodes_of_one_function_are_two_steps(guard, bank):
 
 
 def test_a_node_of_a_subgraph_is_refused_unless_its_step_has_a_name(guard, bank):
-    @guard.tool(kind="write")
-    def pay(payment_id: str) -> str:
-        return bank.pay(payment_id, 1)["receipt"]
-
-    def work(state):
-        return {"messages": [AIMessage(pay("pay_7"))]}
+    work = paying_node(guard, bank)
 
     def graph(**options):
         inner, outer = StateGraph(MessagesState), StateGraph(MessagesState)
