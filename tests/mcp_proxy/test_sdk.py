@@ -45,7 +45,8 @@ async def give_up(call, seen):
         group.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("era", OLD)
+@pytest.mark.long
+@pytest.mark.parametrize("era", ERAS)
 def test_three_calls_whose_client_gives_up_are_three_effects_without_us_and_one_with_us(stage, era):
     gate = stage.folder / "gate"
 
