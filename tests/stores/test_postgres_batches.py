@@ -81,10 +81,6 @@ def test_threads_that_wait_share_one_statement(through_proxy, proxy):
     assert proxy.sent[0].count(batches.BEAR_MANY.name) == 2, "once to prepare it, once to ask"
 
 
-def test_every_caller_of_a_batch_gets_an_answer_of_its_own(store):
-    asyncio.run(crowds.everybody_gets_an_answer_of_its_own(store))
-
-
 SABOTAGE = {  # statement, what is taken out of it, what stands there instead
     "a birth has no time": (
         "BEAR_MANY",
@@ -317,24 +313,6 @@ def test_what_is_too_late_before_it_was_asked_is_not_asked(through_proxy, proxy)
         return proxy.sent[0].count(sql.COUNTED.name) - before
 
     assert asyncio.run(main()) == 0
-
-
-def test_one_slow_tool_holds_up_nobody_else(store):
-    asyncio.run(crowds.one_slow_tool_holds_up_nobody(store))
-
-
-def test_a_caller_that_is_cancelled_takes_nobody_with_it(store):
-    async def main():
-        await store.aapply(ops.Tally())
-        busy = asyncio.create_task(store.aapply(ops.Tally()))
-        callers = [asyncio.create_task(store.aapply(op)) for op in claims()]
-        await asyncio.sleep(0)
-        callers.pop(7).cancel()
-        assert await asyncio.gather(*callers) == [HELD] * (CALLERS - 1)
-        await busy
-        return await store.aapply(claims()[7])
-
-    assert asyncio.run(main()) == HELD, "what it asked for was written all the same"
 
 
 # ---------------------------------------------------------------- values

@@ -39,10 +39,6 @@ def through_proxy(proxy):
     store.close()
 
 
-def test_every_caller_of_a_batch_gets_an_answer_of_its_own(store):
-    asyncio.run(crowds.everybody_gets_an_answer_of_its_own(store))
-
-
 def test_the_string_of_a_first_claim_is_that_of_its_record():
     """Two ways to write the same: one by way of a record, and one from what all calls of a tool
     have in common.
@@ -133,22 +129,6 @@ def test_a_server_that_forgot_its_scripts_answers_everybody(store, server):
         return await at_once(store, completions())
 
     assert asyncio.run(main()) == [ops.Applied(1)] * CALLERS
-
-
-def test_one_slow_tool_holds_up_nobody_else(store):
-    asyncio.run(crowds.one_slow_tool_holds_up_nobody(store))
-
-
-def test_a_caller_that_is_cancelled_takes_nobody_with_it(store):
-    async def main():
-        await store.aapply(ops.Tally())
-        callers = [asyncio.create_task(store.aapply(op)) for op in claims()]
-        await asyncio.sleep(0)
-        callers.pop(7).cancel()
-        assert await asyncio.gather(*callers) == [HELD] * (CALLERS - 1)
-        return await store.aapply(claims()[7])
-
-    assert asyncio.run(main()) == HELD, "what it asked for was written all the same"
 
 
 @pytest.mark.parametrize("size_b", [0, 9, 10, 2047, 2048, 100_000])
