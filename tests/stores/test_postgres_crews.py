@@ -268,6 +268,19 @@ def test_a_row_that_somebody_has_locked_holds_up_nobody_else(store, database):
     assert store.apply(ops.Find("free")).state == "completed"
 
 
+def test_new_records_of_several_callers_are_written_together(store):
+    jobs = []
+    for key in ("one", "other"):
+        op = ops.Claim(request(key), "t", LEASE_S, dispatch=False)
+        record = transition(None, op, Scene(0.0)).after
+        jobs.append(PendingQuery(_roundtrip.InsertNew(record), None, soon()))
+
+    store._crew.do(jobs)
+
+    assert [job.error for job in jobs] == [None, None]
+    assert store.apply(ops.Tally()) == {"claimed": 2}
+
+
 def test_a_row_that_is_locked_for_a_moment_is_waited_for(store, database):
     for key in ("locked", "free"):
         store.apply(claim(key))
