@@ -1,5 +1,5 @@
-"""The suite catches every store that is broken on purpose; the kill tests catch every flow that
-is.
+"""The suite catches every store that is broken on purpose. `python -m tests.mutants` prints the
+check that does.
 """
 
 import pytest
@@ -17,6 +17,7 @@ def fails(check, mutant, mode):
     return False
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_suite_catches(mutant, mode):

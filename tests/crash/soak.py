@@ -20,6 +20,7 @@ import argparse
 import asyncio
 import contextlib
 import inspect
+import itertools
 import json
 import logging
 import os
@@ -537,7 +538,7 @@ class Saboteur:
             self.times += 1
 
 
-def soak(kills, stops, seed, on_progress, store="sqlite", store_kills=0):
+def soak(kills, stops, seed, store, store_kills, on_progress):
     with (
         tempfile.TemporaryDirectory(prefix="effectonce-soak-") as folder,
         served(store, folder) as (where, restart),
@@ -549,7 +550,14 @@ def soak(kills, stops, seed, on_progress, store="sqlite", store_kills=0):
             round_["spool"] = str(Path(folder, "spool"))
         saboteur = Saboteur(restart, store_kills, len(rounds))
         began = time.monotonic()
-        reports = run_all(rounds, lambda n: (on_progress(n), saboteur.advance(n)))
+        progress = itertools.count(1)
+
+        def advance(n):
+            for _ in range(n):
+                on_progress(next(progress))
+            saboteur.advance(n)
+
+        reports = run_all(rounds, advance)
         effects = count_effects(where, (plain.ledger(), keyed.ledger()))
     return {
         "kills": sum(len(report.get("killed", ())) for report in reports),
@@ -585,65 +593,28 @@ def run_all(rounds, on_progress):
     return reports
 
 
-def show(result):
-    from rich.console import Console
-    from rich.table import Table
-
-    columns = ("downstream", "point", "times", "effects", "succeeded", "in_doubt")
-    sheet = Table(*columns, title="killed, then asked again", title_justify="left")
-    for row in result["table"]:
-        sheet.add_row(*(str(row.get(column, 0)) for column in columns))
-    console = Console()
-    console.print(sheet)
-    console.print(
-        f"{result['kills']} SIGKILL, {result['stops']} SIGSTOP and {result['store_kills']} kills of"
-        f" the store itself over {result['effects_asked_for']} effects in {result['seconds']} s:"
-        f" {result['duplicates']} duplicates, {result['lost_outcomes']} lost outcomes,"
-        f" {result['false_failures']} false failures, {result['phantom_successes']} phantom"
-        f" successes, {result['wedged']} keys wedged for longer than a lease and a second."
+def command(soak, doc, **counts):
+    """Run a soak from the command line: print what came of it as JSON, and return it."""
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for report in result["broken"]:
-        console.print(report)
+    for name, default in counts.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=default)
+    parser.add_argument("--store", choices=("sqlite", "postgres", "redis"), default="sqlite")
+    result = soak(**vars(parser.parse_args()), on_progress=show_progress)
+    print(json.dumps(result))
+    return result
+
+
+def show_progress(done):
+    if done % 100 == 0:
+        print(f"{done} done", file=sys.stderr, flush=True)
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--kills", type=int, default=2000)
-    parser.add_argument("--stops", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--store", choices=("sqlite", "postgres", "redis"), default="sqlite")
-    parser.add_argument(
-        "--store-kills",
-        type=int,
-        default=0,
-        help="how often the server itself is killed and started again",
-    )
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    if options.json:
-        result = soak(
-            options.kills,
-            options.stops,
-            options.seed,
-            lambda _: None,
-            options.store,
-            options.store_kills,
-        )
-        print(json.dumps(result))
-    else:
-        from rich.progress import Progress
-
-        with Progress(auto_refresh=False) as bar:  # no thread beside us: we fork
-            task = bar.add_task("killing and stopping", total=options.kills + options.stops)
-            tell = lambda n: (bar.advance(task, n), bar.refresh())
-            result = soak(
-                options.kills, options.stops, options.seed, tell, options.store, options.store_kills
-            )
-        show(result)
+    result = command(soak, __doc__, kills=2000, stops=200, seed=1, store_kills=0)
     # while the store itself is away, everybody waits
-    late = 0 if options.store_kills else result["wedged"]
+    late = 0 if result["store_kills"] else result["wedged"]
     sys.exit(1 if late or any(result[name] for name in COUNTS if name != "wedged") else 0)
 
 

@@ -12,7 +12,6 @@ from the store.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -27,7 +26,7 @@ from effectonce import Downstream, EffectOnceError, Guard, NotSent, Retry, State
 from effectonce._core.ops import Claim
 from effectonce.testing.bank import Bank, Teller
 from effectonce.testing.crash import CrashingStore, die
-from tests.crash.soak import end, opened, served, start
+from tests.crash.soak import command, end, opened, served, start
 
 LEASE_S = 0.3
 PATIENCE_S = 120.0
@@ -128,7 +127,8 @@ def operate_to_the_end(where, port, count):
     return {"done": total["done"], "left": len(again), "counts": counts}
 
 
-def soak(letters, kills, seed, store, on_progress):
+def soak(letters, seed, store, on_progress):
+    kills = letters // 10
     killed, rounds, rng = Counter(), 0, random.Random(seed)
     with (
         tempfile.TemporaryDirectory(prefix="effectonce-letters-") as folder,
@@ -178,37 +178,9 @@ def was_killed(pid, reader, name):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--letters", type=int, default=1000)
-    parser.add_argument(
-        "--kills", type=int, default=None, help="a tenth of the letters, unless you say otherwise"
-    )
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--store", choices=("sqlite", "postgres", "redis"), default="sqlite")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    kills = options.letters // 10 if options.kills is None else options.kills
-    tell = (
-        (lambda _: None)
-        if options.json
-        else (lambda n: print(f"\r{n} killed", end="", file=sys.stderr))
-    )
-    result = soak(options.letters, kills, options.seed, options.store, tell)
-    if options.json:
-        print(json.dumps(result))
-    else:
-        print(
-            f"\n{result['letters']} letters, {sum(result['kills'].values())} SIGKILL in"
-            f" {result['rounds']} rounds of two operators, {result['seconds']} s on"
-            f" {options.store}: {result['effects']} effects, {result['duplicates']} duplicates,"
-            f" {result['lost']} lost. Killed: {result['kills']}. The last operator:"
-            f" {result['last_operator']}"
-        )
-    whole = isinstance(result["last_operator"], dict) and result["last_operator"]["counts"] == {
-        "completed": options.letters
-    }
+    result = command(soak, __doc__, letters=1000, seed=1)
+    counts = isinstance(result["last_operator"], dict) and result["last_operator"]["counts"]
+    whole = counts == {"completed": result["letters"]}
     sys.exit(0 if whole and not result["duplicates"] and not result["lost"] else 1)
 
 

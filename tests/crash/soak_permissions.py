@@ -7,8 +7,6 @@ after one of its store ops. Then one that is not killed asks for every payment. 
 be what the bank's ledger says, to the unit.
 """
 
-import argparse
-import json
 import os
 import random
 import signal
@@ -32,8 +30,9 @@ from effectonce import (
     current_effect,
 )
 from effectonce.testing.bank import Bank, pay
-from tests.crash.soak import opened, served
-from tests.crash.spender import AMOUNTS, Dying
+from tests.crash.approvals import Mortal
+from tests.crash.soak import command, opened, served
+from tests.crash.spender import AMOUNTS
 
 ABOVE, AT_ONCE, EACH, OPS, LEASE_S = 4, 4, 3, 12, 0.05
 
@@ -94,7 +93,7 @@ def forked(work):
     return child
 
 
-def soak(kills, seed, store, port, ledger, tell):
+def killed_payments(kills, seed, store, port, ledger, on_progress):
     """Until so many were killed."""
     rng = random.Random(seed)
     payments = max(8, kills)
@@ -104,10 +103,10 @@ def soak(kills, seed, store, port, ledger, tell):
         while died + len(running) < kills and len(running) < AT_ONCE:
             newest = min(payments, 8 + (rounds + 1) * payments // kills)
             numbers = [rng.randrange(max(0, newest - 8), newest) for _ in range(EACH)]
-            nth, when = rng.randint(1, OPS), rng.choice(("before", "after"))
+            nth, when = rng.randrange(OPS), rng.choice(("before", "after"))
 
             def work(numbers=numbers, nth=nth, when=when):
-                till = Till(Dying(store(), nth, when), port, limit)
+                till = Till(Mortal(store(), nth, when), port, limit)
                 for number in numbers:
                     became(till, number)
 
@@ -118,8 +117,8 @@ def soak(kills, seed, store, port, ledger, tell):
         killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
         assert killed or status == 0, f"a worker ended with {status}"
         died += killed
-        if killed and died % 100 == 0:
-            tell(f"{died} killed of {rounds}")
+        if killed:
+            on_progress(died)
     till = Till(store(), port, limit)
     ends = {number: became(till, number) for number in range(payments)}
     (account,) = till.guard.allowances.list()
@@ -147,27 +146,18 @@ def report(ledger, ends, account, limit):
     }
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--store", choices=("sqlite", "postgres", "redis"), default="sqlite")
-    options = parser.parse_args()
+def soak(kills, seed, store, on_progress):
     with (
         tempfile.TemporaryDirectory(prefix="effectonce-soak-") as folder,
-        served(options.store, folder) as (url, _),
+        served(store, folder) as (url, _),
         Bank(Path(folder) / "ledger", honours_keys=True) as bank,
     ):
-        result = soak(
-            options.kills,
-            options.seed,
-            partial(opened, url),
-            bank.port,
-            bank.ledger,
-            lambda text: print(text, file=sys.stderr, flush=True),
-        )
-    print(json.dumps(result))
-    sys.exit(0 if is_right(result) else 1)
+        opening = partial(opened, url)
+        return killed_payments(kills, seed, opening, bank.port, bank.ledger, on_progress)
+
+
+def main():
+    sys.exit(0 if is_right(command(soak, __doc__, kills=200, seed=1)) else 1)
 
 
 def is_right(result):

@@ -16,30 +16,10 @@ from effectonce._core.allowances import CELLS, read_account
 from effectonce._core.ops import ListCells
 from effectonce._core.record import State
 from effectonce.testing.bank import pay
-from effectonce.testing.crash import die
-from tests.crash.approvals import forked, opened, together
+from tests.crash.approvals import Mortal, forked, opened, together
 
 AMOUNTS = (3, 1, 4, 1, 5, 9, 2, 6)
 ACCOUNTS = ListCells(CELLS, "", 10)
-
-
-class Dying:
-    """A store whose process dies at the n-th op."""
-
-    def __init__(self, store, number, when):
-        self._store, self._left, self._when = store, number, when
-
-    def __getattr__(self, name):
-        return getattr(self._store, name)
-
-    def apply(self, op, /):
-        self._left -= 1
-        if self._left == 0 and self._when == "before":
-            die()
-        reply = self._store.apply(op)
-        if self._left == 0:
-            die()
-        return reply
 
 
 class Payer:
@@ -47,7 +27,7 @@ class Payer:
 
     def __init__(self, url, port, limit, number=0, when="before", lease_s=0.2):
         self._store = opened(url)
-        store = Dying(self._store, number, when) if number else self._store
+        store = Mortal(self._store, number - 1, when)
         self.guard = Guard(store, reconcile=False)
 
         @self.guard.tool(

@@ -6,24 +6,10 @@ import json
 import subprocess
 import sys
 
-import pytest
-
 from effectonce.testing.bank import Bank
 from tests.crash.spender import AMOUNTS
 from tests.crash.test_approvals import first_column
-from tests.servers.redis import Server
-
-
-@pytest.fixture(params=["sqlite", "postgres", "redis"])
-def url(request, tmp_path):
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/effects.db"
-    elif request.param == "postgres":
-        yield request.getfixturevalue("database")
-    else:
-        server = Server(tmp_path / "redis", fsync="always")
-        yield server.url
-        server.stop()
+from tests.crash.tiers import on_stores
 
 
 def started(url, bank, limit, *payments):
@@ -43,6 +29,7 @@ def paid(bank):
     return sum(entry["amount_minor"] for entry in bank.ledger())
 
 
+@on_stores("sqlite")
 def test_killed_at_every_op_what_is_spent_is_what_the_bank_paid(url, tmp_path):
     """Each payment is begun by a process that dies in it, and finished by another one."""
     with Bank(tmp_path / "ledger", honours_keys=True) as bank:
@@ -63,6 +50,7 @@ def test_payments_that_need_approval_and_allowance_survive_processes_that_are_ki
     assert json.loads(done.stdout)["kills"] == 12
 
 
+@on_stores("postgres")
 def test_processes_that_race_for_what_is_left_get_it_and_no_more(url, tmp_path):
     limit, each = 40, 6
     with Bank(tmp_path / "ledger", honours_keys=True) as bank:
@@ -84,6 +72,7 @@ def test_processes_that_race_for_what_is_left_get_it_and_no_more(url, tmp_path):
         assert 0 <= limit - paid(bank) < min(refused)
 
 
+@on_stores("redis")
 def test_of_64_processes_that_want_the_last_unit_one_gets_it(url, tmp_path):
     with Bank(tmp_path / "ledger", honours_keys=True) as bank:
         became = told_by(started(url, bank, 1, 64))["became"]

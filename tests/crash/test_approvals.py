@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from effectonce.testing.bank import Bank
-from tests.servers import redis
+from tests.crash.tiers import in_colours, on_stores
 
-STORES = ["sqlite", "postgres", "redis"]
 OPS = {"ask": 1, "approve": 2, "resume": 3}
 NEED_A_PERSON = ("before the wish is written", "after the wish is written")
 
@@ -23,15 +22,6 @@ def first_column(page):
     return [row.split("|")[1].strip() for row in table.splitlines()[2:]]
 
 
-@pytest.fixture(params=STORES)
-def url(request, tmp_path):
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/effects.db"
-    if request.param == "postgres":
-        return request.getfixturevalue("database")
-    return redis.emptied(redis.server()).url
-
-
 def report_of(bank, what, url, *given):
     command = [sys.executable, "-m", "tests.crash.approvals", what, url, str(bank.port)]
     command += [str(bank.ledger_path), *map(str, given)]
@@ -39,6 +29,7 @@ def report_of(bank, what, url, *given):
     return json.loads(done.stdout)
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize(
     ("downstream", "colour", "rests_on"),
     [
@@ -77,7 +68,8 @@ def test_killed_at_every_op_one_effect_lands_and_none_before_it_is_approved(
         assert len(results) <= 1, flow
 
 
-@pytest.mark.parametrize("colour", ["sync", "async"])
+@on_stores("sqlite")
+@in_colours("async")
 def test_killed_at_every_op_what_no_longer_holds_is_never_sent(tmp_path, url, colour):
     with Bank(tmp_path / "ledger", honours_keys=True) as bank:
         flows = report_of(bank, "killed", url, "key", colour, "asked")
@@ -91,6 +83,7 @@ def test_killed_at_every_op_what_no_longer_holds_is_never_sent(tmp_path, url, co
         assert flow["told"][-1][1] == "PreconditionFailed", flow
 
 
+@on_stores("redis")
 def test_64_processes_that_resume_one_approval_land_one_effect(tmp_path, url):
     with Bank(tmp_path / "ledger") as bank:
         report = report_of(bank, "crowd", url, 64)
@@ -102,6 +95,7 @@ def test_64_processes_that_resume_one_approval_land_one_effect(tmp_path, url):
     assert len(ledger) == 1
 
 
+@on_stores("postgres")
 def test_an_approval_that_races_with_its_rejection_lands_one_effect_or_none(tmp_path, url):
     with Bank(tmp_path / "ledger") as bank:
         ends = report_of(bank, "race", url, 20)

@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from effectonce import Guard, State
-from tests.servers import redis
+from tests.crash.tiers import on_stores
 
 pytestmark = pytest.mark.usefixtures("in_the_background")
 DOUBTS = 50
@@ -107,14 +107,8 @@ class World:
             guard.close()
 
 
-@pytest.fixture(params=["sqlite", "postgres", "redis"])
-def world(request, tmp_path, desk):
-    if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path}/effects.db"
-    elif request.param == "postgres":
-        url = request.getfixturevalue("database")
-    else:
-        url = redis.emptied(redis.server()).url
+@pytest.fixture
+def world(url, desk):
     world = World(url, desk)
     try:
         world.seed()
@@ -123,6 +117,7 @@ def world(request, tmp_path, desk):
         world.end()
 
 
+@on_stores("sqlite")
 def test_each_doubt_is_asked_about_once_by_one_process_at_a_time_and_nothing_is_sent(world, desk):
     own = {1000, 1001}
     known = []
@@ -141,6 +136,7 @@ def test_each_doubt_is_asked_about_once_by_one_process_at_a_time_and_nothing_is_
     assert world.states() == {State.COMPLETED: DOUBTS + 2}
 
 
+@on_stores("postgres")
 def test_when_the_process_that_asks_is_killed_the_other_goes_on_after_its_lease(world, desk):
     hold, held = threading.Event(), []
     own = {1000, 1001}
@@ -174,6 +170,7 @@ def test_when_the_process_that_asks_is_killed_the_other_goes_on_after_its_lease(
     assert world.states()[State.COMPLETED] == DOUBTS
 
 
+@on_stores("redis")
 def test_what_is_not_known_is_asked_less_and_less_often(world, desk):
     desk.answer = lambda pid, n: False
 

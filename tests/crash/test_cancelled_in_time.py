@@ -103,6 +103,7 @@ def running(request, tmp_path):
         process.communicate()
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize(
     ("colour", "workflow", "left"),
     [
@@ -129,6 +130,11 @@ def test_no_step_begins_after_a_cancellation(running, colour, workflow, left, st
         assert guard.workflows.summary(key_of(guard, "failed", workflow=workflow)).state == "failed"
 
 
+@pytest.mark.parametrize(
+    "running",
+    [pytest.param(store, marks=() if store == "redis" else pytest.mark.long) for store in STORES],
+    indirect=True,
+)
 def test_who_goes_on_with_a_cancelled_run_in_a_run_begins_nothing(running):
     """The process is killed, and the inner run is resumed on its own."""
     process, url, done = running("a run in a run")

@@ -121,6 +121,7 @@ def _believes(call, verdict):
     call.plan = replace(call.plan, retrying=replace(call.plan.retrying, classify=lambda _: verdict))
 
 
+FACTS = (store_down_sends_nothing, an_effect_that_cannot_be_stored_is_done)
 MUTANTS = [
     ("_own", sends_without_dispatching, killed_with_separate_dispatch),
     ("_failed", takes_ambiguous_for_rejected, killed_everywhere),
@@ -133,6 +134,7 @@ MUTANTS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("method", "sabotage", "test"), MUTANTS, ids=lambda m: getattr(m, "__name__", m)
 )
@@ -142,8 +144,6 @@ def test_a_broken_flow_is_caught(method, sabotage, test, monkeypatch, tmp_path):
         test(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "test", [store_down_sends_nothing, an_effect_that_cannot_be_stored_is_done]
-)
+@pytest.mark.parametrize("test", FACTS)
 def test_the_sound_flow_passes(test, tmp_path):
     test(tmp_path)

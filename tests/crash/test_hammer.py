@@ -5,6 +5,8 @@ import subprocess
 import sys
 from collections import Counter
 
+import pytest
+
 from effectonce.testing.bank import Bank
 
 
@@ -40,6 +42,7 @@ def test_8_processes_of_64_threads_on_one_key_land_one_effect(tmp_path):
     assert len(set(told)) == 1
 
 
+@pytest.mark.long
 def test_1000_keys_of_50_callers_land_1000_effects(tmp_path):
     effects, told = hammer(
         tmp_path, f"sqlite:///{tmp_path}/effects.db", processes=2, keys=1000, callers=25
@@ -51,6 +54,7 @@ def test_1000_keys_of_50_callers_land_1000_effects(tmp_path):
     assert len(set(told)) == 1000
 
 
+@pytest.mark.long
 def test_8_processes_of_16_threads_on_one_key_land_one_effect_on_postgres(tmp_path, database):
     effects, told = hammer(tmp_path, database, processes=8, keys=1, callers=16)
 

@@ -12,6 +12,7 @@ import pytest
 from effectonce import Keyring
 from effectonce._core.guarantees import Capability, Kind, Resend
 from effectonce.stores.encrypted import Sealed
+from tests.crash.tiers import COLOURS, KINDS, combinations, in_colours
 from tests.crash.world import DELAY_S, LEASE_S, World, status
 
 SCENARIOS = (
@@ -27,8 +28,9 @@ SCENARIOS = (
 )
 # a server takes a moment for each world
 SERVER_SCENARIOS = (("ok",), ("landed-unanswered", "ok"), ("lost", "refused"))
-KINDS = [kind for kind in Kind if kind is not Kind.READ]
 MAX_OPS = 60
+# What a store sees of a flow differs most between these two.
+ENDS = ((Capability.KEY, "sync"), (Capability.TRANSACTION, "async"))
 
 
 def worlds(
@@ -110,9 +112,7 @@ def check(world, scenario, results):
         assert status(last) in ("succeeded", "failed", "in_doubt"), f"unsettled: {context}"
 
 
-@pytest.mark.parametrize("colour", ["sync", "async"])
-@pytest.mark.parametrize("capability", Capability)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "capability", "colour"), combinations(KINDS, Capability))
 def test_killed_at_every_op_the_guarantee_holds(kind, capability, colour, tmp_path):
     runs = 0
     for scenario, world in worlds(tmp_path, kind, capability, colour):
@@ -121,8 +121,14 @@ def test_killed_at_every_op_the_guarantee_holds(kind, capability, colour, tmp_pa
     assert runs > 40
 
 
-@pytest.mark.parametrize("colour", ["sync", "async"])
-@pytest.mark.parametrize("capability", Capability)
+@pytest.mark.parametrize(
+    ("capability", "colour"),
+    [
+        pytest.param(each, colour, marks=() if (each, colour) in ENDS else pytest.mark.long)
+        for each in Capability
+        for colour in COLOURS
+    ],
+)
 def test_killed_at_every_op_on_a_sealed_store_the_guarantee_holds(capability, colour, tmp_path):
     for scenario, world in worlds(
         tmp_path, Kind.WRITE, capability, colour, keyring=Keyring({"2026-11": b"n" * 32})
@@ -130,8 +136,14 @@ def test_killed_at_every_op_on_a_sealed_store_the_guarantee_holds(capability, co
         check(world, scenario, resume(world))
 
 
-@pytest.mark.parametrize("colour", ["sync", "async"])
-@pytest.mark.parametrize("capability", Capability)
+@pytest.mark.parametrize(
+    ("capability", "colour"),
+    [
+        pytest.param(each, colour, marks=() if (each, colour) in ENDS else pytest.mark.long)
+        for each in Capability
+        for colour in COLOURS
+    ],
+)
 def test_killed_at_every_op_the_guarantee_holds_on_postgres(capability, colour, postgres):
     runs = 0
     for scenario, world in worlds(
@@ -142,9 +154,12 @@ def test_killed_at_every_op_the_guarantee_holds_on_postgres(capability, colour, 
     assert runs > 20
 
 
-@pytest.mark.parametrize("colour", ["sync", "async"])
-@pytest.mark.parametrize("capability", [Capability.KEY, Capability.PROBE, Capability.NONE])
-@pytest.mark.parametrize("kind", [Kind.WRITE, Kind.IRREVERSIBLE])
+@pytest.mark.parametrize(
+    ("kind", "capability", "colour"),
+    combinations(
+        (Kind.WRITE, Kind.IRREVERSIBLE), (Capability.KEY, Capability.PROBE, Capability.NONE)
+    ),
+)
 def test_killed_at_every_op_with_a_separate_dispatch_the_guarantee_holds(
     kind, capability, colour, tmp_path
 ):
@@ -158,14 +173,15 @@ def test_killed_at_every_op_with_a_separate_dispatch_the_guarantee_holds(
             )
 
 
-@pytest.mark.parametrize("colour", ["sync", "async"])
+@pytest.mark.cover(1)
+@pytest.mark.parametrize("colour", COLOURS)
 @pytest.mark.parametrize("kind", [Kind.WRITE, Kind.IRREVERSIBLE])
 def test_killed_at_every_op_while_the_probe_cannot_tell_nothing_is_re_run(kind, colour, tmp_path):
     for scenario, world in worlds(tmp_path, kind, Capability.PROBE, colour, probe=False):
         check(world, scenario, resume(world))
 
 
-@pytest.mark.parametrize("colour", ["sync", "async"])
+@in_colours("async")
 def test_killed_at_every_op_a_declared_delay_bound_lets_a_write_finish(colour, tmp_path):
     for scenario, world in worlds(tmp_path, Kind.WRITE, Capability.PROBE, colour, delay_s=DELAY_S):
         results = resume(world, calls=6)
@@ -175,7 +191,7 @@ def test_killed_at_every_op_a_declared_delay_bound_lets_a_write_finish(colour, t
             assert world.count() == 1
 
 
-@pytest.mark.parametrize("colour", ["sync", "async"])
+@pytest.mark.parametrize("colour", COLOURS)
 def test_an_irreversible_effect_that_its_probe_does_not_find_waits_for_a_person(colour):
     world = World(Kind.IRREVERSIBLE, Capability.PROBE, colour, ("lost",), delay_s=0.0)
 
@@ -185,7 +201,7 @@ def test_an_irreversible_effect_that_its_probe_does_not_find_waits_for_a_person(
     assert (world.sends, world.count()) == (1, 0)
 
 
-@pytest.mark.parametrize("colour", ["sync", "async"])
+@in_colours("sync")
 def test_killed_twice_in_a_row_the_guarantee_holds(colour):
     for capability, first, second in itertools.product(
         (Capability.KEY, Capability.NONE), range(6), range(6)

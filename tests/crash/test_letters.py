@@ -13,9 +13,13 @@ from effectonce._core.ops import Browse
 from effectonce.testing.crash import die
 from tests.crash.soak import end, opened, served, start
 from tests.crash.soak_letters import POINTS
+from tests.crash.tiers import STORES, on_stores
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres", "redis"])
+@pytest.fixture(
+    scope="module",
+    params=["sqlite", *(pytest.param(each, marks=pytest.mark.long) for each in STORES[1:])],
+)
 def soaked(request):
     command = [
         sys.executable,
@@ -23,7 +27,6 @@ def soaked(request):
         "tests.crash.soak_letters",
         "--letters",
         "100",
-        "--json",
         "--store",
         request.param,
     ]
@@ -44,7 +47,7 @@ def test_operators_were_killed_at_every_point(soaked):
     assert soaked["landed_before"] == 33
 
 
-@pytest.mark.parametrize("store", ["sqlite", "postgres", "redis"])
+@on_stores("sqlite", name="store")
 def test_what_an_attempt_said_survives_a_kill_before_the_next(store, tmp_path):
     def work(where):
         guard = Guard(opened(where), cache=0)

@@ -33,10 +33,17 @@ CASES = [
     (Kind.IRREVERSIBLE, Capability.PROBE),
     (Kind.IDEMPOTENT_WRITE, Capability.NONE),
 ]
+SMALL = ((Kind.WRITE, Capability.KEY, "sync"), (Kind.IRREVERSIBLE, Capability.PROBE, "async"))
 
 
-@pytest.mark.parametrize("colour", ["sync", "async"])
-@pytest.mark.parametrize(("kind", "capability"), CASES)
+@pytest.mark.parametrize(
+    ("kind", "capability", "colour"),
+    [
+        pytest.param(*case, colour, marks=() if (*case, colour) in SMALL else pytest.mark.long)
+        for case in CASES
+        for colour in ("sync", "async")
+    ],
+)
 def test_killed_at_every_op_on_redis_the_guarantee_holds(kind, capability, colour, tmp_path):
     runs, numbers = 0, itertools.count()
     server = redis.emptied(redis.server())

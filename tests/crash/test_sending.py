@@ -17,6 +17,7 @@ import pytest
 from aiohttp import web
 
 from effectonce.testing.bank import Bank
+from tests.crash.tiers import on_stores
 
 WORKER = """
 import asyncio, json, os, signal, sys
@@ -124,17 +125,6 @@ print(json.dumps([said, states]))
 """
 
 
-@pytest.fixture(params=["sqlite", "postgres", "redis"])
-def url(request, tmp_path):
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'effects.db'}"
-    if request.param == "postgres":
-        return request.getfixturevalue("postgres").emptied()
-    from tests.servers import redis
-
-    return redis.emptied(redis.server()).url
-
-
 @pytest.fixture
 def bank(tmp_path):
     with Bank(tmp_path / "ledger.jsonl") as bank:
@@ -203,6 +193,7 @@ class Worker:
 both_colours = pytest.mark.parametrize("colour", ["sync", "async"])
 
 
+@pytest.mark.cover(1)
 @both_colours
 def test_killed_before_sending_it_runs_again_without_a_person(url, bank, colour):
     worker = Worker(url, bank, colour)
@@ -214,6 +205,7 @@ def test_killed_before_sending_it_runs_again_without_a_person(url, bank, colour)
     assert len(bank.ledger()) == 1
 
 
+@pytest.mark.cover(1)
 @both_colours
 @pytest.mark.parametrize(("point", "effects"), [("inside", 0), ("done", 1)])
 def test_killed_after_that_it_is_a_doubt(url, bank, colour, point, effects):
@@ -225,6 +217,7 @@ def test_killed_after_that_it_is_a_doubt(url, bank, colour, point, effects):
     assert len(bank.ledger()) == effects
 
 
+@pytest.mark.cover(1)
 @both_colours
 def test_without_a_separate_dispatch_it_is_a_doubt_at_every_point(url, bank, colour):
     worker = Worker(url, bank, colour, separate=False)
@@ -234,6 +227,7 @@ def test_without_a_separate_dispatch_it_is_a_doubt_at_every_point(url, bank, col
     assert len(bank.ledger()) == 0
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("client", ["through", "past", "async through", "async past"])
 def test_a_protected_client_says_by_itself_when_it_sends(url, bank, client):
     """Also one that goes past it, whatever the tool declares: a new socket is seen in time."""
@@ -247,6 +241,7 @@ def test_a_protected_client_says_by_itself_when_it_sends(url, bank, client):
     assert len(bank.ledger()) == 0
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("client", ["through", "async through"])
 def test_what_a_protected_client_sends_is_not_sent_again_after_a_crash(url, bank, client):
     worker = Worker(url, bank, client)
@@ -257,6 +252,7 @@ def test_what_a_protected_client_sends_is_not_sent_again_after_a_crash(url, bank
     assert len(bank.ledger()) == 1
 
 
+@on_stores("sqlite")
 def test_what_is_bought_over_a_websocket_is_not_bought_again(url):
     with Counter() as counter:
         worker = Worker(url, counter, "async websocket")

@@ -6,30 +6,20 @@ import json
 import subprocess
 import sys
 
-import pytest
-
 from tests.crash.soak import SETUPS, STOP_POINTS
+from tests.crash.tiers import on_stores
 
 BAD = ("duplicates", "lost_outcomes", "false_failures", "phantom_successes", "worker_errors")
 
 
 def soaked(store):
-    command = [
-        sys.executable,
-        "-m",
-        "tests.crash.soak",
-        "--kills",
-        "100",
-        "--stops",
-        "16",
-        "--json",
-    ]
+    command = [sys.executable, "-m", "tests.crash.soak", "--kills", "60", "--stops", "12"]
     done = subprocess.run([*command, "--store", store], capture_output=True, text=True, check=False)
     assert done.stdout, done.stderr
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("store", ["sqlite", "postgres", "redis"])
+@on_stores("sqlite", name="store")
 def test_killed_and_stopped_at_every_point_what_is_promised_holds(store):
     """One test, because it is one run, and a long one."""
     result = soaked(store)

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from effectonce import Budget, GaveUp, Guard
+from tests.crash.tiers import on_stores
 
 WORKER = """
 import os, signal, sys
@@ -29,17 +30,7 @@ with guard.turn("chat", "turn-7", budget=Budget(attempts=3, steps=2)), guard.ste
 """
 
 
-@pytest.fixture(params=["sqlite", "postgres", "redis"])
-def url(request, tmp_path):
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'effects.db'}"
-    if request.param == "postgres":
-        return request.getfixturevalue("postgres").emptied()
-    from tests.servers import redis
-
-    return redis.emptied(redis.server()).url
-
-
+@on_stores("sqlite")
 def test_a_turn_goes_on_with_what_is_left_after_every_crash(url, tmp_path):
     marks = tmp_path / "marks"
 

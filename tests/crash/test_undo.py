@@ -8,22 +8,15 @@ from collections import Counter
 import pytest
 
 from effectonce.testing.bank import Bank
-from tests.servers import redis
+from tests.crash.tiers import on_stores
 
 OPS = 5  # look, look at the clock, who asked, claim, complete
 
 
-@pytest.fixture(params=["sqlite", "postgres", "redis"])
-def url(request, tmp_path):
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/effects.db"
-    if request.param == "postgres":
-        return request.getfixturevalue("database")
-    return redis.emptied(redis.server()).url
-
-
+@on_stores("sqlite")
 @pytest.mark.parametrize(
-    ("downstream", "mode"), [("key", "sync"), ("key", "async"), ("none", "sync")]
+    ("downstream", "mode"),
+    [pytest.param("key", "sync", marks=pytest.mark.long), ("key", "async"), ("none", "sync")],
 )
 def test_killed_at_every_op_and_asked_by_eight_processes_it_is_undone_once(
     tmp_path, url, downstream, mode

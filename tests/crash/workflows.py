@@ -12,9 +12,7 @@ the same time. The bank is a process of its own, and has the last word.
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import multiprocessing
 import os
 import random
@@ -44,7 +42,7 @@ from effectonce import (
 from effectonce.testing.bank import Bank, Teller
 from effectonce.testing.crash import die
 from effectonce.workflows import Run
-from tests.crash.soak import end, opened, served, start
+from tests.crash.soak import command, end, opened, served, start
 
 LEASE_S = 0.3
 PATIENCE_S = 60.0
@@ -263,20 +261,8 @@ def soak(runs, store="sqlite", seed=7, on_progress=lambda _: None):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=1000)
-    parser.add_argument("--store", choices=("sqlite", "postgres", "redis"), default="sqlite")
-    parser.add_argument("--seed", type=int, default=7)
-    chosen = parser.parse_args()
-    began = time.monotonic()
-    verdict = soak(
-        chosen.runs,
-        chosen.store,
-        chosen.seed,
-        lambda n: n % 100 == 0 and print(f"{n} runs", file=sys.stderr, flush=True),
-    )
-    print(json.dumps(verdict | {"seconds": round(time.monotonic() - began)}))
-    sys.exit(bool(verdict["broken"]))
+    result = command(soak, __doc__, runs=1000, seed=7)
+    sys.exit(bool(result["broken"]))
 
 
 if __name__ == "__main__":

@@ -217,12 +217,7 @@ def test_a_letter_that_does_not_open_is_not_carried_as_if_it_had(clock, tmp_path
     content = json.loads(line)["letter"] | {
         "arguments": base64.b64encode(closed.record.request.arguments).decode()
     }
-    letter = msgspec.json.encode(content)
-    digest = hashlib.sha256(letter).hexdigest().encode()
-    forged = b'{"format":"effectonce dead letter","version":1,"digest":"%b","letter":%b}' % (
-        digest,
-        letter,
-    )
+    forged = signed(msgspec.json.encode(content))
     other = Guard(MemoryStore(clock=clock), secret=secret)
     assert other.dead_letters.load(io.BytesIO(forged)).problems == (
         LineProblem(
@@ -292,15 +287,19 @@ def lines_of(count=3):
     return exported(shop.letters).splitlines(keepends=True)
 
 
-def changed(line, **changes):
-    """A line whose letter says something else, with a digest that fits."""
-    letter = msgspec.json.encode(json.loads(line)["letter"] | changes)
+def signed(letter):
+    """A line with this letter, and a digest that fits."""
     head = {
         "format": "effectonce dead letter",
         "version": 1,
         "digest": hashlib.sha256(letter).hexdigest(),
     }
     return json.dumps(head)[:-1].encode() + b', "letter": ' + letter + b"}\n"
+
+
+def changed(line, **changes):
+    """A line whose letter says something else."""
+    return signed(msgspec.json.encode(json.loads(line)["letter"] | changes))
 
 
 def test_every_bad_line_is_told_with_its_number_and_the_others_are_taken():
@@ -331,28 +330,16 @@ def test_every_bad_line_is_told_with_its_number_and_the_others_are_taken():
     assert (came_to.imported, came_to.known) == (3, 0)
     told = {problem.line: problem.why for problem in came_to.problems}
     assert list(told) == [2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]
-    assert "torn, or not JSON" in told[2]
-    assert "torn, or not JSON" in told[4]
-    assert "not a dead letter" in told[5]
+    assert all("torn, or not JSON" in told[line] for line in (2, 4, 8, 13))
+    assert all("not a dead letter" in told[line] for line in (5, 9, 11, 12))
     assert "version 9; this release reads" in told[6]
     assert "changed after it was written" in told[7]
-    assert "torn, or not JSON" in told[8]
-    assert "not a dead letter" in told[9]
     assert "that is an outcome" in told[10]
-    assert "not a dead letter" in told[11]
-    assert "not a dead letter" in told[12]
-    assert "torn, or not JSON" in told[13]
     assert len(guard.dead_letters.list()) == 3
 
 
 def test_a_line_in_a_broken_encoding_is_told_even_if_its_digest_fits():
-    letter = b'{"reference": "\xff"}'
-    head = {
-        "format": "effectonce dead letter",
-        "version": 1,
-        "digest": hashlib.sha256(letter).hexdigest(),
-    }
-    line = json.dumps(head)[:-1].encode() + b', "letter": ' + letter + b"}\n"
+    line = signed(b'{"reference": "\xff"}')
 
     (problem,) = Guard(MemoryStore()).dead_letters.load(io.BytesIO(line)).problems
 
@@ -479,8 +466,3 @@ def test_a_letter_that_has_moved_on_since_it_was_imported_is_left_alone(clock):
     assert [
         shop.guard.find(json.loads(line)["letter"]["key"]) for line in lines.splitlines()
     ] == before
-
-
-def test_a_tool_that_is_not_here_is_no_reason_to_refuse_its_letters():
-    came_to = Guard(MemoryStore()).dead_letters.load(io.BytesIO(b"".join(lines_of())))
-    assert (came_to.imported, came_to.problems) == (3, ())

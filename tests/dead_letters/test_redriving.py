@@ -352,29 +352,6 @@ def test_two_operators_at_once_are_one_effect_each(shop, store, pauses):
     assert [shop.guard.find(key).state for key in keys] == [State.COMPLETED] * 4
 
 
-def test_threads_that_redrive_the_same_letters_do_each_once(tmp_path):
-    guard = Guard(f"sqlite:///{tmp_path / 'effects.db'}", cache=0)
-    shop = Shop(guard)
-    for n in range(12):
-        shop.ask(shop.pay, f"inv_{n}")
-    shop.away, gate, told = False, threading.Barrier(4), []
-
-    def operator():
-        gate.wait()
-        told.extend(shop.letters.redrive_all(dry_run=False, per_s=None, **BY))
-
-    threads = [threading.Thread(target=operator) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert sorted(shop.effects) == sorted(("pay", f"inv_{n}") for n in range(12))
-    assert {each.what for each in told} <= {"done", "replayed", "skipped"}
-    assert guard.counts() == {State.COMPLETED: 12}
-    guard.close()
-
-
 def test_an_operator_who_interrupts_stops(shop):
     key = shop.ask(shop.pay, "inv_1")
     shop.away, shop.done = False, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)

@@ -76,26 +76,24 @@ def markdown():
     return "\n".join(["| engine | what happens | effects |", "|---|---|---|", *rows, ""])
 
 
-async def of_temporal(folder):
+async def of_temporal(server, folder):
     from tests.integrations.engines import temporal_rows
 
-    async with temporal_rows.temporal(folder) as (client, crew):
+    async with temporal_rows.temporal(server, folder) as (client, crew):
         landed = {what: effects async for what, effects in temporal_rows.rows(client, crew)}
         return landed, crew.planned()
 
 
-def of_dbos(folder):
+def of_dbos(clerk):
     from tests.integrations.engines import dbos_rows
 
-    with dbos_rows.dbos(folder) as clerk:
-        return dict(dbos_rows.rows(clerk)), clerk.planned()
+    return dict(dbos_rows.rows(clerk)), clerk.planned()
 
 
-def of_celery(folder):
+def of_celery(post):
     from tests.integrations.engines import celery_rows
 
-    with celery_rows.celery(folder) as post:
-        return dict(celery_rows.rows(post)), post.planned()
+    return dict(celery_rows.rows(post)), post.planned()
 
 
 def of_langgraph(folder, saver, effects):
@@ -105,36 +103,32 @@ def of_langgraph(folder, saver, effects):
         return dict(langgraph_rows.rows(clerk)), clerk.planned()
 
 
-def on_sqlite(folder):
-    return of_langgraph(folder, str(folder / "graph.db"), f"sqlite:///{folder / 'effects.db'}")
-
-
-def on_postgres(folder):
-    from tests.servers.postgres import Postgres
-
-    with Postgres() as server:
-        return of_langgraph(folder, server.database(), server.database())
-
-
 # LangGraph with both of its checkpointers, and with our store on the same database as the
 # checkpoints
 RUNS = {
-    "Temporal": ("Temporal", lambda folder: asyncio.run(of_temporal(folder))),
-    "DBOS": ("DBOS", of_dbos),
-    "Celery": ("Celery", of_celery),
-    "LangGraph on SQLite": ("LangGraph", on_sqlite),
-    "LangGraph on PostgreSQL": ("LangGraph", on_postgres),
+    "Temporal": lambda given: asyncio.run(of_temporal(given("temporal_server"), given("tmp_path"))),
+    "DBOS": lambda given: of_dbos(given("dbos_clerk")),
+    "Celery": lambda given: of_celery(given("celery_post")),
+    "LangGraph on SQLite": lambda given: of_langgraph(
+        given("tmp_path"),
+        str(given("tmp_path") / "graph.db"),
+        f"sqlite:///{given('tmp_path') / 'effects.db'}",
+    ),
+    "LangGraph on PostgreSQL": lambda given: of_langgraph(
+        given("tmp_path"), given("database"), given("database")
+    ),
 }
 
 
 @pytest.mark.filterwarnings("ignore")  # theirs
-@pytest.mark.parametrize("run", RUNS)
-def test_what_was_wished_for_lands_and_nothing_else(run, tmp_path):
-    engine, rows = RUNS[run]
+@pytest.mark.parametrize(
+    "run",
+    [pytest.param(each, marks=pytest.mark.long if "PostgreSQL" in each else ()) for each in RUNS],
+)
+def test_what_was_wished_for_lands_and_nothing_else(run, request):
+    landed, left = RUNS[run](request.getfixturevalue)
 
-    landed, left = rows(tmp_path)
-
-    assert landed == TABLE[engine]
+    assert landed == TABLE[run.partition(" on ")[0]]
     assert left == []  # every accident happened
 
 

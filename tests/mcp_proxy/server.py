@@ -7,7 +7,7 @@ import sys
 
 import anyio
 from mcp import MCPError
-from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver import MCPServer
 from mcp_types import INTERNAL_ERROR, ToolAnnotations
 
 from effectonce.testing.bank import find, pay
@@ -54,33 +54,10 @@ def refund_and_break(payment_id: str) -> str:
     raise MCPError(INTERNAL_ERROR, "the bank's answer was lost")
 
 
-@mcp.tool()
-def refund_with_key(payment_id: str, idempotency_key: str) -> str:
-    """Refund under a key of the bank's."""
-    return pay(PORT, payment_id, 1, key=idempotency_key)["receipt"]
-
-
-@mcp.tool()
-def refund_by_meta(payment_id: str, ctx: Context) -> str:
-    """Refund under the key in `_meta`; the first time, end before anybody is told."""
-    key = dict(ctx.request_context.meta or {}).get("dev.effectonce/idempotency-key")
-    new = find(PORT, payment_id) is None
-    receipt = pay(PORT, payment_id, 1, key=key)["receipt"]
-    if new:
-        os._exit(3)
-    return receipt
-
-
 @mcp.tool(annotations=ToolAnnotations(read_only_hint=True))
 def look(payment_id: str) -> dict:
     """How often was it paid?"""
     return find(PORT, payment_id) or {"effects": 0}
-
-
-@mcp.tool()
-def process_id() -> int:
-    """Which process is this?"""
-    return os.getpid()
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from effectonce import Guard
 from effectonce._core.ops import Search
 from effectonce.mcp._contracts import Contracts
 from tests.mcp_proxy.conftest import SDK, environment, proxied
-from tests.mcp_proxy.test_sdk import ERAS, run
+from tests.mcp_proxy.test_sdk import ERAS, NEW, OLD, run
 from tests.servers._process import until
 
 REFUND = {"payment_id": "p", "amount_minor": 7}
@@ -69,7 +69,7 @@ def guard(stage):
     guard.close()
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", OLD)
 def test_the_person_at_the_client_approves_and_it_is_sent_once(stage, guard, era):
     person = Person(("accept", YES))
 
@@ -88,6 +88,7 @@ def _records(guard):
     return guard.store.apply(Search(limit=10))
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("said", [("accept", YES | {"approved": False}), ("decline", None)])
 def test_what_is_rejected_is_never_sent(stage, guard, era, said):
@@ -97,6 +98,7 @@ def test_what_is_rejected_is_never_sent(stage, guard, era, said):
     assert stage.effects("p") == 0
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize(
     ("said", "why"),
@@ -111,7 +113,7 @@ def test_without_a_decision_the_call_waits(stage, guard, era, said, why):
     assert stage.effects("p") == 0
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", OLD)
 def test_a_client_that_cannot_ask_gets_the_reference(stage, guard, era):
     (result,) = called(stage, era)
 
@@ -123,7 +125,7 @@ def test_a_client_that_cannot_ask_gets_the_reference(stage, guard, era):
     assert (again.is_error, stage.effects("p")) == (False, 1)
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", NEW)
 def test_who_answers_is_what_the_contract_file_says(stage, guard, era):
     person = Person(("accept", {"approved": True, "by": "root"}))
 
@@ -134,15 +136,18 @@ def test_who_answers_is_what_the_contract_file_says(stage, guard, era):
     assert record.evidence[-1].outcome == b"grace: answered in MCP"
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", NEW)
 def test_volatile_arguments_are_approved_too(stage, guard, era):
     contract = {"kind": "irreversible", "approval": True, "volatile": ["reason"]}
-    tools = {"refund": contract}
-    called(stage, era, tools=tools, arguments=REFUND | {"reason": "a"})
-    (wish,) = guard.approvals.waiting()
-    guard.approvals.approve(wish.key, by="ada", reason="yes")
 
-    (result,) = called(stage, era, tools=tools, arguments=REFUND | {"reason": "b"})
+    async def story():
+        async with connect(stage, era, tools={"refund": contract}) as client:
+            await client.call_tool("refund", REFUND | {"reason": "a"})
+            (wish,) = guard.approvals.waiting()
+            guard.approvals.approve(wish.key, by="ada", reason="yes")
+            return await client.call_tool("refund", REFUND | {"reason": "b"})
+
+    result = run(story)
 
     assert result.is_error
     assert stage.effects("p") == 0
@@ -172,6 +177,7 @@ def test_the_same_answer_handed_in_twice_is_one_effect_and_none_for_other_argume
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("era", ERAS)
 def test_two_clients_whose_persons_approve_the_same_call_are_one_effect(stage, guard, era):
     """Each has a proxy and a server, which are processes of their own."""
@@ -188,7 +194,7 @@ def test_two_clients_whose_persons_approve_the_same_call_are_one_effect(stage, g
     assert stage.effects("p") == 1
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", OLD)
 def test_what_has_expired_is_asked_for_again(stage, guard, era):
     called(stage, era)
     (wish,) = guard.approvals.waiting()

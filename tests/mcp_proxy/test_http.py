@@ -27,10 +27,8 @@ from effectonce.mcp._contracts import Contracts
 from effectonce.mcp._upstream import McpUpstream, Reply
 from effectonce.mcp.http import McpHttpProxy
 from tests.mcp_proxy.conftest import environment
+from tests.mcp_proxy.test_sdk import CONVERSATION, ERAS, give_up
 from tests.servers._process import free_port, until
-
-CONVERSATION = "dev.effectonce/conversation"
-ERAS = ("legacy", "2026-07-28")
 
 
 @contextlib.contextmanager
@@ -82,14 +80,6 @@ def world(stage):
         world.direct, world.url, world.guard, world.effects = direct, url, guard, stage.effects
         yield world
     guard.close()
-
-
-async def give_up(call, seen):
-    async with anyio.create_task_group() as group:
-        group.start_soon(call)
-        while not seen():  # noqa: ASYNC110  # another process makes it true
-            await anyio.sleep(0.01)
-        group.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -226,6 +216,13 @@ def test_a_server_that_is_not_there_is_said_so_and_nothing_was_sent(stage):
 # ---------------------------------------------------------------- a server that no SDK would make
 
 
+async def live(receive, send):
+    """What an ASGI app without a lifespan of its own does with one."""
+    while (await receive())["type"] != "lifespan.shutdown":
+        await send({"type": "lifespan.startup.complete"})
+    await send({"type": "lifespan.shutdown.complete"})
+
+
 class Odd:
     """An upstream that does what the called tool's name says, and pays first."""
 
@@ -234,9 +231,7 @@ class Odd:
 
     async def __call__(self, scope, receive, send):
         if scope["type"] == "lifespan":
-            while (await receive())["type"] != "lifespan.shutdown":
-                await send({"type": "lifespan.startup.complete"})
-            return await send({"type": "lifespan.shutdown.complete"})
+            return await live(receive, send)
         body = (await receive())["body"]
         if scope["path"] == "/moved":
             await send(
@@ -342,10 +337,12 @@ def odd(stage):
         yield odd
 
 
+def asked(method, **params):
+    return {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
+
+
 def ask(url, method, **params):
-    return httpx.post(
-        url, json={"jsonrpc": "2.0", "id": 7, "method": method, "params": params}, trust_env=False
-    )
+    return httpx.post(url, json=asked(method, **params), trust_env=False)
 
 
 @pytest.mark.parametrize("tool", ["hang up", "500", "408", "half"])
@@ -378,12 +375,7 @@ def test_nobody_is_sent_past_us_by_a_server_that_moved(odd, method):
     with served(
         McpHttpProxy(guard, Contracts(), odd.direct.replace("/mcp", "/moved"), one_caller=True)
     ) as url:
-        call = {
-            "jsonrpc": "2.0",
-            "id": 7,
-            "method": method,
-            "params": {"name": "pay", "arguments": {}},
-        }
+        call = asked(method, name="pay", arguments={})
         answer = httpx.post(url, json=call, trust_env=False, follow_redirects=True)
 
     assert answer.status_code == 502
@@ -499,12 +491,12 @@ def spoken(url, *heard, gone=lambda sent: False):
     }
     guard = Guard("memory://")
 
-    async def live():
+    async def story():
         proxy = McpHttpProxy(guard, Contracts(), url, one_caller=True)
         await proxy(scope, receive, send)
         await proxy({"type": "lifespan"}, shutdown, ignored)
 
-    anyio.run(live)
+    anyio.run(story)
     return guard, sent
 
 
@@ -517,10 +509,7 @@ async def ignored(message):
 
 
 def test_a_client_that_goes_while_its_call_runs_leaves_no_doubt(odd):
-    params = {"name": "stream", "arguments": {}}
-    call = json.dumps(
-        {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params}
-    ).encode()
+    call = json.dumps(asked("tools/call", name="stream", arguments={})).encode()
 
     guard, _ = spoken(
         odd.direct, {"type": "http.request", "body": call}, gone=lambda sent: len(sent) > 1
@@ -550,9 +539,7 @@ def test_a_body_that_is_no_call_passes_byte_for_byte(odd):
 class Echo:
     async def __call__(self, scope, receive, send):
         if scope["type"] == "lifespan":
-            while (await receive())["type"] != "lifespan.shutdown":
-                await send({"type": "lifespan.startup.complete"})
-            return await send({"type": "lifespan.shutdown.complete"})
+            return await live(receive, send)
         body = (await receive())["body"]
         await send({"type": "http.response.start", "status": 200, "headers": []})
         return await send({"type": "http.response.body", "body": body})
@@ -578,12 +565,7 @@ def test_the_command_serves_what_the_class_serves(stage, odd):
             assert b"Listening on" in process.stderr.readline()
             transport = httpx.HTTPTransport(retries=20)
             with httpx.Client(transport=transport, trust_env=False) as client:
-                call = {
-                    "jsonrpc": "2.0",
-                    "id": 7,
-                    "method": "tools/call",
-                    "params": {"name": "look", "arguments": {}},
-                }
+                call = asked("tools/call", name="look", arguments={})
                 answers = [
                     client.post(f"http://127.0.0.1:{port}/mcp", json=call).json() for _ in range(2)
                 ]

@@ -177,24 +177,6 @@ def test_an_answer_that_only_some_readers_can_read_is_one(stage, odd):
     assert stage.effects() == 1
 
 
-def test_an_id_that_is_in_use_answers_no_other_request(stage):
-    client, gate = stage.client(), stage.folder / "gate"
-    waiting = client.call("wait", {"gate": str(gate)})
-    until(lambda: stage.effects() == 1, "the payment")
-
-    for method, params in (
-        ("tools/call", {"name": "pay", "arguments": {"id": "y"}}),
-        ("tools/list", {}),
-    ):
-        client.ids -= 1
-        client.request(method, params)
-        assert "is in use" in client.answer(waiting)["error"]["message"]
-    gate.touch()
-
-    assert text(client.answer(waiting)["result"]) == "rcpt_1"
-    assert stage.effects("y") == 0
-
-
 # ---------------------------------------------------------------- giving up, late results
 
 
@@ -216,21 +198,6 @@ def test_what_the_client_gave_up_goes_on_and_its_result_waits_for_the_next(stage
     assert stage.effects() == 1
     assert stage.heard("notifications/cancelled") == []
     assert not any(json.loads(line).get("id") == given_up for line in client.said)
-
-
-def test_calls_at_the_same_time_are_one(stage):
-    client, gate = stage.client(), stage.folder / "gate"
-    ids = [client.call("wait", {"gate": str(gate)}) for _ in range(5)]
-    client.barrier()
-
-    gate.touch()
-    receipts = {
-        text(client.answer(request_id)["result"]) for request_id in sorted(ids, reverse=True)[:1]
-    }
-    client.close()
-
-    assert receipts == {"rcpt_1"}
-    assert stage.effects() == len(stage.heard()) == 1
 
 
 # ---------------------------------------------------------------- which effect is it?

@@ -16,7 +16,7 @@ from mcp.server.streamable_http import EventMessage
 from effectonce import Guard
 from effectonce.mcp._contracts import Contracts
 from effectonce.mcp.http import McpHttpProxy
-from tests.mcp_proxy.test_http import served
+from tests.mcp_proxy.test_http import asked, live, served
 
 PRIMING = b"id: %d\nretry: 1\ndata:\n\n"
 
@@ -31,9 +31,7 @@ class Polled:
 
     async def __call__(self, scope, receive, send):
         if scope["type"] == "lifespan":
-            while (await receive())["type"] != "lifespan.shutdown":
-                await send({"type": "lifespan.startup.complete"})
-            return await send({"type": "lifespan.shutdown.complete"})
+            return await live(receive, send)
         headers = dict(scope["headers"])
         if scope["method"] == "POST":
             body = json.loads((await receive())["body"])
@@ -70,12 +68,7 @@ class Polled:
 def called(bank, polls):
     """What a client gets that calls twice, and the server that it called."""
     server = Polled(bank, polls)
-    message = {
-        "jsonrpc": "2.0",
-        "id": 7,
-        "method": "tools/call",
-        "params": {"name": "pay", "arguments": {}},
-    }
+    message = asked("tools/call", name="pay", arguments={})
     with (
         served(server) as direct,
         served(

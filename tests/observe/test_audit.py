@@ -132,12 +132,46 @@ def test_several_processes_have_one_audit(store):
 # ---------------------------------------------------------------- what was changed is found
 
 
-def test_a_changed_entry_is_found_and_located(store):
-    audit = written(store)
+def say_something_else(store):
     name, value = list(cells(store).items())[1]
     at = value.index(b"pay")
     overwrite(store, name, value[:at] + b"say" + value[at + 3 :])
-    assert found(audit) == [("changed", 1, 5)]
+
+
+def remove_batches(store, *positions):
+    names = list(cells(store))
+    for position in positions:
+        remove(store, names[position])
+
+
+@pytest.mark.parametrize(
+    ("damage", "flaw"),
+    [
+        (say_something_else, ("changed", 1, 5)),
+        (
+            lambda store: overwrite(store, list(cells(store))[1], b"nothing of ours"),
+            ("unreadable", 1, None),
+        ),
+        (lambda store: remove_batches(store, 1, 2), ("missing", 1, None)),
+        (lambda store: remove_batches(store, 0), ("missing", 0, None)),
+        (lambda store: remove_batches(store, -1), ("cut", 3, None)),
+        (lambda store: remove_batches(store, 0, 1, 2, 3), ("removed", None, None)),
+    ],
+    ids=["an entry", "unreadable", "the middle", "the beginning", "the end", "a whole stream"],
+)
+def test_what_was_changed_or_removed_is_found_and_located(store, damage, flaw):
+    audit = written(store, batches=4)
+
+    damage(store)
+
+    assert found(audit) == [flaw]
+
+
+def test_a_gap_of_several_batches_is_told_as_one():
+    audit = written(MemoryStore(), batches=4)
+    remove_batches(audit._store, 1, 2)
+
+    assert "batches 1 to 2" in audit.verify().flaws[0].found
 
 
 def test_a_batch_that_was_made_anew_without_the_secret_is_found(store):
@@ -162,32 +196,6 @@ def test_what_a_batch_says_about_itself_cannot_be_changed(store):
     assert found(audit) == [("changed", 1, None)]
 
 
-def test_what_cannot_be_read_is_found(store):
-    audit = written(store, batches=3)
-    overwrite(store, list(cells(store))[1], b"nothing of ours")
-    assert found(audit) == [("unreadable", 1, None)]
-
-
-def test_a_batch_that_is_missing_in_the_middle_is_found(store):
-    audit = written(store, batches=4)
-    remove(store, list(cells(store))[1])
-    remove(store, list(cells(store))[1])
-    assert found(audit) == [("missing", 1, None)]
-    assert "batches 1 to 2" in audit.verify().flaws[0].found
-
-
-def test_a_batch_that_is_missing_at_the_beginning_is_found(store):
-    audit = written(store, batches=3)
-    remove(store, next(iter(cells(store))))
-    assert found(audit) == [("missing", 0, None)]
-
-
-def test_a_batch_that_is_missing_at_the_end_is_found(store):
-    audit = written(store, batches=3)
-    remove(store, list(cells(store))[-1])
-    assert found(audit) == [("cut", 2, None)]
-
-
 def test_a_head_that_is_gone_put_back_or_changed_is_found(store):
     audit = written(store, batches=2)
     (name,) = cells(store, HEADS)
@@ -205,13 +213,6 @@ def test_a_head_that_is_gone_put_back_or_changed_is_found(store):
     overwrite(store, name, b"")
     assert found(audit) == [("unreadable", None, None)]
     remove(store, name)
-    assert found(audit) == [("removed", None, None)]
-
-
-def test_a_whole_stream_that_is_gone_is_found_by_its_head(store):
-    audit = written(store)
-    for name in cells(store):
-        remove(store, name)
     assert found(audit) == [("removed", None, None)]
 
 

@@ -97,13 +97,8 @@ def test_a_first_call_and_its_replay(colour):
     call()
 
     assert names(seen) == [
-        "reserved",
-        "dispatched",
-        "attempt",
-        "completed",
-        "call",
-        "dedup_hit",
-        "call",
+        *("reserved", "dispatched", "attempt", "completed", "call"),
+        *("dedup_hit", "call"),
     ]
     first, second = [event for event in seen if event.name == "call"]
     assert (first.outcome, first.attempt, first.error) == ("executed", 1, "")
@@ -162,13 +157,8 @@ def test_a_definite_failure_is_told_and_so_is_its_replay(colour):
         call()
 
     assert names(seen) == [
-        "reserved",
-        "dispatched",
-        "attempt",
-        "failed",
-        "call",
-        "dedup_hit",
-        "call",
+        *("reserved", "dispatched", "attempt", "failed", "call"),
+        *("dedup_hit", "call"),
     ]
     calls = [event for event in seen if event.name == "call"]
     assert [(e.outcome, e.error) for e in calls] == [

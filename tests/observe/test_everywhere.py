@@ -6,9 +6,7 @@ import asyncio
 import subprocess
 import sys
 
-from effectonce import Guard
 from effectonce.observe import Audit
-from effectonce.stores.memory import MemoryStore
 from tests.http.helpers import Shop, ask, guarded
 from tests.observe.helpers import names, only, watched
 
@@ -42,25 +40,6 @@ def test_requests_of_the_middleware_are_told_and_audited():
     audit.close()
 
 
-def test_a_workflow_is_audited_with_its_steps():
-    guard = Guard(MemoryStore(), secret=b"s" * 32)
-    audit = Audit(guard)
-    guard.observe(audit)
-
-    @guard.workflow
-    def order(run, number: int):
-        return run.step("charge", lambda: "receipt")
-
-    order(7)
-
-    assert [(entry.event, entry.tool) for entry in audit.entries(event="completed")] == [
-        ("completed", "order.charge"),
-        ("completed", "order"),
-    ]
-    assert [entry.outcome for entry in audit.entries(event="workflow")] == ["executed"]
-    audit.close()
-
-
 def test_digests_of_arguments_need_a_secret_and_somebody_who_asks():
     for secret, asks in ((b"", True), (b"s" * 32, False), (b"s" * 32, True)):
         guard, seen = watched(secret=secret)
@@ -76,19 +55,6 @@ def test_digests_of_arguments_need_a_secret_and_somebody_who_asks():
         told = only(seen, "reserved").arguments
         assert set(told) == ({"card", "amount"} if secret and asks else set())
         guard.close()
-
-
-def test_importing_effectonce_imports_nothing_that_tells():
-    code = (
-        "import effectonce, sys; print([m for m in sys.modules if 'observe' in m or 'prometheus' in"
-        " m or 'opentelemetry' in m])"
-    )
-    assert (
-        subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
-        ).stdout.strip()
-        == "[]"
-    )
 
 
 def test_importing_effectonce_observe_imports_no_optional_library():

@@ -24,6 +24,18 @@ def audit(guard):
     return audit
 
 
+def reserved(number, at, stream="0000000f4240-a", **said):
+    return Entry(
+        number=number,
+        at=at,
+        event="reserved",
+        tool="pay",
+        effect=f"eff_{number:012x}",
+        stream=stream,
+        **said,
+    )
+
+
 def payer(guard, **contract):
     @guard.tool(kind="write", name="pay", **contract)
     def pay(invoice: str, amount: int, trail: str = ""):
@@ -115,103 +127,34 @@ def test_other_tenants_and_places_that_ask_for_the_same_are_told_apart(guard, au
 
 
 def test_it_is_a_matter_of_seconds():
-    early = Entry(
-        number=1,
-        at=100.0,
-        event="reserved",
-        stream="0-a",
-        tool="pay",
-        effect="eff_1",
-        fingerprint="f",
-        step="one",
-    )
-    late = Entry(
-        number=2,
-        at=111.0,
-        event="reserved",
-        stream="0-a",
-        tool="pay",
-        effect="eff_2",
-        fingerprint="f",
-        step="two",
-    )
+    early = reserved(1, 100.0, "0-a", fingerprint="f", step="one")
+    late = reserved(2, 111.0, "0-a", fingerprint="f", step="two")
+
     assert symptoms([early, late], 10.0, 120.0) == []
     assert len(symptoms([early, late], 11.0, 120.0)) == 1
 
 
 def test_a_duplicate_right_after_a_deploy_is_found():
     started = f"{100_000:012x}-new"  # in milliseconds: at 100 s
-    early = Entry(
-        number=1,
-        at=50.0,
-        event="reserved",
-        stream="0-old",
-        tool="pay",
-        effect="eff_1",
-        fingerprint="f",
-        step="one",
-    )
-    late = Entry(
-        number=1,
-        at=130.0,
-        event="reserved",
-        stream=started,
-        tool="pay",
-        effect="eff_2",
-        fingerprint="f",
-        step="one",
-    )
+    early = reserved(1, 50.0, "0-old", fingerprint="f", step="one")
+    late = reserved(2, 130.0, started, fingerprint="f", step="one")
+    much_later = reserved(3, 300.0, started, fingerprint="f")
+
     (symptom,) = symptoms([early, late], 10.0, 120.0)
+
     assert symptom.what == "around_a_deploy"
     assert "just started" in symptom.likely
-
-    much_later = Entry(
-        number=2,
-        at=300.0,
-        event="reserved",
-        stream=started,
-        tool="pay",
-        effect="eff_3",
-        fingerprint="f",
-    )
     assert symptoms([early, much_later], 10.0, 120.0) == []
 
 
 def test_a_stream_whose_name_says_nothing_about_its_beginning_begins_with_its_first_entry():
-    early = Entry(
-        number=1,
-        at=50.0,
-        event="reserved",
-        stream="old",
-        tool="pay",
-        effect="eff_1",
-        fingerprint="f",
-    )
-    late = Entry(
-        number=1,
-        at=55.0,
-        event="reserved",
-        stream="new",
-        tool="pay",
-        effect="eff_2",
-        fingerprint="f",
-    )
+    early = reserved(1, 50.0, "old", fingerprint="f")
+    late = reserved(2, 55.0, "new", fingerprint="f")
+
     assert [symptom.differs for symptom in symptoms([early, late], 10.0, 120.0)] == ["ordinal"]
 
 
 # ---------------------------------------------------------------- many entries
-
-
-def reserved(number, at, stream="0000000f4240-a", **said):
-    return Entry(
-        number=number,
-        at=at,
-        event="reserved",
-        tool="pay",
-        effect=f"eff_{number:012x}",
-        stream=stream,
-        **said,
-    )
 
 
 PLACES = st.sampled_from(
@@ -264,9 +207,9 @@ def test_a_busy_day_is_looked_through():
             fingerprint=str(n),
             arguments={"a": str(n), "b": str(n)},
         )
-        for n in range(50_000)
+        for n in range(20_000)
     ]
-    twice = reserved(60_000, 1050.0, scope="chat-1", step="call_9dJ", fingerprint="49999")
+    twice = reserved(60_000, 1020.0, scope="chat-1", step="call_9dJ", fingerprint="19999")
 
     assert [symptom.effects[1] for symptom in symptoms([*entries, twice], 10.0, 120.0)] == [
         twice.effect

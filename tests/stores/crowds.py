@@ -8,18 +8,10 @@ from effectonce import Guard, StoreUnavailable
 from effectonce._core import ops
 from effectonce._core.record import Scene, State
 from effectonce._core.transitions import transition
-from effectonce.testing.conformance.bench import LEASE_S, request
+from tests.stores.helpers import claim, complete
 
 CALLERS = 64
 HELD = ops.Held(1, 1, dispatched=True)
-
-
-def claim(key, token="t", *, again=False, **changes):
-    return ops.Claim(request(key, **changes), token, LEASE_S, dispatch=True, again=again)
-
-
-def complete(key, token="t", epoch=1, outcome=b"done"):
-    return ops.Complete(key, token, epoch, outcome)
 
 
 def born(op):

@@ -3,6 +3,7 @@
 import contextlib
 import sqlite3
 import threading
+from itertools import pairwise
 
 import psycopg
 import pytest
@@ -17,15 +18,9 @@ from effectonce.stores.postgres import statements as sql
 from effectonce.stores.redis import RedisStore
 from effectonce.stores.sqlite import SqliteStore
 from effectonce.testing.clock import FakeClock
-from tests.servers import redis
-from tests.servers._process import until
 from tests.servers.postgres import round_trips, through
 from tests.servers.proxy import Proxy
-
-WAITS = (
-    "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname ="
-    " current_database()"
-)
+from tests.stores.helpers import name_of, wait_for_a_lock
 
 
 def write(store, value, name="cell", keep_s=60.0):
@@ -45,19 +40,15 @@ def rows_of_sqlite(path):
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def kept(request, tmp_path):
+def kept(request, tmp_path, open_store):
     """A store, its clock, and how many cells lie in its table."""
     clock = FakeClock()
+    store = open_store(request.param, clock)
     if request.param == "sqlite":
-        path = tmp_path / "effects.db"
-        store, rows = SqliteStore(path, clock=clock), lambda: rows_of_sqlite(path)
-    else:
-        postgres = request.getfixturevalue("postgres")
-        url = postgres.emptied()
-        store = PostgresStore(url, clock=clock)
-        rows = lambda: postgres.execute("SELECT count(*) FROM effectonce.cells", url)[0][0]
-    yield store, clock, rows
-    store.close()
+        return store, clock, lambda: rows_of_sqlite(tmp_path / "effects.db")
+    postgres = request.getfixturevalue("postgres")
+    counted = "SELECT count(*) FROM effectonce.cells"
+    return store, clock, lambda: postgres.execute(counted, postgres._shared)[0][0]
 
 
 def test_a_sweep_removes_cells_that_are_past_their_time_a_few_at_once(kept):
@@ -74,8 +65,7 @@ def test_a_sweep_removes_cells_that_are_past_their_time_a_few_at_once(kept):
     assert rows() == 1
 
 
-def test_redis_forgets_cells_by_itself():
-    server = redis.emptied(redis.server())
+def test_redis_forgets_cells_by_itself(server):
     store = RedisStore(server.url)
 
     write(store, b"one", "kept", keep_s=60.0)
@@ -90,8 +80,8 @@ def test_redis_forgets_cells_by_itself():
     store.close()
 
 
-def test_redis_does_not_keep_the_names_of_listed_cells_that_are_over():
-    clock, server = FakeClock(), redis.emptied(redis.server())
+def test_redis_does_not_keep_the_names_of_listed_cells_that_are_over(server):
+    clock = FakeClock()
     store = RedisStore(server.url, clock=clock)
     for n in range(100):
         store.apply(WriteCell(f"log/old/{n}", 0, b"", 5.0, listed=True))
@@ -110,8 +100,8 @@ def test_redis_does_not_keep_the_names_of_listed_cells_that_are_over():
     store.close()
 
 
-def test_redis_lists_past_a_page_of_names_that_are_over():
-    clock, server = FakeClock(), redis.emptied(redis.server())
+def test_redis_lists_past_a_page_of_names_that_are_over(server):
+    clock = FakeClock()
     store = RedisStore(server.url, clock=clock)
     for n in range(150):
         store.apply(WriteCell(f"log/{n:03d}", 0, b"", 5.0, listed=True))
@@ -176,7 +166,7 @@ def test_a_file_from_before_pages_had_indexes_gets_them(tmp_path, before):
 def test_a_role_that_was_let_at_effects_before_there_were_cells_goes_on_working(database, postgres):
     store = PostgresStore(database)
     store.apply(Tally())
-    role = f"old_{database.partition('@/')[2].partition('?')[0]}"
+    role = f"old_{name_of(database)}"
     postgres.execute(
         f"CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA effectonce TO {role}; GRANT SELECT ON"
         f" effectonce.migrations TO {role};GRANT SELECT, INSERT, UPDATE, DELETE ON"
@@ -194,9 +184,15 @@ def test_a_role_that_was_let_at_effects_before_there_were_cells_goes_on_working(
 # ---------------------------------------------------------------- round trips
 
 
-def test_a_cell_is_read_and_written_in_one_round_trip_each(postgres, database):
-    with Proxy(postgres.socket) as proxy:
-        store = PostgresStore(through(proxy, database))
+@pytest.mark.parametrize("kind", ["postgres", "redis"])
+def test_a_cell_is_read_and_written_in_one_round_trip_each(kind, request, server):
+    if kind == "postgres":
+        postgres, database = (request.getfixturevalue(each) for each in ("postgres", "database"))
+    with Proxy(postgres.socket if kind == "postgres" else server.socket) as proxy:
+        if kind == "postgres":
+            store = PostgresStore(through(proxy, database))
+        else:
+            store = RedisStore(f"redis://127.0.0.1:{proxy.port}")
         write(store, b"warm up")
         seen, counted = store.apply(ReadCell("cell")).revision, []
         for op in (
@@ -204,29 +200,10 @@ def test_a_cell_is_read_and_written_in_one_round_trip_each(postgres, database):
             WriteCell("cell", seen, b"two", 60.0),
             WriteCell("cell", seen, b"late", 60.0),
         ):
-            before = round_trips(proxy.sent[0])
             store.apply(op)
-            counted.append(round_trips(proxy.sent[0]) - before)
+            counted.append(round_trips(proxy.sent[0]) if kind == "postgres" else proxy.round_trips)
         store.close()
-    assert counted == [1, 1, 1]
-
-
-def test_a_cell_in_redis_is_read_and_written_in_one_round_trip_each():
-    server = redis.emptied(redis.server())
-    with Proxy(server.socket) as proxy:
-        store = RedisStore(f"redis://127.0.0.1:{proxy.port}")
-        write(store, b"warm up")
-        seen, counted = store.apply(ReadCell("cell")).revision, []
-        for op in (
-            ReadCell("cell"),
-            WriteCell("cell", seen, b"two", 60.0),
-            WriteCell("cell", seen, b"late", 60.0),
-        ):
-            before = proxy.round_trips
-            store.apply(op)
-            counted.append(proxy.round_trips - before)
-        store.close()
-    assert counted == [1, 1, 1]
+    assert [after - before for before, after in pairwise(counted)] == [1, 1]
 
 
 # ---------------------------------------------------------------- the race that PostgreSQL decides
@@ -245,7 +222,7 @@ def told_who_was_faster(postgres, database):
             target=lambda: replies.append(store.apply(WriteCell("cell", seen, b"slower", 60.0)))
         )
         slower.start()
-        until(lambda: postgres.execute(WAITS, database) == [(1,)], "somebody who waits")
+        wait_for_a_lock(postgres, database)
     slower.join()
     stands = store.apply(ReadCell("cell"))
     store.close()

@@ -17,81 +17,60 @@ from effectonce._core.guarantees import LEASE_MAX_S
 from effectonce.policy import Downstream
 from effectonce.stores import _clock_steps
 from effectonce.stores.memory import MemoryStore
-from effectonce.stores.postgres import PostgresStore
-from effectonce.stores.redis import RedisStore
 from effectonce.stores.sqlite import SqliteStore
 from effectonce.testing.clock import FakeClock
 from effectonce.testing.conformance.bench import request as asked
-from tests.servers import redis
 
 YEAR_S, LEASE_S, DELAY_S = 365 * 86_400.0, 30.0, 60.0
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])
-def timed(request, tmp_path):
+def timed(request, open_store):
     """A store, and its clock."""
     clock = FakeClock()
-    match request.param:
-        case "memory":
-            store = MemoryStore(clock=clock)
-        case "sqlite":
-            store = SqliteStore(tmp_path / "effects.db", clock=clock)
-        case "postgres":
-            store = PostgresStore(request.getfixturevalue("database"), clock=clock)
-        case "redis":
-            store = RedisStore(redis.emptied(redis.server()).url, clock=clock)
-    yield store, clock
-    store.close()
+    return open_store(request.param, clock), clock
 
 
 # ---------------------------------------------------------------- leases
 
 
+def claim(key, token, *, dispatch=True, lease_s=LEASE_S, **changes):
+    return ops.Claim(asked(key, **changes), token, lease_s, dispatch=dispatch)
+
+
 def test_a_lease_that_a_wrong_clock_wrote_is_over_once_the_clock_is_put_right(timed):
     store, clock = timed
     clock.advance(YEAR_S)
-    assert isinstance(
-        store.apply(ops.Claim(asked("sent"), "dead", LEASE_S, dispatch=True)), ops.Held
-    )
-    assert isinstance(
-        store.apply(ops.Claim(asked("claimed"), "dead", LEASE_S, dispatch=False)), ops.Held
-    )
+    assert isinstance(store.apply(claim("sent", "dead")), ops.Held)
+    assert isinstance(store.apply(claim("claimed", "dead", dispatch=False)), ops.Held)
     clock.advance(-YEAR_S)
 
-    assert isinstance(
-        store.apply(ops.Claim(asked("sent"), "next", LEASE_S, dispatch=True)), ops.Doubtful
-    )
-    assert isinstance(
-        store.apply(ops.Claim(asked("claimed"), "next", LEASE_S, dispatch=True)), ops.Held
-    )
+    assert isinstance(store.apply(claim("sent", "next")), ops.Doubtful)
+    assert isinstance(store.apply(claim("claimed", "next")), ops.Held)
 
 
 def test_who_dies_before_the_clock_is_put_back_an_hour_holds_no_other_up_for_it(timed):
     store, clock = timed
-    store.apply(ops.Claim(asked("claimed"), "dead", LEASE_S, dispatch=False))
+    store.apply(claim("claimed", "dead", dispatch=False))
     clock.advance(-3600)
 
-    assert isinstance(
-        store.apply(ops.Claim(asked("claimed"), "next", LEASE_S, dispatch=True)), ops.Held
-    )
+    assert isinstance(store.apply(claim("claimed", "next")), ops.Held)
 
 
 def test_who_works_on_after_the_clock_was_put_back_keeps_its_lease(timed):
     store, clock = timed
-    held = store.apply(ops.Claim(asked("long"), "alive", LEASE_S, dispatch=True))
+    held = store.apply(claim("long", "alive"))
     clock.advance(-3600)
     store.apply(ops.Renew("long", "alive", held.epoch, LEASE_S))
 
-    assert isinstance(
-        store.apply(ops.Claim(asked("long"), "next", LEASE_S, dispatch=True)), ops.Busy
-    )
+    assert isinstance(store.apply(claim("long", "next")), ops.Busy)
 
 
 def test_a_person_can_settle_what_an_owner_with_a_wrong_clock_left(timed):
     store, clock = timed
     clock.advance(YEAR_S)
     for key in ("happened", "did not"):
-        store.apply(ops.Claim(asked(key), "dead", LEASE_S, dispatch=True))
+        store.apply(claim(key, "dead"))
     clock.advance(-YEAR_S)
 
     guard = Guard(store, cache=0)
@@ -103,11 +82,9 @@ def test_a_person_can_settle_what_an_owner_with_a_wrong_clock_left(timed):
 
 def test_the_longest_lease_is_respected_and_a_longer_one_cannot_be_declared(timed):
     store, clock = timed
-    store.apply(ops.Claim(asked("long"), "alive", LEASE_MAX_S, dispatch=True))
+    store.apply(claim("long", "alive", lease_s=LEASE_MAX_S))
     clock.advance(-600)  # a clock that is put back a little ends no lease
-    assert isinstance(
-        store.apply(ops.Claim(asked("long"), "next", LEASE_S, dispatch=True)), ops.Busy
-    )
+    assert isinstance(store.apply(claim("long", "next")), ops.Busy)
 
     with pytest.raises(ContractViolation, match=r"at most 12 h"):
         Guard(store).tool(kind="write", lease_s=LEASE_MAX_S + 1)(lambda: None)
@@ -116,10 +93,10 @@ def test_the_longest_lease_is_respected_and_a_longer_one_cannot_be_declared(time
 def test_a_step_that_waits_for_an_absurd_lease_is_in_doubt_and_not_in_flight(timed):
     store, clock = timed
     clock.advance(YEAR_S)
-    store.apply(ops.Claim(asked("first", latch="step"), "dead", LEASE_S, dispatch=True))
+    store.apply(claim("first", "dead", latch="step"))
     clock.advance(-YEAR_S)
 
-    latched = store.apply(ops.Claim(asked("second", latch="step"), "next", LEASE_S, dispatch=True))
+    latched = store.apply(claim("second", "next", latch="step"))
     assert (type(latched), latched.retry_after_s) == (ops.Latched, None)
 
 
@@ -242,7 +219,7 @@ def test_time_that_passes_makes_the_declared_delay_pass(machine):
 def test_a_clock_that_went_back_while_a_request_left_and_came_forward_again_is_noticed(machine):
     runs = []
     early = machine.store()
-    early.apply(ops.Claim(asked("another"), "t", LEASE_S, dispatch=True))
+    early.apply(claim("another", "t"))
 
     machine.step(-YEAR_S)
     call = probed(machine.store(), runs)
@@ -330,78 +307,93 @@ def keyed(store, runs):
     return call
 
 
-def test_a_key_is_used_again_after_the_clock_was_put_back(machine):
-    runs = []
-    with pytest.raises(KeyboardInterrupt):
-        keyed(machine.store(), runs)()
-    machine.pass_s(LEASE_S + 1)
+def live(machine, runs, history, monkeypatch):
+    """Go through a history: time passes, the clock is stepped, a store is used, the machine boots
+    again, a tool sends.
+    """
+    for what, *seconds in history:
+        match what:
+            case "passes":
+                machine.pass_s(*seconds)
+            case "steps":
+                machine.step(*seconds)
+            case "claims":
+                machine.store().apply(claim(f"at {machine.wall.now}", "t"))
+            case "does another":
+                machine.store().apply(claim("another", "t"))
+                machine.store().apply(ops.Complete("another", "t", 1, b""))
+            case "sweeps":
+                machine.store().apply(ops.Sweep(100))
+            case "boots":
+                monkeypatch.setattr(_clock_steps, "_BOOT_ID", Path("/none"))
+            case "sends":
+                with pytest.raises(KeyboardInterrupt):
+                    keyed(machine.store(), runs)()
 
-    machine.step(-1800)
-    machine.step(-1800)
+
+SENDS, CLAIMS, SWEEPS, BOOTS = ("sends",), ("claims",), ("sweeps",), ("boots",)
+LEASE_ENDS = ("passes", LEASE_S + 1)
+SENT_AGAIN = {
+    "the clock is put back twice": [SENDS, LEASE_ENDS, ("steps", -1800), ("steps", -1800)],
+    "it is put back and put right again": [
+        *(SENDS, LEASE_ENDS, ("steps", -YEAR_S), CLAIMS, ("steps", YEAR_S), CLAIMS)
+    ],
+    "it was put back long before": [
+        *(CLAIMS, ("steps", -WINDOW_S), SWEEPS, ("passes", WINDOW_S + 1)),
+        *(SENDS, ("passes", WINDOW_S / 2)),
+    ],
+    "it was put right a minute before": [
+        *(("does another",), ("steps", -5 * 86_400), SWEEPS, ("passes", 60), SENDS, LEASE_ENDS)
+    ],
+}
+IN_DOUBT = {
+    "however far it was put back": [
+        *(SENDS, ("passes", WINDOW_S - 600), ("steps", -YEAR_S), CLAIMS, ("passes", 1200))
+    ],
+    "the send stays in the past": [SENDS, ("passes", 10_000), ("steps", -9900), CLAIMS],
+    "nearly": [SENDS, ("passes", 10_000), ("steps", -10_029), CLAIMS, ("passes", 61)],
+    "it is in the past again": [
+        *(SENDS, ("passes", 100), ("steps", -5000), CLAIMS, ("passes", 9000))
+    ],
+}
+NO_KNOWN_AGE = {  # of a file: what is in memory does not outlive a boot
+    "the send is in the future after a boot": [SENDS, LEASE_ENDS, BOOTS, ("steps", -3600)],
+    "it stays there whatever is put back later": [
+        *(SENDS, ("passes", WINDOW_S - 600), BOOTS, ("steps", -WINDOW_S), CLAIMS),
+        *(("passes", 1200), ("steps", -WINDOW_S)),
+    ],
+    "no boot is known": [BOOTS, SENDS, LEASE_ENDS, ("steps", -3600)],
+}
+
+
+@pytest.mark.parametrize("history", SENT_AGAIN)
+def test_a_key_in_its_window_is_used_again(machine, history, monkeypatch):
+    runs = []
+    live(machine, runs, SENT_AGAIN[history], monkeypatch)
 
     assert keyed(machine.store(), runs)() == "paid"
-    assert runs[0] == runs[1]
     assert len(runs) == 2
+    assert runs[0] == runs[1]
 
 
-def test_a_key_past_its_window_is_not_used_again_however_far_the_clock_was_put_back(machine):
+@pytest.mark.parametrize("history", IN_DOUBT)
+def test_a_key_past_its_window_is_not_used_again(machine, history, monkeypatch):
     runs = []
-    with pytest.raises(KeyboardInterrupt):
-        keyed(machine.store(), runs)()
-    machine.pass_s(WINDOW_S - 600)
-    machine.step(-YEAR_S)
-    machine.store().apply(ops.Claim(asked("another"), "t", LEASE_S, dispatch=True))
-    machine.pass_s(1200)
+    live(machine, runs, IN_DOUBT[history], monkeypatch)
 
     with pytest.raises(InDoubt):
         keyed(machine.store(), runs)()
     assert len(runs) == 1
 
 
-@pytest.mark.parametrize(
-    ("before_s", "back_s", "after_s"),
-    [(10_000, 9900, 0), (10_000, 10_029, 61), (100, 5000, 9000)],
-    ids=["the send stays in the past", "nearly", "it is in the past again"],
-)
-def test_a_key_past_its_window_is_not_used_again_although_it_looks_young(
-    machine, before_s, back_s, after_s
-):
-    runs = []
-    with pytest.raises(KeyboardInterrupt):
-        keyed(machine.store(), runs)()
-    machine.pass_s(before_s)
-    machine.step(-back_s)
-    machine.store().apply(ops.Claim(asked("another"), "t", LEASE_S, dispatch=True))
-    machine.pass_s(after_s)
+@pytest.mark.parametrize("history", NO_KNOWN_AGE)
+def test_a_send_in_the_future_has_no_known_age(tmp_path, history, monkeypatch):
+    machine, runs = Machine(tmp_path / "effects.db"), []
+    live(machine, runs, NO_KNOWN_AGE[history], monkeypatch)
 
     with pytest.raises(InDoubt):
         keyed(machine.store(), runs)()
     assert len(runs) == 1
-
-
-def test_what_was_sent_well_after_the_clock_was_put_back_is_as_old_as_it_looks(machine):
-    runs = []
-    machine.store().apply(ops.Claim(asked("another"), "t", LEASE_S, dispatch=True))
-    machine.step(-WINDOW_S)
-    machine.store().apply(ops.Sweep(100))
-    machine.pass_s(WINDOW_S + 1)
-    with pytest.raises(KeyboardInterrupt):
-        keyed(machine.store(), runs)()
-    machine.pass_s(WINDOW_S / 2)
-
-    assert keyed(machine.store(), runs)() == "paid"
-
-
-def test_a_clock_that_was_put_back_and_put_right_again_leaves_nothing_in_doubt(machine):
-    runs = []
-    with pytest.raises(KeyboardInterrupt):
-        keyed(machine.store(), runs)()
-    machine.pass_s(LEASE_S + 1)
-    for step_s in (-YEAR_S, YEAR_S):
-        machine.step(step_s)
-        machine.store().apply(ops.Claim(asked(f"at {step_s}"), "t", LEASE_S, dispatch=True))
-
-    assert keyed(machine.store(), runs)() == "paid"
 
 
 HISTORY = st.lists(st.tuples(st.floats(1, 9000), st.floats(-9000, 9000)), min_size=1, max_size=8)
@@ -434,65 +426,6 @@ def test_a_sweep_leaves_what_may_be_sent_again_after_the_clock_was_put_back(mach
     machine.step(-3600)
 
     assert store.apply(ops.Sweep(100)).doubted == 0
-    assert keyed(machine.store(), runs)() == "paid"
-
-
-def test_a_send_in_the_future_from_before_a_reboot_has_no_known_age(tmp_path, monkeypatch):
-    machine, runs = Machine(tmp_path / "effects.db"), []
-    with pytest.raises(KeyboardInterrupt):
-        keyed(machine.store(), runs)()
-    machine.pass_s(LEASE_S + 1)
-
-    monkeypatch.setattr(_clock_steps, "_BOOT_ID", tmp_path / "none")
-    machine.step(-3600)
-
-    with pytest.raises(InDoubt):
-        keyed(machine.store(), runs)()
-    assert len(runs) == 1
-
-
-def test_a_send_in_the_future_from_before_a_reboot_stays_so_whatever_is_put_back_later(
-    tmp_path, monkeypatch
-):
-    machine, runs = Machine(tmp_path / "effects.db"), []
-    with pytest.raises(KeyboardInterrupt):
-        keyed(machine.store(), runs)()
-    machine.pass_s(WINDOW_S - 600)
-    monkeypatch.setattr(_clock_steps, "_BOOT_ID", tmp_path / "none")
-    machine.step(-WINDOW_S)
-    machine.store().apply(ops.Claim(asked("another"), "t", LEASE_S, dispatch=True))
-    machine.pass_s(1200)
-    machine.step(-WINDOW_S)
-
-    with pytest.raises(InDoubt):
-        keyed(machine.store(), runs)()
-    assert len(runs) == 1
-
-
-def test_where_no_boot_is_known_no_send_in_the_future_has_a_known_age(machine, monkeypatch):
-    monkeypatch.setattr(_clock_steps, "_BOOT_ID", Path("/none"))
-    machine, runs = Machine(machine.path), []
-    with pytest.raises(KeyboardInterrupt):
-        keyed(machine.store(), runs)()
-    machine.pass_s(LEASE_S + 1)
-
-    machine.step(-3600)
-
-    with pytest.raises(InDoubt):
-        keyed(machine.store(), runs)()
-
-
-def test_what_is_sent_after_the_clock_was_put_right_is_as_old_as_it_looks(machine):
-    runs = []
-    machine.store().apply(ops.Claim(asked("another"), "t", LEASE_S, dispatch=True))
-    machine.store().apply(ops.Complete(asked("another").key, "t", 1, b""))
-    machine.step(-5 * 86_400)
-    machine.store().apply(ops.Sweep(100))
-    machine.pass_s(60)
-    with pytest.raises(KeyboardInterrupt):
-        keyed(machine.store(), runs)()
-    machine.pass_s(LEASE_S + 1)
-
     assert keyed(machine.store(), runs)() == "paid"
 
 

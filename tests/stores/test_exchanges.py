@@ -9,9 +9,7 @@ import pytest
 from effectonce._core.ops import Claim, Find
 from effectonce.stores._roundtrip import CompareAndSwap, Read
 from effectonce.stores.postgres import PostgresStore
-from effectonce.stores.redis import RedisStore
 from effectonce.testing.conformance.bench import LEASE_S, request
-from tests.servers import redis
 
 
 def performed(store, exchange):
@@ -23,13 +21,8 @@ def performed(store, exchange):
 
 
 @pytest.fixture(params=["postgres", "redis"])
-def store(request):
-    if request.param == "postgres":
-        made = PostgresStore(request.getfixturevalue("postgres").emptied())
-    else:
-        made = RedisStore(redis.emptied(redis.server()).url)
-    yield made
-    made.close()
+def store(request, open_store):
+    return open_store(request.param)
 
 
 def swaps_nothing_but_what_was_seen(store):

@@ -17,21 +17,15 @@ from effectonce import StoreUnavailable
 from effectonce._core import ops
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.postgres import PostgresStore
-from effectonce.stores.redis import RedisStore
 from effectonce.stores.sqlite import SqliteStore
-from effectonce.testing.conformance.bench import request as asked
 from tests.servers import redis
+from tests.stores.helpers import claim
 
 
 @pytest.fixture(params=["sqlite", "postgres", "redis"])
-def store(request, tmp_path):
-    match request.param:
-        case "sqlite":
-            store = SqliteStore(tmp_path / "effects.db")
-        case "postgres":
-            store = PostgresStore(request.getfixturevalue("database"), connections=1)
-        case "redis":
-            store = RedisStore(redis.emptied(redis.server()).url, connections=1)
+def store(request, open_store):
+    options = {} if request.param == "sqlite" else {"connections": 1}
+    store = open_store(request.param, **options)
     yield store
     store.close()
     # a signal kept them from being given back
@@ -68,10 +62,6 @@ def struck(number, function):
     return called == number
 
 
-def claim(number):
-    return ops.Claim(asked(f"effect {number}"), "t", 30, dispatch=True)
-
-
 def elsewhere(function, *arguments):
     """What another thread gets; nothing, if it waits for ever."""
     got = []
@@ -84,9 +74,9 @@ def elsewhere(function, *arguments):
 def test_wherever_a_signal_strikes_every_thread_can_go_on(store):
     store.apply(ops.Tally())
     held, number = ops.Held(1, 1, dispatched=True), 1
-    while struck(number, partial(store.apply, claim(number))):
-        assert store.apply(claim(number)) == held, number
-        assert elsewhere(store.apply, claim(number)) == [held], number
+    while struck(number, partial(store.apply, claim(f"effect {number}"))):
+        assert store.apply(claim(f"effect {number}")) == held, number
+        assert elsewhere(store.apply, claim(f"effect {number}")) == [held], number
         number += 1
     assert number > 5
 
@@ -100,7 +90,7 @@ def test_wherever_a_signal_strikes_in_a_transaction_the_file_is_not_left_locked(
     transact()
     number = 1
     while struck(number, transact):
-        assert store.apply(claim(number)) == ops.Held(1, 1, dispatched=True), number
+        assert store.apply(claim(f"effect {number}")) == ops.Held(1, 1, dispatched=True), number
         transact()
         number += 1
     assert number > 5
@@ -135,9 +125,9 @@ def test_what_an_operation_has_not_finished_is_not_looked_at_from_a_signal_handl
         SqliteStore(tmp_path / "effects.db"),
         PostgresStore("postgresql://nowhere/none"),
     )
-    sqlite.apply(claim(1))
-    sqlite.apply(ops.Complete(claim(1).key, "t", 1, b"done"))
-    asked_now = claim(1).request
+    sqlite.apply(claim("effect 1"))
+    sqlite.apply(ops.Complete(claim("effect 1").key, "t", 1, b"done"))
+    asked_now = claim("effect 1").request
     assert sqlite.look(asked_now) is not None
 
     for store, lock in (

@@ -13,7 +13,6 @@ from effectonce.stores.postgres import PostgresStore
 from effectonce.stores.redis import RedisStore, connection
 from effectonce.stores.sqlite import SqliteStore
 from effectonce.testing.conformance.bench import request
-from tests.servers import redis
 
 MB = 1 << 20
 BOTH = pytest.mark.parametrize("mode", ["sync", "async"])
@@ -80,17 +79,10 @@ def test_a_value_that_is_too_large_does_not_spoil_the_commit_of_others(tmp_path)
     store.close()
 
 
-@pytest.fixture
-def server(tmp_path):
-    one = redis.Server(tmp_path / "private")
-    yield one
-    one.stop()
-
-
 @BOTH
-def test_redis_says_that_a_value_is_too_large(server, mode):
-    server.ask("CONFIG", "SET", "proto-max-bulk-len", str(MB))
-    store = RedisStore(server.url)
+def test_redis_says_that_a_value_is_too_large(private, mode):
+    private.ask("CONFIG", "SET", "proto-max-bulk-len", str(MB))
+    store = RedisStore(private.url)
     claimed(store)
 
     with pytest.raises(TooLarge, match="proto-max-bulk-len is 1 MB"):
@@ -101,8 +93,8 @@ def test_redis_says_that_a_value_is_too_large(server, mode):
 
 
 @BOTH
-def test_a_large_value_reaches_redis_within_its_time(server, mode):
-    store = RedisStore(server.url)
+def test_a_large_value_reaches_redis_within_its_time(private, mode):
+    store = RedisStore(private.url)
     claimed(store)
     assert apply(store, mode, complete(64 * MB)) == ops.Applied(1)
     store.close()

@@ -2,10 +2,10 @@
 
 import asyncio
 import itertools
-import os
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import psycopg
 import pytest
@@ -17,10 +17,8 @@ from effectonce.stores import open_store
 from effectonce.stores.postgres import PostgresStore, schema
 from effectonce.testing.conformance.bench import KEYED, LEASE_S, request
 from tests.server.conftest import browser
-from tests.servers._process import until
 from tests.servers.postgres import Postgres, round_trips, through
-from tests.servers.proxy import Proxy
-from tests.stores.helpers import aguarded, guarded
+from tests.stores.helpers import aguarded, claim, guarded, in_threads, name_of, wait_for_a_lock
 
 
 @pytest.fixture
@@ -28,16 +26,6 @@ def store(database):
     store = PostgresStore(database)
     yield store
     store.close()
-
-
-@pytest.fixture
-def proxy(postgres):
-    with Proxy(postgres.socket) as proxy:
-        yield proxy
-
-
-def claim(key, token="t", **changes):
-    return ops.Claim(request(key, **changes), token, LEASE_S, dispatch=True)
 
 
 def hurry(store, timeout_s):
@@ -101,65 +89,21 @@ def test_an_error_never_names_the_password(tmp_path):
 # ---------------------------------------------------------------- round trips
 
 
-def test_a_first_call_is_two_round_trips_and_a_replay_is_one(database, proxy):
-    store, calls = PostgresStore(through(proxy, database)), []
-    _, pay = guarded(store, calls)
-    pay("warm up")
-    counts = [round_trips(proxy.sent[0])]
-    for _ in range(2):
-        pay()
-        counts.append(round_trips(proxy.sent[0]))
-
-    assert [after - before for before, after in itertools.pairwise(counts)] == [2, 1]
-    assert len(proxy.sent) == 1
-    store.close()
-
-
-def test_an_async_first_call_is_two_round_trips_and_a_replay_is_one(database, proxy):
-    store, calls, counts = PostgresStore(through(proxy, database)), [], []
+@pytest.mark.parametrize("paying", [guarded, aguarded])
+def test_a_first_call_is_two_round_trips_and_a_replay_is_one(database, proxy, paying):
+    store, counts = PostgresStore(through(proxy, database)), []
+    _, pay = paying(store, [])
 
     async def main():
-        _, pay = aguarded(store, calls)
         for invoice in ("warm up", "inv_1", "inv_1"):
-            await pay(invoice)
+            paid = pay(invoice)
+            if paying is aguarded:
+                await paid
             counts.append(round_trips(proxy.sent[0]))
 
     asyncio.run(main())
     assert [after - before for before, after in itertools.pairwise(counts)] == [2, 1]
-    store.close()
-
-
-def test_waiting_async_callers_share_round_trips(database, proxy):
-    store = PostgresStore(through(proxy, database), connections=1)
-
-    async def main():
-        await store.aapply(claim("warm up"))
-        before = round_trips(proxy.sent[0])
-        replies = await asyncio.gather(*(store.aapply(claim(f"k{n}")) for n in range(64)))
-        return replies, round_trips(proxy.sent[0]) - before
-
-    replies, trips = asyncio.run(main())
-    assert all(isinstance(reply, ops.Held) for reply in replies)
-    assert trips == 2, "the first goes alone, the others together"
-    store.close()
-
-
-def test_waiting_threads_share_a_round_trip(database, proxy):
-    store = PostgresStore(through(proxy, database), connections=1)
-    store.apply(claim("warm up"))
-    before = round_trips(proxy.sent[0])
-    proxy.stall()
-    threads = [threading.Thread(target=store.apply, args=(claim(f"k{n}"),)) for n in range(9)]
-    for thread in threads:
-        thread.start()
-    while len(store._crew._waiting) < 8:
-        os.sched_yield()
-    proxy.flow()
-    for thread in threads:
-        thread.join()
-
-    assert round_trips(proxy.sent[0]) - before == 2
-    assert store.apply(ops.Tally()) == {"dispatched": 10}
+    assert len(proxy.sent) == 1
     store.close()
 
 
@@ -195,7 +139,7 @@ def test_one_bad_apple_does_not_spoil_the_batch(database, postgres):
 
 
 def test_commits_are_durable_whatever_the_defaults_are(postgres, database):
-    name = database.partition("@/")[2].partition("?")[0]
+    name = name_of(database)
     postgres.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
     postgres.execute(
         "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
@@ -243,7 +187,7 @@ def test_a_standby_is_refused():
 
 
 def test_a_read_only_database_is_refused(postgres, database):
-    name = database.partition("@/")[2].partition("?")[0]
+    name = name_of(database)
     open_store(database).apply(ops.Tally())
     postgres.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     refused(PostgresStore(database), "read-only", lasts=False)
@@ -263,21 +207,28 @@ def test_a_url_that_names_what_is_not_there_is_no_passing_trouble(database, wron
 
 def test_a_role_that_may_not_look_is_no_passing_trouble(postgres, database):
     open_store(database).apply(ops.Tally())
-    name = database.partition("@/")[2].partition("?")[0]
+    name = name_of(database)
     postgres.execute("CREATE ROLE blind LOGIN")
     postgres.execute("REVOKE USAGE ON SCHEMA effectonce FROM PUBLIC", database=name)
     refused(PostgresStore(database.replace("test@", "blind@", 1)), "permission denied")
     postgres.execute("DROP ROLE blind")
 
 
-def test_a_server_that_is_away_may_come_back():
-    refused(PostgresStore("postgresql://app@127.0.0.1:1/effects"), "refused", lasts=False)
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("postgresql://app@127.0.0.1:1/effects", "refused"),
+        ("postgresql:///db?host=/no/folder&port=1", "No such file"),
+    ],
+)
+def test_a_server_that_is_away_may_come_back(url, said):
+    refused(PostgresStore(url), said, lasts=False)
 
 
 def test_a_role_that_may_only_read_can_look(postgres, database):
     guard, pay = guarded(open_store(database), [])
     pay()
-    name = database.partition("@/")[2].partition("?")[0]
+    name = name_of(database)
     postgres.execute("CREATE ROLE reader LOGIN")
     tables = "ALL TABLES IN SCHEMA effectonce"
     postgres.execute(f"REVOKE ALL ON {tables} FROM PUBLIC", database=name)
@@ -357,11 +308,7 @@ def test_many_processes_migrate_once_under_load(postgres, database, monkeypatch)
     loading = threading.Thread(target=load)
     loading.start()
     stores = [PostgresStore(database) for _ in range(8)]
-    comers = [threading.Thread(target=store.apply, args=(ops.Tally(),)) for store in stores]
-    for comer in comers:
-        comer.start()
-    for comer in comers:
-        comer.join()
+    in_threads(partial(store.apply, ops.Tally()) for store in stores)
     stop.set()
     loading.join()
 
@@ -383,14 +330,10 @@ def test_a_migration_and_a_writer_that_has_read_do_not_lock_each_other_out(
         running.apply(claim("old"))
         running.close()
     store = PostgresStore(database)
-    waits = (
-        "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname ="
-        " current_database()"
-    )
     with ThreadPoolExecutor(1) as threads, psycopg.connect(database) as writer:
         writer.execute("SELECT state FROM effectonce.effects")
         migrated = threads.submit(store.apply, ops.Tally())
-        until(lambda: postgres.execute(waits, database), "a migration that waits")
+        wait_for_a_lock(postgres, database)
         writer.execute("UPDATE effectonce.effects SET reason = 'seen'")
         writer.commit()
         assert migrated.result() == {"dispatched": 1}
@@ -447,10 +390,6 @@ def test_text_that_postgres_cannot_hold_comes_back_as_it_was(store):
 # ---------------------------------------------------------------- servers that go away
 
 
-def test_a_server_that_is_not_there_is_told_in_time(tmp_path):
-    refused(PostgresStore(f"postgresql:///db?host={tmp_path}&port=1"), "No such file", lasts=False)
-
-
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_a_server_that_hangs_is_told_in_time_and_used_again_when_it_is_back(
     database, proxy, colour
@@ -478,19 +417,9 @@ def test_a_server_that_hangs_is_told_in_time_and_used_again_when_it_is_back(
     store.close()
 
 
-def test_a_frozen_server_is_told_in_time():
-    with Postgres() as server:
-        store = PostgresStore(server.database())
-        store.apply(claim("k"))
-        server.freeze()
-        store._timeout_s = 0.5
-        try:
-            refused(store, "in time", lasts=False)
-        finally:
-            server.thaw()
-        store._timeout_s = 60.0
-        assert store.apply(ops.Find("k")).state == "dispatched"
-        store.close()
+def test_a_server_that_hangs_while_it_is_connected_to_is_told_in_time(database, proxy):
+    proxy.stall()
+    refused(PostgresStore(through(proxy, database), timeout_s=0.3), "in time", lasts=False)
 
 
 def test_a_restarted_server_is_found_again(postgres):

@@ -17,6 +17,7 @@ from effectonce.stores.postgres import shared_statements as batches
 from effectonce.stores.postgres import statements as sql
 from effectonce.stores.postgres.batch import PendingQuery
 from effectonce.testing.conformance.bench import request
+from tests.conformance.sabotage import sabotage_postgres
 from tests.servers.postgres import through
 from tests.servers.proxy import Proxy
 from tests.stores import crowds
@@ -31,12 +32,6 @@ def store(database):
 
 
 @pytest.fixture
-def proxy(postgres):
-    with Proxy(postgres.socket) as proxy:
-        yield proxy
-
-
-@pytest.fixture
 def through_proxy(database, proxy):
     store = PostgresStore(through(proxy, database), connections=1)
     yield store
@@ -44,35 +39,23 @@ def through_proxy(database, proxy):
 
 
 def test_callers_that_wait_share_one_statement(through_proxy, proxy):
-    def asked(*statements):
-        return [proxy.sent[0].count(statement.name) for statement in statements]
+    shared = (batches.BEAR_MANY, batches.FINISH_MANY, batches.LOOK_MANY)
+    single = (sql.BEAR, sql.FINISH, sql.LOOK)
+
+    def asked():
+        return [proxy.sent[0].count(statement.name) for statement in (*shared, *single)]
 
     async def main():
         # from now on the statements are known to the server
         await at_once(through_proxy, claims(2))
         await at_once(through_proxy, completions(2))
         await at_once(through_proxy, claims(2, again=True))
-        counts = asked(
-            batches.BEAR_MANY,
-            batches.FINISH_MANY,
-            batches.LOOK_MANY,
-            sql.BEAR,
-            sql.FINISH,
-            sql.LOOK,
-        )
+        counts = asked()
         assert await at_once(through_proxy, claims(CALLERS, begin=2)) == [HELD] * CALLERS
         assert await at_once(through_proxy, completions()[2:]) == [ops.Applied(1)] * (CALLERS - 2)
         replays = await at_once(through_proxy, claims(again=True))
         assert [type(reply) for reply in replays] == [ops.Recorded] * CALLERS
-        after = asked(
-            batches.BEAR_MANY,
-            batches.FINISH_MANY,
-            batches.LOOK_MANY,
-            sql.BEAR,
-            sql.FINISH,
-            sql.LOOK,
-        )
-        return [after - before for before, after in zip(counts, after, strict=True)]
+        return [after - before for before, after in zip(counts, asked(), strict=True)]
 
     assert asyncio.run(main()) == [1, 1, 1, 0, 0, 0]
 
@@ -96,10 +79,6 @@ def test_threads_that_wait_share_one_statement(through_proxy, proxy):
 
     assert replies == [HELD] * 9
     assert proxy.sent[0].count(batches.BEAR_MANY.name) == 2, "once to prepare it, once to ask"
-
-
-def test_every_caller_of_a_batch_gets_an_answer_of_its_own(store):
-    asyncio.run(crowds.everybody_gets_an_answer_of_its_own(store))
 
 
 SABOTAGE = {  # statement, what is taken out of it, what stands there instead
@@ -151,15 +130,10 @@ SABOTAGE = {  # statement, what is taken out of it, what stands there instead
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", SABOTAGE)
 def test_an_answer_that_is_not_its_callers_own_is_noticed(store, fault, monkeypatch):
-    name, part, instead = SABOTAGE[fault]
-    right = getattr(batches, name)
-    part, instead = (text.replace("{now}", sql.NOW) for text in (part, instead))
-    assert part in right.sql.decode(), "the statement has changed: sabotage it anew"
-    monkeypatch.setattr(
-        batches, name, sql.statement(right.sql.decode().replace(part, instead), *right.types)
-    )
+    sabotage_postgres(monkeypatch, batches, *SABOTAGE[fault])
 
     with pytest.raises(AssertionError):
         asyncio.run(crowds.everybody_gets_an_answer_of_its_own(store))
@@ -339,24 +313,6 @@ def test_what_is_too_late_before_it_was_asked_is_not_asked(through_proxy, proxy)
         return proxy.sent[0].count(sql.COUNTED.name) - before
 
     assert asyncio.run(main()) == 0
-
-
-def test_one_slow_tool_holds_up_nobody_else(store):
-    asyncio.run(crowds.one_slow_tool_holds_up_nobody(store))
-
-
-def test_a_caller_that_is_cancelled_takes_nobody_with_it(store):
-    async def main():
-        await store.aapply(ops.Tally())
-        busy = asyncio.create_task(store.aapply(ops.Tally()))
-        callers = [asyncio.create_task(store.aapply(op)) for op in claims()]
-        await asyncio.sleep(0)
-        callers.pop(7).cancel()
-        assert await asyncio.gather(*callers) == [HELD] * (CALLERS - 1)
-        await busy
-        return await store.aapply(claims()[7])
-
-    assert asyncio.run(main()) == HELD, "what it asked for was written all the same"
 
 
 # ---------------------------------------------------------------- values

@@ -25,12 +25,9 @@ from effectonce.stores.postgres import store as postgres
 from effectonce.stores.postgres.batch import PendingQuery
 from effectonce.stores.postgres.connection import ConnectionLost, connect
 from effectonce.testing.conformance.bench import LEASE_S, TRANSACTED, request, terms
+from tests.stores.helpers import claim
 
 BIG = os.urandom(1 << 20) * 16  # more than a socket holds
-
-
-def claim(key, token="t", **changes):
-    return ops.Claim(request(key, **changes), token, LEASE_S, dispatch=True)
 
 
 @pytest.fixture
@@ -271,6 +268,19 @@ def test_a_row_that_somebody_has_locked_holds_up_nobody_else(store, database):
     assert store.apply(ops.Find("free")).state == "completed"
 
 
+def test_new_records_of_several_callers_are_written_together(store):
+    jobs = []
+    for key in ("one", "other"):
+        op = ops.Claim(request(key), "t", LEASE_S, dispatch=False)
+        record = transition(None, op, Scene(0.0)).after
+        jobs.append(PendingQuery(_roundtrip.InsertNew(record), None, soon()))
+
+    store._crew.do(jobs)
+
+    assert [job.error for job in jobs] == [None, None]
+    assert store.apply(ops.Tally()) == {"claimed": 2}
+
+
 def test_a_row_that_is_locked_for_a_moment_is_waited_for(store, database):
     for key in ("locked", "free"):
         store.apply(claim(key))
@@ -465,25 +475,6 @@ def test_a_child_starts_anew(database):
     for wire in wires:
         wire.close()
     store.close()
-
-
-def test_threads_and_loops_at_once_share_one_store(store):
-    replies = []
-
-    async def many():
-        replies.extend(await asyncio.gather(*(store.aapply(claim(f"a{n}")) for n in range(20))))
-
-    threads = [
-        threading.Thread(target=lambda n=n: replies.append(store.apply(claim(f"s{n}"))))
-        for n in range(20)
-    ]
-    threads.append(threading.Thread(target=lambda: asyncio.run(many())))
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(replies) == 40
-    assert all(isinstance(reply, ops.Held) for reply in replies)
 
 
 def test_a_fork_closes_no_file_that_has_the_number_of_a_lost_connection(

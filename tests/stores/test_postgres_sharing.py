@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from functools import partial
 
 import psycopg
 import pytest
@@ -17,35 +18,20 @@ from effectonce.stores.postgres import PostgresStore
 from effectonce.testing.conformance import CHECKS, MODES, Bench
 from effectonce.testing.conformance.bench import LEASE_S, request
 from tests.servers.postgres import Pooler, Postgres
-from tests.stores.helpers import aguarded, guarded
+from tests.stores.helpers import aguarded, claim, guarded, in_threads, name_of, wait_for_a_lock
 
 RACERS = 20
-WAITS = (
-    "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname ="
-    " current_database()"
-)
-
-
-def claim(key, token="t", **changes):
-    return ops.Claim(request(key, **changes), token, LEASE_S, dispatch=True)
 
 
 def race(stores, make):
     """Apply make(n) from as many threads, each on one of the stores."""
     gate, replies = threading.Barrier(RACERS), []
 
-    def racer(store, op):
+    def racer(n):
         gate.wait()
-        replies.append(store.apply(op))
+        replies.append(stores[n % len(stores)].apply(make(n)))
 
-    threads = [
-        threading.Thread(target=racer, args=(stores[n % len(stores)], make(n)))
-        for n in range(RACERS)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(partial(racer, n) for n in range(RACERS))
     return replies
 
 
@@ -61,20 +47,6 @@ def stores(database):
 # ---------------------------------------------------------------- races
 
 
-def test_of_20_racers_on_one_key_one_holds(stores):
-    for turn in range(5):
-        replies = race(stores, lambda n: claim(f"k{turn}", f"t{n}"))  # noqa: B023
-        assert sum(isinstance(reply, ops.Held) for reply in replies) == 1
-        assert sum(isinstance(reply, ops.Busy) for reply in replies) == RACERS - 1
-
-
-def test_of_20_racers_on_one_latch_one_holds(stores):
-    for turn in range(5):
-        replies = race(stores, lambda n: claim(f"k{turn} {n}", latch=f"step {turn}"))  # noqa: B023
-        assert sum(isinstance(reply, ops.Held) for reply in replies) == 1
-        assert sum(isinstance(reply, ops.Latched) for reply in replies) == RACERS - 1
-
-
 def test_of_20_claims_that_were_not_sent_one_is_dispatched(stores):
     for n in range(RACERS):
         stores[0].apply(ops.Claim(request(f"k{n}", latch="step"), "t", LEASE_S, dispatch=False))
@@ -83,7 +55,7 @@ def test_of_20_claims_that_were_not_sent_one_is_dispatched(stores):
 
 
 def test_a_race_under_another_isolation_level_is_decided_the_same_way(postgres, database):
-    name = database.partition("@/")[2].partition("?")[0]
+    name = name_of(database)
     postgres.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
     stores = [PostgresStore(database) for _ in range(4)]
     replies = race(stores, lambda n: claim("k", f"t{n}", latch="step"))
@@ -97,7 +69,7 @@ def test_a_race_under_another_isolation_level_is_decided_the_same_way(postgres, 
 
 
 def test_several_ops_that_lose_a_race_together_are_asked_one_by_one(postgres, database):
-    name = database.partition("@/")[2].partition("?")[0]
+    name = name_of(database)
     postgres.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
     store = PostgresStore(database)
     store.apply(claim("first", "t"))
@@ -108,8 +80,7 @@ def test_several_ops_that_lose_a_race_together_are_asked_one_by_one(postgres, da
         other.execute("UPDATE effectonce.effects SET revision = revision + 1 WHERE key = 'first'")
         racer = threading.Thread(target=lambda: replies.append(store.apply(together)))
         racer.start()
-        while postgres.execute(WAITS, database) == [(0,)]:
-            pass
+        wait_for_a_lock(postgres, database)
         other.commit()  # now the racer's transaction cannot be serialised any more
     racer.join()
 
@@ -221,12 +192,8 @@ def test_several_event_loops_share_a_store(database):
         for m in range(3):
             asyncio.run(main(f"{n} {m}"))
 
-    threads = [threading.Thread(target=one_after_the_other, args=(n,)) for n in range(3)]
     asyncio.run(main("first"))
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(partial(one_after_the_other, n) for n in range(3))
 
     assert calls.count("shared") == 1
     assert len(calls) == 51
@@ -255,16 +222,23 @@ def test_a_closed_store_opens_again(database):
 # ---------------------------------------------------------------- a pooler
 
 
-@pytest.fixture
-def pooled(postgres, database):
+@pytest.fixture(scope="module")
+def pooler(postgres):
     with Pooler(postgres, sessions=3) as pooler:
-        yield pooler.url(database)
+        yield pooler
 
 
+@pytest.fixture
+def pooled(pooler, database):
+    return pooler.url(database)
+
+
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("check", CHECKS[::6], ids=lambda check: check.__name__)
-def test_behind_a_transaction_pooler_it_conforms(check, mode, pooled):
-    with Bench(lambda clock: PostgresStore(pooled, clock=clock), mode) as bench:
+def test_behind_a_transaction_pooler_it_conforms(check, mode, pooler, postgres):
+    url = pooler.url(postgres.emptied())
+    with Bench(lambda clock: PostgresStore(url, clock=clock), mode) as bench:
         check(bench)
 
 
@@ -287,7 +261,7 @@ def test_statements_that_a_pooler_loses_are_sent_in_full(pooled, database):
 
 
 def test_behind_a_pooler_commits_are_durable_and_no_session_is_changed(pooled, database, postgres):
-    name = database.partition("@/")[2].partition("?")[0]
+    name = name_of(database)
     postgres.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
     store = PostgresStore(pooled)
     store.apply(claim("k"))

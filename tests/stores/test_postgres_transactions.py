@@ -23,9 +23,16 @@ from effectonce.stores.postgres import transaction as lending
 from effectonce.testing.clock import FakeClock
 from effectonce.testing.conformance.bench import LEASE_S, TRANSACTED, request
 from tests.servers.postgres import through
-from tests.servers.proxy import Proxy
+from tests.stores.helpers import name_of, wait_for_a_lock
 
-QUICK = Retry(attempts=3, base_s=0, cap_s=0)
+CONTRACT = {
+    "kind": "irreversible",
+    "downstream": "transaction",
+    "retry": Retry(attempts=3, base_s=0, cap_s=0),
+}
+BOOKING = request("booking", on=TRANSACTED, latch="step")
+CREDIT = ops.Claim(request("credit", latch="step"), "r", LEASE_S, dispatch=True)
+DONE = ops.Complete("booking", "t", 1, b"done")
 
 
 @pytest.fixture
@@ -47,23 +54,43 @@ def insert(amount):
     return "INSERT INTO ledger (amount) VALUES (%s)", (amount,)
 
 
+def answer_to(amount):
+    if amount < 0:
+        raise ValueError("a bug after the insert")
+    if amount == 0:
+        raise Rejected("nothing to book")
+    return amount
+
+
+class Awaitable:
+    """A sync connection whose methods are awaited: one body serves both colours."""
+
+    def __init__(self, connection):
+        self._connection = connection
+
+    def __getattr__(self, name):
+        value = getattr(self._connection, name)
+        if not callable(value):
+            return value
+
+        async def call(*args):
+            return value(*args)
+
+        return call
+
+
 def booking(store, body=None, **contract):
     """A sync tool that inserts a row, and a call of it in its step."""
     guard = Guard(store, cache=0)
 
-    @guard.tool(
-        **({"kind": "irreversible", "downstream": "transaction", "retry": QUICK} | contract)
-    )
+    @guard.tool(**(CONTRACT | contract))
     def book(amount: int):
         connection = current_effect().connection
         connection.execute(*insert(amount))
         if body is not None:
-            body(connection)
-        if amount < 0:
-            raise ValueError("a bug after the insert")
-        if amount == 0:
-            raise Rejected("nothing to book")
-        return amount
+            with contextlib.suppress(StopIteration):  # it waits for nothing
+                body(Awaitable(connection)).send(None)
+        return answer_to(amount)
 
     def call(amount):
         with guard.step("chat", f"book {amount}"):
@@ -76,19 +103,13 @@ def abooking(store, body=None, **contract):
     """The same as an async tool, called in a loop of its own."""
     guard = Guard(store, cache=0)
 
-    @guard.tool(
-        **({"kind": "irreversible", "downstream": "transaction", "retry": QUICK} | contract)
-    )
+    @guard.tool(**(CONTRACT | contract))
     async def book(amount: int):
         connection = current_effect().connection
         await connection.execute(*insert(amount))
         if body is not None:
             await body(connection)
-        if amount < 0:
-            raise ValueError("a bug after the insert")
-        if amount == 0:
-            raise Rejected("nothing to book")
-        return amount
+        return answer_to(amount)
 
     async def acall(amount):
         async with guard.step("chat", f"book {amount}"):
@@ -98,10 +119,6 @@ def abooking(store, body=None, **contract):
 
 
 BOTH = pytest.mark.parametrize("make", [booking, abooking], ids=["sync", "async"])
-
-
-def says(colour, sync_body, async_body):
-    return sync_body if colour is booking else async_body
 
 
 # ---------------------------------------------------------------- together or not at all
@@ -120,38 +137,45 @@ def test_effect_and_record_commit_together(store, ledger, make):
     assert ledger() == [5, 7]
 
 
-@BOTH
-def test_the_connection_is_an_ordinary_one(store, ledger, make):
-    seen = []
+def test_the_connection_is_an_ordinary_one(store, ledger):
+    guard = Guard(store, cache=0)
 
-    def sync_body(connection):
-        seen.append(type(connection))
+    @guard.tool(**CONTRACT)
+    def book():
+        connection = current_effect().connection
         with connection.transaction(), connection.cursor() as cursor:
             cursor.execute(*insert(70))
         with pytest.raises(psycopg.errors.DivisionByZero), connection.transaction():
             connection.execute("SELECT 1 / 0")
+        return type(connection).__name__
 
-    async def async_body(connection):
-        seen.append(type(connection))
+    @guard.tool(**CONTRACT)
+    async def abook():
+        connection = current_effect().connection
         async with connection.transaction(), connection.cursor() as cursor:
-            await cursor.execute(*insert(70))
+            await cursor.execute(*insert(7))
         with pytest.raises(psycopg.errors.DivisionByZero):
             async with connection.transaction():
                 await connection.execute("SELECT 1 / 0")
+        return type(connection).__name__
 
-    _, book = make(store, says(make, sync_body, async_body))
-    assert book(7) == 7
-    assert ledger() == [7, 70]
-    assert seen == [says(make, psycopg.Connection, psycopg.AsyncConnection)]
+    async def call():
+        async with guard.step("chat", "async"):
+            return await abook()
+
+    with guard.step("chat", "sync"):
+        assert book() == psycopg.Connection.__name__
+    assert asyncio.run(call()) == psycopg.AsyncConnection.__name__
+    assert ledger() == [70, 7]
 
 
 @BOTH
 @pytest.mark.parametrize("end", ["commit", "rollback", "close"])
 def test_a_tool_cannot_end_the_transaction(store, ledger, make, end):
-    async def async_body(connection):
+    async def body(connection):
         await getattr(connection, end)()
 
-    _, book = make(store, says(make, lambda connection: getattr(connection, end)(), async_body))
+    _, book = make(store, body)
     with pytest.raises(ContractViolation, match="not the tool's to end"):
         book(7)
     assert ledger() == []
@@ -173,12 +197,10 @@ def test_a_tool_cannot_end_the_transaction(store, ledger, make, end):
     ],
 )
 def test_a_commit_in_the_tools_sql_is_refused_and_leaves_nothing(store, ledger, make, script):
-    async def async_body(connection):
+    async def body(connection):
         await connection.execute(script)
 
-    _, book = make(
-        store, says(make, lambda connection: connection.execute(script), async_body), wait_s=0
-    )
+    _, book = make(store, body, wait_s=0)
     for _ in range(2):
         with pytest.raises(
             psycopg.errors.InvalidTransactionTermination, match="not the tool's to end"
@@ -197,21 +219,14 @@ def test_a_tool_that_ends_its_transaction_and_goes_on_writes_nothing(
     nobody's, and read-only.
     """
 
-    def sync_body(connection):
-        with contextlib.suppress(psycopg.errors.InvalidTransactionTermination):
-            connection.execute(end)
-        connection.execute(again)
-        connection.execute("INSERT INTO ledger (amount) VALUES (9)")
-        connection.execute("COMMIT")
-
-    async def async_body(connection):
+    async def body(connection):
         with contextlib.suppress(psycopg.errors.InvalidTransactionTermination):
             await connection.execute(end)
         await connection.execute(again)
         await connection.execute("INSERT INTO ledger (amount) VALUES (9)")
         await connection.execute("COMMIT")
 
-    _, book = make(store, says(make, sync_body, async_body))
+    _, book = make(store, body)
     # it looks like a server that is a standby by now, and is tried again
     with pytest.raises(GaveUp, match="read-only"):
         book(7)
@@ -221,15 +236,11 @@ def test_a_tool_that_ends_its_transaction_and_goes_on_writes_nothing(
 @BOTH
 @pytest.mark.parametrize("script", ["COMMIT", "ROLLBACK", "ROLLBACK; BEGIN"])
 def test_a_tool_that_ends_the_transaction_in_its_sql_is_found_out(store, ledger, make, script):
-    def sync_body(connection):
-        with contextlib.suppress(psycopg.errors.InvalidTransactionTermination):
-            connection.execute(script)
-
-    async def async_body(connection):
+    async def body(connection):
         with contextlib.suppress(psycopg.errors.InvalidTransactionTermination):
             await connection.execute(script)
 
-    _, book = make(store, says(make, sync_body, async_body), wait_s=0)
+    _, book = make(store, body, wait_s=0)
     for _ in range(2):  # the second call does not wait for the lease of the first
         with pytest.raises(ContractViolation, match="ended the transaction that was lent to it"):
             book(7)
@@ -242,10 +253,10 @@ def test_constraints_may_be_checked_early(store, ledger, make):
         "SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED; SET CONSTRAINTS ALL IMMEDIATE"
     )
 
-    async def async_body(connection):
+    async def body(connection):
         await connection.execute(script)
 
-    _, book = make(store, says(make, lambda connection: connection.execute(script), async_body))
+    _, book = make(store, body)
     assert book(7) == 7
     assert ledger() == [7]
 
@@ -254,7 +265,7 @@ def test_a_role_that_may_only_use_our_tables_can_be_lent_a_transaction(
     store, ledger, database, postgres
 ):
     store.apply(ops.Tally())
-    role = f"app_{database.partition('@/')[2].partition('?')[0]}"
+    role = f"app_{name_of(database)}"
     postgres.execute(
         f"CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA effectonce TO {role}; GRANT SELECT ON"
         f" effectonce.migrations TO {role};GRANT SELECT, INSERT, UPDATE, DELETE ON"
@@ -270,22 +281,21 @@ def test_a_role_that_may_only_use_our_tables_can_be_lent_a_transaction(
 
 
 def test_what_marks_a_lent_transaction_leaves_nothing_behind(store, ledger, database, postgres):
-    _, book = booking(store, lambda connection: connection.execute("SET CONSTRAINTS ALL IMMEDIATE"))
+    async def body(connection):
+        await connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+
+    _, book = booking(store, body)
     assert [book(1), book(2)] == [1, 2]
     assert postgres.execute("SELECT count(*) FROM effectonce.lent", database) == [(0,)]
 
 
 @BOTH
 def test_a_tool_that_swallows_a_database_error_is_not_taken_for_done(store, ledger, make):
-    def sync_body(connection):
-        with pytest.raises(psycopg.errors.DivisionByZero):
-            connection.execute("SELECT 1 / 0")
-
-    async def async_body(connection):
+    async def body(connection):
         with pytest.raises(psycopg.errors.DivisionByZero):
             await connection.execute("SELECT 1 / 0")
 
-    _, book = make(store, says(make, sync_body, async_body), wait_s=0)
+    _, book = make(store, body, wait_s=0)
     for _ in range(2):
         with pytest.raises(ContractViolation, match="caught a database error and went on"):
             book(7)
@@ -296,18 +306,11 @@ def test_a_tool_that_swallows_a_database_error_is_not_taken_for_done(store, ledg
 def test_a_connection_that_a_tool_kept_is_closed_and_its_session_is_washed(store, ledger, make):
     kept = []
 
-    def sync_body(connection):
+    async def body(connection):
         kept.append(connection)
-        connection.execute("SET statement_timeout = 1234; CREATE TEMP TABLE mine (n int)")
+        await connection.execute("SET statement_timeout = 1234; CREATE TEMP TABLE mine (n int)")
 
-    async def async_body(connection):
-        sync_body_async = connection.execute(
-            "SET statement_timeout = 1234; CREATE TEMP TABLE mine (n int)"
-        )
-        kept.append(connection)
-        await sync_body_async
-
-    _, book = make(store, says(make, sync_body, async_body))
+    _, book = make(store, body)
     assert book(7) == 7
     assert kept[0].closed
     with store.transaction() as transaction:
@@ -323,7 +326,7 @@ def test_a_transaction_of_an_owner_that_lost_its_record_is_rolled_back(database,
     store = PostgresStore(database, clock=clock)
     thefts = []
 
-    def steal(_):
+    async def steal(_):
         if not thefts:
             clock.advance(LEASE_S * 10)
             asked = store.apply(ops.Browse("claimed"))[0].request
@@ -343,23 +346,13 @@ def test_a_completion_in_a_transaction_and_a_rival_claim_are_one_after_the_other
     """Between `complete` and COMMIT nobody sees the record, but a claim of another call of the
     step waits for it.
     """
-    booking_request = request("booking", on=TRANSACTED, latch="step")
-    store.apply(ops.Claim(booking_request, "t", LEASE_S, dispatch=False))
+    store.apply(ops.Claim(BOOKING, "t", LEASE_S, dispatch=False))
     replies = []
-    rival = threading.Thread(
-        target=lambda: replies.append(
-            store.apply(ops.Claim(request("credit", latch="step"), "r", LEASE_S, dispatch=True))
-        )
-    )
+    rival = threading.Thread(target=lambda: replies.append(store.apply(CREDIT)))
     with store.transaction() as transaction:
-        assert transaction.complete(ops.Complete("booking", "t", 1, b"done")) == ops.Applied(1)
+        assert transaction.complete(DONE) == ops.Applied(1)
         rival.start()
-        waits = (
-            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname ="
-            " current_database()"
-        )
-        while postgres.execute(waits, database) != [(1,)]:
-            pass
+        wait_for_a_lock(postgres, database)
         assert replies == []
         transaction.commit()
     rival.join()
@@ -367,56 +360,44 @@ def test_a_completion_in_a_transaction_and_a_rival_claim_are_one_after_the_other
 
 
 def test_a_rival_that_was_claimed_first_refuses_the_completion(store):
-    store.apply(
-        ops.Claim(request("booking", on=TRANSACTED, latch="step"), "t", LEASE_S, dispatch=False)
-    )
+    store.apply(ops.Claim(BOOKING, "t", LEASE_S, dispatch=False))
     with store.transaction() as transaction:
-        store.apply(ops.Claim(request("credit", latch="step"), "r", LEASE_S, dispatch=True))
-        assert transaction.complete(ops.Complete("booking", "t", 1, b"done")) == ops.Refused(
-            "claimed"
-        )
+        store.apply(CREDIT)
+        assert transaction.complete(DONE) == ops.Refused("claimed")
     assert store.apply(ops.Find("booking")).state == "claimed"
 
 
 def test_a_rival_that_comes_between_look_and_write_refuses_the_completion(store):
     """The look finds nobody; the unique index of what is in the air has the last word."""
-    store.apply(
-        ops.Claim(request("booking", on=TRANSACTED, latch="step"), "t", LEASE_S, dispatch=False)
-    )
+    store.apply(ops.Claim(BOOKING, "t", LEASE_S, dispatch=False))
     with store.transaction() as transaction:
         perform = transaction._perform
 
         def beaten(exchange):
             reply = perform(exchange)
             if type(exchange).__name__ == "Read":
-                store.apply(ops.Claim(request("credit", latch="step"), "r", LEASE_S, dispatch=True))
+                store.apply(CREDIT)
             return reply
 
         transaction._perform = beaten
-        assert transaction.complete(ops.Complete("booking", "t", 1, b"done")) == ops.Refused(None)
+        assert transaction.complete(DONE) == ops.Refused(None)
 
 
 def test_of_two_transactions_for_one_record_one_stays(store, database, postgres, ledger):
-    asked = request("booking", on=TRANSACTED)
-    store.apply(ops.Claim(asked, "t", LEASE_S, dispatch=False))
+    store.apply(ops.Claim(BOOKING, "t", LEASE_S, dispatch=False))
     replies = []
 
     def second():
         with store.transaction() as transaction:
             transaction.connection.execute(*insert(2))
-            replies.append(transaction.complete(ops.Complete("booking", "t", 1, b"done")))
+            replies.append(transaction.complete(DONE))
 
     with store.transaction() as transaction:
         transaction.connection.execute(*insert(1))
-        assert transaction.complete(ops.Complete("booking", "t", 1, b"done")) == ops.Applied(1)
+        assert transaction.complete(DONE) == ops.Applied(1)
         other = threading.Thread(target=second)
         other.start()
-        waits = (
-            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname ="
-            " current_database()"
-        )
-        while postgres.execute(waits, database) != [(1,)]:
-            pass
+        wait_for_a_lock(postgres, database)
         transaction.commit()
     other.join()
     assert replies == [ops.Refused("completed")]
@@ -427,54 +408,46 @@ def test_of_two_transactions_for_one_record_one_stays(store, database, postgres,
 
 
 @BOTH
-def test_a_commit_whose_answer_was_lost_is_resolved_by_the_record(database, postgres, ledger, make):
-    with Proxy(postgres.socket) as proxy:
-        store = PostgresStore(through(proxy, database))
-        _, book = make(store)
-        assert book(1) == 1
-        proxy.lose_the_answer_to(b"COMMIT\0")
-        assert book(5) == 5
-        assert proxy.lost.is_set()
-        assert ledger() == [1, 5]
-        store.close()
+def test_a_commit_whose_answer_was_lost_is_resolved_by_the_record(database, proxy, ledger, make):
+    store = PostgresStore(through(proxy, database))
+    _, book = make(store)
+    assert book(1) == 1
+    proxy.lose_the_answer_to(b"COMMIT\0")
+    assert book(5) == 5
+    assert proxy.lost.is_set()
+    assert ledger() == [1, 5]
+    store.close()
 
 
 @BOTH
-def test_a_transaction_that_breaks_before_its_commit_leaves_nothing(
-    database, postgres, ledger, make
-):
+def test_a_transaction_that_breaks_before_its_commit_leaves_nothing(database, proxy, ledger, make):
     cuts = []
 
-    with Proxy(postgres.socket) as proxy:
-        store = PostgresStore(through(proxy, database))
+    store = PostgresStore(through(proxy, database))
 
-        def cut(_):
-            if not cuts:
-                cuts.append(1)
-                proxy.cut()
+    async def cut(_):
+        if not cuts:
+            cuts.append(1)
+            proxy.cut()
 
-        async def acut(connection):
-            cut(connection)
-
-        _, book = make(store, says(make, cut, acut), lease_s=0.2)
-        with pytest.raises(StoreUnavailable, match="Nothing of this transaction stays"):
-            book(5)
-        assert ledger() == []
-        assert book(5) == 5
-        store.close()
+    _, book = make(store, cut, lease_s=0.2)
+    with pytest.raises(StoreUnavailable, match="Nothing of this transaction stays"):
+        book(5)
+    assert ledger() == []
+    assert book(5) == 5
+    store.close()
 
 
 @BOTH
-def test_a_server_that_hangs_at_begin_sends_nothing(database, postgres, ledger, make):
-    with Proxy(postgres.socket) as proxy:
-        store = PostgresStore(through(proxy, database))
-        _, book = make(store)
-        book(1)
-        proxy.lose_the_answer_to(b"BEGIN")
-        with pytest.raises(StoreUnavailable, match="Nothing was sent"):
-            book(2)
-        assert ledger() == [1]
-        store.close()
+def test_a_server_that_hangs_at_begin_sends_nothing(database, proxy, ledger, make):
+    store = PostgresStore(through(proxy, database))
+    _, book = make(store)
+    book(1)
+    proxy.lose_the_answer_to(b"BEGIN")
+    with pytest.raises(StoreUnavailable, match="Nothing was sent"):
+        book(2)
+    assert ledger() == [1]
+    store.close()
 
 
 @BOTH
@@ -486,9 +459,9 @@ def test_a_deferred_constraint_that_fails_at_commit_leaves_nothing(
     )
     store, runs = PostgresStore(database), []
 
-    def twice(connection):
+    async def twice(connection):
         runs.append(1)
-        return connection.execute(*insert(5))
+        await connection.execute(*insert(5))
 
     _, book = make(store, twice)
     with pytest.raises(StoreUnavailable, match=r"duplicate key.*Nothing of this transaction stays"):
@@ -499,31 +472,30 @@ def test_a_deferred_constraint_that_fails_at_commit_leaves_nothing(
 
 @BOTH
 def test_a_server_that_is_gone_after_commit_was_asked_for_is_not_called_unsent(
-    database, postgres, ledger, make
+    database, proxy, ledger, make
 ):
-    with Proxy(postgres.socket) as proxy:
-        store = PostgresStore(through(proxy, database))
-        _, book = make(store)
-        book(1)
-        proxy.lose_the_answer_to(b"COMMIT\0")
-        perform = store._perform
+    store = PostgresStore(through(proxy, database))
+    _, book = make(store)
+    book(1)
+    proxy.lose_the_answer_to(b"COMMIT\0")
+    perform = store._perform
 
-        def deaf(exchange, give_up_at):
-            if proxy.lost.is_set():
-                proxy.cut()
-                raise lending.ConnectionLost("gone")
-            return perform(exchange, give_up_at)
+    def deaf(exchange, give_up_at):
+        if proxy.lost.is_set():
+            proxy.cut()
+            raise lending.ConnectionLost("gone")
+        return perform(exchange, give_up_at)
 
-        async def adeaf(exchange, give_up_at, lanes):
-            return deaf(exchange, give_up_at)
+    async def adeaf(exchange, give_up_at, lanes):
+        return deaf(exchange, give_up_at)
 
-        store._perform, store._aperform = deaf, adeaf
-        with pytest.raises(GaveUp, match=r"may have run.*the record tells"):
-            book(5)
-        del store._perform, store._aperform
-        assert ledger() == [1, 5]
-        assert book(5) == 5
-        store.close()
+    store._perform, store._aperform = deaf, adeaf
+    with pytest.raises(GaveUp, match=r"may have run.*the record tells"):
+        book(5)
+    del store._perform, store._aperform
+    assert ledger() == [1, 5]
+    assert book(5) == 5
+    store.close()
     assert ledger() == [1, 5]
 
 
@@ -581,7 +553,7 @@ def test_a_cancelled_transaction_is_rolled_back_and_its_connection_is_free_again
 
 
 def test_a_caller_that_is_cancelled_after_its_commit_is_told_of_as_what_it_did(
-    database, postgres, ledger
+    database, proxy, ledger
 ):
     """The session is washed after COMMIT. Who is cancelled while that takes its time has
     executed its effect, not been refused.
@@ -606,26 +578,24 @@ def test_a_caller_that_is_cancelled_after_its_commit_is_told_of_as_what_it_did(
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    with Proxy(postgres.socket) as proxy:
-        store = PostgresStore(through(proxy, database))
-        asyncio.run(main(store, proxy))
-        store.close()
+    store = PostgresStore(through(proxy, database))
+    asyncio.run(main(store, proxy))
+    store.close()
     assert ledger() == [1]
     assert [event.outcome for event in told if event.name == "call"] == ["executed"]
 
 
 @BOTH
-def test_a_server_that_hangs_at_commit_is_resolved_by_the_record(database, postgres, ledger, make):
+def test_a_server_that_hangs_at_commit_is_resolved_by_the_record(database, proxy, ledger, make):
     """The answer to COMMIT does not come in time; the record says whether it happened."""
-    with Proxy(postgres.socket) as proxy:
-        store = PostgresStore(through(proxy, database))
-        _, book = make(store, lease_s=5)
-        assert book(1) == 1
-        store._lending._timeout_s = 0.3
-        proxy.hold_the_answer_to(b"COMMIT\0")
-        assert book(5) == 5
-        assert ledger() == [1, 5]
-        store.close()
+    store = PostgresStore(through(proxy, database))
+    _, book = make(store, lease_s=5)
+    assert book(1) == 1
+    store._lending._timeout_s = 0.3
+    proxy.hold_the_answer_to(b"COMMIT\0")
+    assert book(5) == 5
+    assert ledger() == [1, 5]
+    store.close()
 
 
 @BOTH
@@ -651,15 +621,14 @@ CREATE TRIGGER spoil AFTER INSERT ON ledger EXECUTE FUNCTION spoil();
 
 
 @BOTH
-def test_a_session_that_cannot_be_washed_is_thrown_away(database, postgres, ledger, make):
-    with Proxy(postgres.socket) as proxy:
-        store = PostgresStore(through(proxy, database))
-        _, book = make(store)
-        proxy.lose_the_answer_to(b"DISCARD ALL")
-        assert book(1) == 1
-        assert book(2) == 2
-        assert len(store._lending._idle) == 1
-        store.close()
+def test_a_session_that_cannot_be_washed_is_thrown_away(database, proxy, ledger, make):
+    store = PostgresStore(through(proxy, database))
+    _, book = make(store)
+    proxy.lose_the_answer_to(b"DISCARD ALL")
+    assert book(1) == 1
+    assert book(2) == 2
+    assert len(store._lending._idle) == 1
+    store.close()
 
 
 @BOTH
@@ -708,9 +677,7 @@ def test_a_commit_that_turns_into_a_rollback_is_not_taken_for_one(store):
 
 
 def test_an_async_rival_that_comes_between_look_and_write_refuses_the_completion(store):
-    store.apply(
-        ops.Claim(request("booking", on=TRANSACTED, latch="step"), "t", LEASE_S, dispatch=False)
-    )
+    store.apply(ops.Claim(BOOKING, "t", LEASE_S, dispatch=False))
 
     async def main():
         async with store.atransaction() as transaction:
@@ -719,15 +686,11 @@ def test_an_async_rival_that_comes_between_look_and_write_refuses_the_completion
             async def beaten(exchange):
                 reply = await perform(exchange)
                 if type(exchange).__name__ == "Read":
-                    await store.aapply(
-                        ops.Claim(request("credit", latch="step"), "r", LEASE_S, dispatch=True)
-                    )
+                    await store.aapply(CREDIT)
                 return reply
 
             transaction._perform = beaten
-            assert await transaction.complete(
-                ops.Complete("booking", "t", 1, b"done")
-            ) == ops.Refused(None)
+            assert await transaction.complete(DONE) == ops.Refused(None)
 
     asyncio.run(main())
 
@@ -738,19 +701,13 @@ def test_a_connection_that_is_lost_under_the_tool_is_the_stores_failure_and_the_
 ):
     losses = []
 
-    def cut(connection):
-        if not losses:
-            losses.append(connection.info.backend_pid)
-            postgres.execute(f"SELECT pg_terminate_backend({connection.info.backend_pid})")
-            connection.execute("SELECT 1")
-
-    async def acut(connection):
+    async def cut(connection):
         if not losses:
             losses.append(connection.info.backend_pid)
             postgres.execute(f"SELECT pg_terminate_backend({connection.info.backend_pid})")
             await connection.execute("SELECT 1")
 
-    _, call = make(store, says(make, cut, acut), wait_s=0)
+    _, call = make(store, cut, wait_s=0)
     with pytest.raises(StoreUnavailable, match="its connection was lost while the tool ran"):
         call(1)
     assert call(1) == 1  # at once: the claim was let go
@@ -789,12 +746,12 @@ def test_a_cancelled_tool_leaves_no_query_behind_on_the_server(store, ledger, po
 
 
 def test_an_interrupt_goes_through_also_where_the_connection_was_lost(store, ledger, postgres):
-    def interrupted(connection):
+    async def interrupted(connection):
         if not losses:
             losses.append(1)
             postgres.execute(f"SELECT pg_terminate_backend({connection.info.backend_pid})")
             with contextlib.suppress(psycopg.Error):
-                connection.execute("SELECT 1")
+                await connection.execute("SELECT 1")
             raise KeyboardInterrupt
 
     losses = []

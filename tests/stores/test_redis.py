@@ -9,6 +9,7 @@ import socket
 import struct
 import threading
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 import pytest
@@ -20,25 +21,13 @@ from effectonce.stores import open_store
 from effectonce.stores.redis import RedisStore
 from effectonce.stores.redis import store as redis_module
 from effectonce.stores.redis.scripts import BEAR, FINISH, SWAP
-from effectonce.testing.conformance.bench import KEYED, request
+from effectonce.testing.conformance.bench import KEYED
 from tests.servers import redis
 from tests.servers.listener import Listener
 from tests.servers.proxy import Proxy
+from tests.stores.helpers import claim, in_threads
 
 COLOURS = ["sync", "async"]
-
-
-@pytest.fixture
-def server():
-    return redis.emptied(redis.server())
-
-
-@pytest.fixture
-def private(tmp_path):
-    """A server that a test may spoil."""
-    one = redis.Server(tmp_path / "private")
-    yield one
-    one.stop()
 
 
 @pytest.fixture
@@ -107,10 +96,6 @@ def hurry(store, timeout_s):
         if lane._timer is not None:
             lane._timer.cancel()
             lane._timer = None
-
-
-def claim(key="k", token="t", **changes):
-    return ops.Claim(request(key, **changes), token, 30.0, dispatch=True)
 
 
 # ---------------------------------------------------------------- round trips and lost replies
@@ -369,21 +354,6 @@ def test_an_irreversible_effect_is_refused_on_a_server_that_can_forget(server, o
         guard.tool(kind="write", downstream="transaction")(lambda: 1)
 
 
-def test_a_durable_server_that_comes_back_forgetful_is_refused(tmp_path, opened):
-    server = redis.Server(tmp_path / "server", fsync="always")
-    store = opened(server.url)
-    assert store.capabilities.durable
-    server.stop()
-    server.command[server.command.index("always")] = "everysec"
-    server.start()
-
-    store.close()
-    with pytest.raises(StoreUnavailable, match=r"can forget what it acknowledged"):
-        store.apply(claim())
-
-    server.stop()
-
-
 def test_a_tool_can_be_registered_while_the_server_is_away(opened):
     guard = Guard(opened(f"redis://127.0.0.1:{redis.free_port()}"), cache=0)
     calls = []
@@ -506,11 +476,7 @@ def test_one_store_serves_loops_one_after_the_other_and_side_by_side(server, ope
 
     for n in range(3):
         in_a_loop(n)
-    threads = [threading.Thread(target=in_a_loop, args=(n,)) for n in range(3, 6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(partial(in_a_loop, n) for n in range(3, 6))
 
     assert len(replies) == 6
     assert all(isinstance(reply, ops.Held) for reply in replies)
@@ -579,11 +545,7 @@ def test_more_threads_than_connections_wait_for_each_other(server, opened):
     def caller(n):
         replies.extend(store.apply(claim(f"{n}-{m}")) for m in range(20))
 
-    threads = [threading.Thread(target=caller, args=(n,)) for n in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(partial(caller, n) for n in range(16))
 
     assert len(replies) == 320
     assert all(isinstance(reply, ops.Held) for reply in replies)
@@ -633,11 +595,16 @@ def test_open_store_opens_it(server):
     store.close()
 
 
+def key_of_the_record(server):
+    (key,) = [key for key in server.ask("KEYS", "*") if b":r:" in key]
+    return key
+
+
 @pytest.mark.parametrize(("byte", "value"), [(0, 2), (1, 9)], ids=["version", "state"])
 def test_a_record_of_a_newer_release_is_refused_not_guessed(server, opened, caller, byte, value):
     pay = caller(opened(server.url))
     pay.apply(claim())
-    key = next(key for key in server.ask("KEYS", "*") if b":r:" in key)
+    key = key_of_the_record(server)
     written = bytearray(server.ask("GET", key))
     written[byte] = value
     server.ask("SET", key, bytes(written))
@@ -660,7 +627,7 @@ def test_a_record_of_a_newer_release_is_refused_not_guessed(server, opened, call
 def test_a_record_that_cannot_be_read_is_refused_with_the_reason(server, opened, caller, spoil):
     pay = caller(opened(server.url))
     pay.apply(claim())
-    key = next(key for key in server.ask("KEYS", "*") if b":r:" in key)
+    key = key_of_the_record(server)
     spoilt = spoil(server.ask("GET", key))
     server.ask("SET", key, spoilt)
 

@@ -12,15 +12,11 @@ from effectonce._core.record import State
 from effectonce.stores._births import Births
 from effectonce.stores.redis import RedisStore, records, scripts
 from effectonce.stores.redis import connection as wire
-from tests.servers import redis
+from tests.conformance.sabotage import sabotage_redis
+from tests.conformance.test_wire_mutants import REDIS
 from tests.servers.proxy import Proxy
 from tests.stores import crowds
 from tests.stores.crowds import CALLERS, HELD, at_once, claims, complete, completions
-
-
-@pytest.fixture
-def server():
-    return redis.emptied(redis.server())
 
 
 @pytest.fixture
@@ -43,10 +39,6 @@ def through_proxy(proxy):
     store.close()
 
 
-def test_every_caller_of_a_batch_gets_an_answer_of_its_own(store):
-    asyncio.run(crowds.everybody_gets_an_answer_of_its_own(store))
-
-
 def test_the_string_of_a_first_claim_is_that_of_its_record():
     """Two ways to write the same: one by way of a record, and one from what all calls of a tool
     have in common.
@@ -63,38 +55,29 @@ def test_the_string_of_a_first_claim_is_that_of_its_record():
     assert at_once[0][:2] == by_record[0][:2]
 
 
-SABOTAGE = {  # script, what is taken out of it, what stands there instead
-    "a birth takes what is there": (
-        "BEAR",
-        "'MSETNX', base .. 'r:' .. key, record, base .. 'l:' .. latch, key) == 1",
-        "'MSET', base .. 'r:' .. key, record)",
-    ),
-    "a birth does not look for its step": ("BEAR", "if rival then return", "if false then return"),
+SABOTAGE = {
+    fault: REDIS[fault]
+    for fault in (
+        "a birth writes over what is there",
+        "a birth does not look for its step",
+        "a completion is not fenced by its token",
+        "a completion is not fenced by its epoch",
+        "a completion takes any state",
+    )
+} | {
     "a birth has no time": (
         "BEAR",
         "created_at, due = created_at + now, due + now",
         "due = due + now",
     ),
-    "a completion is not fenced by its token": (
-        "FINISH",
-        "record:sub(103, 102 + token) ~= ARGV[3] or ",
-        "",
-    ),
-    "a completion is not fenced by its epoch": ("FINISH", " or epoch ~= tonumber(ARGV[4])", ""),
-    "a completion takes any state": ("FINISH", " or record:byte(2) ~= DISPATCHED", ""),
     "a completion forgets its window": ("FINISH", "now + window_s", "now"),
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", SABOTAGE)
 def test_an_answer_that_is_not_its_callers_own_is_noticed(store, fault, monkeypatch):
-    name, part, instead = SABOTAGE[fault]
-    right = getattr(scripts, name)
-    assert part in right.source.decode(), "the script has changed: sabotage it anew"
-    monkeypatch.setattr(right, "source", right.source.decode().replace(part, instead).encode())
-    monkeypatch.setattr(
-        right, "sha", scripts.sha1(right.source, usedforsecurity=False).hexdigest().encode()
-    )
+    sabotage_redis(monkeypatch, *SABOTAGE[fault])
 
     with pytest.raises(AssertionError):
         asyncio.run(crowds.everybody_gets_an_answer_of_its_own(store))
@@ -146,22 +129,6 @@ def test_a_server_that_forgot_its_scripts_answers_everybody(store, server):
         return await at_once(store, completions())
 
     assert asyncio.run(main()) == [ops.Applied(1)] * CALLERS
-
-
-def test_one_slow_tool_holds_up_nobody_else(store):
-    asyncio.run(crowds.one_slow_tool_holds_up_nobody(store))
-
-
-def test_a_caller_that_is_cancelled_takes_nobody_with_it(store):
-    async def main():
-        await store.aapply(ops.Tally())
-        callers = [asyncio.create_task(store.aapply(op)) for op in claims()]
-        await asyncio.sleep(0)
-        callers.pop(7).cancel()
-        assert await asyncio.gather(*callers) == [HELD] * (CALLERS - 1)
-        return await store.aapply(claims()[7])
-
-    assert asyncio.run(main()) == HELD, "what it asked for was written all the same"
 
 
 @pytest.mark.parametrize("size_b", [0, 9, 10, 2047, 2048, 100_000])

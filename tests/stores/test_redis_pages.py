@@ -7,14 +7,8 @@ from effectonce._core.pages import Beside, Recent, Refer
 from effectonce._core.record import State
 from effectonce.stores.redis import RedisStore, lists, records
 from effectonce.testing.conformance.bench import request
-from tests.servers import redis
 
 KEYS = [f"ab12cd34{n:020}{n:012}" for n in range(7)]
-
-
-@pytest.fixture
-def server():
-    return redis.emptied(redis.server())
 
 
 @pytest.fixture

@@ -22,13 +22,9 @@ from effectonce.stores.redis import connection as wire
 from effectonce.stores.redis.client import IndexBucket
 from effectonce.stores.redis.url import parse
 from effectonce.testing.clock import FakeClock
-from effectonce.testing.conformance.bench import WINDOW_S, request, terms
+from effectonce.testing.conformance.bench import WINDOW_S, terms
 from tests.servers import redis
-
-
-@pytest.fixture
-def server():
-    return redis.emptied(redis.server())
+from tests.stores.helpers import claim
 
 
 @pytest.fixture(params=["server", "cluster"])
@@ -39,10 +35,6 @@ def anywhere(request):
 def key(n):
     """A key as the engine makes them."""
     return hashlib.sha256(str(n).encode()).hexdigest()[:40]
-
-
-def claim(key="k", token="t", **changes):
-    return ops.Claim(request(key, **changes), token, 30.0, dispatch=True)
 
 
 def slot_of(key):
@@ -167,28 +159,10 @@ def test_a_user_without_rights_is_told_which_it_needs(tmp_path):
 @pytest.fixture(scope="module")
 def encrypted(tmp_path_factory):
     folder, port = tmp_path_factory.mktemp("tls"), redis.free_port()
-    made = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        "/CN=localhost",
-    ]
-    names = [
-        "-addext",
-        "subjectAltName=DNS:localhost",
-        "-keyout",
-        folder / "key.pem",
-        "-out",
-        folder / "cert.pem",
-    ]
     assert shutil.which("openssl"), "openssl is missing. As root: apt-get install openssl"
-    subprocess.run([*made, *names], check=True, capture_output=True)
+    made = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost"
+    names = "-addext subjectAltName=DNS:localhost -keyout key.pem -out cert.pem"
+    subprocess.run(f"{made} {names}".split(), cwd=folder, check=True, capture_output=True)
     files = {
         "tls_cert_file": folder / "cert.pem",
         "tls_key_file": folder / "key.pem",
@@ -267,24 +241,6 @@ def test_a_record_survives_the_way_there_and_back():
     assert records.read("k", records.write(record, 2**50 + 1)) == (record, 2**50 + 1)
 
 
-def test_outcomes_are_any_bytes_and_of_any_size(server):
-    store = RedisStore(server.url)
-    outcome = bytes(range(256)) * 20_000  # more than a socket takes at once
-
-    async def main():
-        await store.aapply(claim("async"))
-        return await store.aapply(ops.Complete("async", "t", 1, outcome)), await store.aapply(
-            claim("async")
-        )
-
-    store.apply(claim("sync"))
-    store.apply(ops.Complete("sync", "t", 1, outcome))
-
-    assert store.apply(claim("sync")).outcome == outcome
-    assert asyncio.run(main())[1].outcome == outcome
-    store.close()
-
-
 def test_the_time_is_the_servers(server):
     store = RedisStore(server.url)
     before = float(server.ask("TIME")[0])
@@ -295,6 +251,15 @@ def test_the_time_is_the_servers(server):
     record = store.apply(ops.Find("k"))
     assert before <= record.created_at <= after
     assert record.lease_until == record.created_at + 30.0
+    store.close()
+
+
+@pytest.fixture
+def turned(server):
+    """A store of the server whose clock is turned by hand, and the clock."""
+    clock = FakeClock()
+    store = RedisStore(server.url, clock=clock)
+    yield store, clock
     store.close()
 
 
@@ -321,9 +286,8 @@ def test_many_buckets_are_browsed_counted_and_swept_as_one(anywhere):
     store.close()
 
 
-def test_a_sweep_asks_no_more_buckets_than_it_needs(server):
-    clock = FakeClock()
-    store = RedisStore(server.url, clock=clock)
+def test_a_sweep_asks_no_more_buckets_than_it_needs(server, turned):
+    store, clock = turned
     for n in range(20):
         store.apply(claim(f"77{n:038}"))
     clock.advance(WINDOW_S)
@@ -333,12 +297,10 @@ def test_a_sweep_asks_no_more_buckets_than_it_needs(server):
     assert store.apply(ops.Sweep(5)).total == 5
     assert server.info()["cmdstat_evalsha"].startswith("calls=6,")  # one to look, five to change
     assert store.apply(ops.Sweep(100)).total == 14
-    store.close()
 
 
-def test_a_page_of_other_tenants_is_read_past(server):
-    clock = FakeClock()
-    store = RedisStore(server.url, clock=clock)
+def test_a_page_of_other_tenants_is_read_past(turned):
+    store, _ = turned
     for n in range(120):
         store.apply(claim(f"k{n:03}", tenant="other"))
     store.apply(claim("zzz", tenant="mine"))
@@ -346,36 +308,30 @@ def test_a_page_of_other_tenants_is_read_past(server):
     assert [
         r.request.key for r in store.apply(ops.Browse(State.DISPATCHED, tenant="mine", limit=5))
     ] == ["zzz"]
-    store.close()
 
 
-def test_newer_records_that_do_not_fit_are_read_past(server):
-    clock = FakeClock()
-    store = RedisStore(server.url, clock=clock)
+def test_newer_records_that_do_not_fit_are_read_past(turned):
+    store, clock = turned
     store.apply(claim("mine", scope="chat-1"))
     clock.advance(1)
     for n in range(120):
         store.apply(claim(f"k{n:03}", scope="chat-2"))
 
     assert [r.request.key for r in store.apply(ops.Search(scope="chat-1", limit=1))] == ["mine"]
-    store.close()
 
 
-def test_a_record_that_was_deleted_by_hand_is_not_listed_and_not_swept(server):
-    clock = FakeClock()
-    store = RedisStore(server.url, clock=clock)
+def test_a_record_that_was_deleted_by_hand_is_not_listed_and_not_swept(server, turned):
+    store, clock = turned
     store.apply(claim())
     server.ask("DEL", "eo:{other}:r:k")
     clock.advance(1e6)
 
     assert store.apply(ops.Browse(State.DISPATCHED)) == ()
     assert store.apply(ops.Sweep()) == ops.Swept(0, 0, 0)
-    store.close()
 
 
-def test_members_whose_records_were_deleted_by_hand_do_not_hold_up_the_sweep(server):
-    clock = FakeClock()
-    store = RedisStore(server.url, clock=clock)
+def test_members_whose_records_were_deleted_by_hand_do_not_hold_up_the_sweep(server, turned):
+    store, clock = turned
     for n in range(3):
         store.apply(claim(f"00{n:038}"))
         server.ask("DEL", f"eo:{{00}}:r:00{n:038}")
@@ -383,7 +339,6 @@ def test_members_whose_records_were_deleted_by_hand_do_not_hold_up_the_sweep(ser
     clock.advance(1e6)
 
     assert sum(store.apply(ops.Sweep(2)).total for _ in range(3)) == 1
-    store.close()
 
 
 def test_a_latch_whose_holder_was_deleted_by_hand_is_free(server):

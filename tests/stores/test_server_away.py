@@ -74,48 +74,6 @@ class Watching:
         self.inner.close()
 
 
-def test_away_before_the_claim_nothing_is_sent(server):
-    store, calls = server.store(), []
-    guard = Guard(store, cache=0)
-
-    @guard.tool(kind="write")
-    def pay():
-        calls.append(1)
-
-    server.stop()
-    with guard.step("chat", "pay"):
-        with pytest.raises(StoreUnavailable, match="was not run"):
-            pay()
-        assert calls == []
-        server.start()
-        pay()
-    assert calls == [1]
-    store.close()
-
-
-def test_away_between_dispatch_and_completion_the_completion_is_repeated_until_it_is_back(server):
-    def come_back(log):
-        if log.count(("Complete", "away")) == 2 and log[-1] == ("Complete", "away"):
-            server.start()
-
-    store, calls = Watching(server.store(), come_back), []
-    guard = Guard(store, cache=0)
-
-    @guard.tool(kind="write")
-    def pay():
-        calls.append(1)
-        server.stop()
-        return "receipt"
-
-    with guard.step("chat", "pay"):
-        outcome = guard.call(pay, {})
-        assert (outcome.value, outcome.recorded) == ("receipt", True)
-        assert guard.call(pay, {}).replayed
-    assert calls == [1]
-    assert store.log.count(("Complete", "away")) >= 2
-    store.close()
-
-
 def test_away_until_the_deadline_the_outcome_is_kept_here_and_settled_later(server, tmp_path):
     store, calls = server.store(), []
     guard = Guard(store, cache=0, spool=tmp_path / "spool")

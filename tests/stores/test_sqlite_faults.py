@@ -258,45 +258,31 @@ def test_a_log_that_may_not_be_read_is_not_left_out(path):
     assert not caught.value.retriable
 
 
-def test_a_file_that_may_not_even_be_read_is_named(path):
-    made(path)
-    path.chmod(0)
-
-    with file_permissions_count():
-        error = fault(path)
-
-    assert f"{path} may not be read by this user" in str(error)
-    assert not error.retriable
-
-
-def test_a_text_that_may_only_be_read_is_called_a_text(path):
+def a_text_that_may_only_be_read(path):
     a_text(path)
     readable_only(path)
 
-    with file_permissions_count():
-        error = fault(path)
 
-    assert "is not a SQLite database" in str(error)
-
-
-def test_a_folder_in_which_no_file_can_be_made_is_named(path):
-    path.parent.mkdir(mode=0o555)
-
-    with file_permissions_count():
-        error = fault(path)
-
-    assert f"the folder {path.parent} may not be written by this user" in str(error)
-    assert not error.retriable
-
-
-def test_a_folder_that_may_not_be_entered_is_named(path):
-    made(path)
-    path.parent.chmod(0)
+@pytest.mark.parametrize(
+    ("close", "said"),
+    [
+        (lambda path: made(path).chmod(0), "{path} may not be read by this user"),
+        (a_text_that_may_only_be_read, "is not a SQLite database"),
+        (
+            lambda path: path.parent.mkdir(mode=0o555),
+            "the folder {path.parent} may not be written by this user",
+        ),
+        (lambda path: made(path).parent.chmod(0), "may not be"),
+    ],
+    ids=["a file", "a text", "a folder", "a folder that may not be entered"],
+)
+def test_what_may_not_be_read_or_made_is_named(path, close, said):
+    close(path)
 
     with file_permissions_count():
         error = fault(path)
 
-    assert "may not be" in str(error)
+    assert said.format(path=path) in str(error)
     assert not error.retriable
 
 

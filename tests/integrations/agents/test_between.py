@@ -3,7 +3,6 @@ an error.
 """
 
 import asyncio
-import json
 
 import pytest
 from langchain.agents import create_agent
@@ -12,14 +11,14 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import interrupt
-from pydantic_ai import Agent, ModelRetry
+from pydantic_ai import ModelRetry
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
-from pydantic_ai.models.function import FunctionModel
 
 from effectonce import InDoubt, Rejected, State
 from effectonce.integrations.langchain import EffectOnce
 from effectonce.integrations.pydantic_ai import EffectOnce as PydanticAiOnce
+from tests.frameworks.facts import DONE, Ask
+from tests.integrations.agents.desks import LangchainDesk, PydanticDesk
 from tests.integrations.agents.langchain_models import Scripted, asks
 
 CONTRACTS = {"refund": {"kind": "irreversible"}}
@@ -92,14 +91,8 @@ class Langchain:
 
     @staticmethod
     def run(function, *around, asked=2, sync=False):
-        lines = [asks(f"call-{n}", payment_id="pay_7") for n in range(asked)]
-        model = Scripted(lines=[*lines, AIMessage("done")])
-        agent = create_agent(
-            model, [tool(function)], middleware=around, checkpointer=InMemorySaver()
-        )
-        given = {"messages": [HumanMessage("refund pay_7")]}
-        result = agent.invoke(given, THREAD) if sync else asyncio.run(agent.ainvoke(given, THREAD))
-        return [message.text for message in result["messages"] if isinstance(message, ToolMessage)]
+        desk = LangchainDesk(None, "sync" if sync else "async")
+        return desk.run(desk.tool(function), *lines(asked), middleware=around).said
 
 
 class PydanticAI:
@@ -137,16 +130,7 @@ class PydanticAI:
 
     @staticmethod
     def run(function, *around, asked=2):
-        lines = [
-            [ToolCallPart("refund", {"payment_id": "pay_7"}, tool_call_id=f"call-{n}")]
-            for n in range(asked)
-        ]
-        lines.append([TextPart("done")])
-        model = FunctionModel(lambda messages, info: ModelResponse(parts=lines.pop(0)))
-        agent = Agent(model, tools=[function], capabilities=around)
-        result = asyncio.run(agent.run("refund pay_7", conversation_id="chat-42"))
-        parts = [part for message in result.all_messages() for part in message.parts]
-        return [part.content for part in parts if isinstance(part, ToolReturnPart)]
+        return PydanticDesk(None).run(function, *lines(asked), once=around).said
 
 
 @pytest.fixture(params=[Langchain, PydanticAI])
@@ -169,7 +153,12 @@ def refund_of(bank, *faults):
 
 
 def codes(told):
-    return [json.loads(each)["code"] for each in told]
+    return [each["code"] for each in told]
+
+
+def lines(asked):
+    """The model asks so often for the same payment."""
+    return [*([Ask(f"call-{n}", {"payment_id": "pay_7"})] for n in range(asked)), DONE]
 
 
 # ---------------------------------------------------------------- further in

@@ -4,10 +4,7 @@ that knows nothing of it.
 
 import asyncio
 import json
-import subprocess
-import sys
 import threading
-from pathlib import Path
 from typing import TypedDict
 
 import pytest
@@ -25,12 +22,12 @@ from effectonce.integrations.langchain import EffectOnce, once_node, tool_node
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
 from tests.integrations.agents.langchain_models import Scripted, asks
+from tests.processes import in_two_processes
 
 THREAD = {"configurable": {"thread_id": "chat-42", "user": "ada"}}
 DONE = AIMessage("done")
 YES = {"approved": True, "by": "ada", "reason": "it came back"}
 NO = {"approved": False, "by": "ada", "reason": "not before Friday"}
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -74,7 +71,7 @@ class Desk:
         return agent, waiting
 
 
-@pytest.fixture(params=["guarded", "hosted"])
+@pytest.fixture(params=["guarded", pytest.param("hosted", marks=pytest.mark.long)])
 def desk(request, guard, bank):
     return Desk(guard, bank, hosted=request.param == "hosted")
 
@@ -205,17 +202,6 @@ def test_who_answers_is_what_the_application_says(guard, bank):
     assert record.evidence[-1].outcome == b"ada: answered in LangGraph"
 
 
-def test_who_asked_does_not_answer_where_four_eyes_are_declared(guard, bank):
-    desk = Desk(guard, bank, approval=Approval(four_eyes=True), asked_by=lambda _: "ada")
-    agent, _ = desk.asked()
-
-    (again,) = agent.invoke(Command(resume=YES), THREAD)["__interrupt__"]
-    assert "another person has to approve it" in again.value["refused"]
-    agent.invoke(Command(resume=YES | {"by": "grace"}), THREAD)
-
-    assert len(bank.ledger()) == 1
-
-
 def test_without_a_checkpointer_the_model_gets_that_it_waits(desk, invoke):
     desk.options["scope"] = lambda _: "chat-42"
     agent = create_agent(
@@ -227,16 +213,6 @@ def test_without_a_checkpointer_the_model_gets_that_it_waits(desk, invoke):
     (message,) = shown(invoke(agent, {"messages": [HumanMessage("refund")]}, {}))
 
     assert json.loads(message.content)["code"] == "APPROVAL_NEEDED"
-
-
-def test_a_rule_over_the_models_arguments_says_which_calls_are_asked_about(guard, bank):
-    desk = Desk(guard, bank, hosted=True, approval=lambda amount_minor: amount_minor > 500)
-    small = desk.agent(asks("a", payment_id="pay_1", amount_minor=500), DONE)
-
-    small.invoke({"messages": [HumanMessage("a small one")]}, {"configurable": {"thread_id": "s"}})
-    desk.asked(amount_minor=501)
-
-    assert [each["payment_id"] for each in bank.ledger()] == ["pay_1"]
 
 
 # ---------------------------------------------------------------- resumed twice, changed, expired
@@ -261,15 +237,6 @@ def test_resumed_by_many_at_once_it_is_sent_once(guard, bank):
 
     assert len(ended) == 6
     assert {each.content for messages in ended for each in messages} == {"rcpt_1"}
-    assert len(bank.ledger()) == 1
-
-
-def test_resumed_once_more_after_the_end_nothing_is_sent(desk, bank, invoke):
-    agent, _ = desk.asked(invoke)
-    invoke(agent, Command(resume=YES))
-
-    invoke(agent, Command(resume=YES))
-
     assert len(bank.ledger()) == 1
 
 
@@ -443,31 +410,11 @@ guard.close()
 """
 
 
-def elsewhere(tmp_path, bank, given):
-    """Resume in a new process: a graph, a guard and a saver that know nothing of the first."""
-    command = [sys.executable, "-c", ELSEWHERE, str(tmp_path), str(bank.port), json.dumps(given)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-
-
 def test_after_a_restart_two_processes_resume_and_it_is_sent_once(guard, bank, tmp_path):
     with SqliteSaver.from_conn_string(f"{tmp_path}/saved.db") as saver:
         Desk(guard, bank, saver=saver).asked()
 
-    resumed = [elsewhere(tmp_path, bank, YES) for _ in range(2)]
-    said = [json.loads(process.communicate(timeout=60)[0] or "[]") for process in resumed]
+    said = in_two_processes(ELSEWHERE, tmp_path, bank.port, json.dumps(YES))
 
-    assert [process.returncode for process in resumed] == [0, 0]
     assert said == [["rcpt_1"], ["rcpt_1"]]
-    assert len(bank.ledger()) == 1
-
-
-def test_after_a_restart_a_decision_from_elsewhere_is_honoured(guard, bank, tmp_path):
-    with SqliteSaver.from_conn_string(f"{tmp_path}/saved.db") as saver:
-        Desk(guard, bank, saver=saver).asked()
-    (wish,) = guard.approvals.waiting()
-    guard.approvals.approve(wish.key, by="grace", reason="at the desk")
-
-    process = elsewhere(tmp_path, bank, None)
-
-    assert json.loads(process.communicate(timeout=60)[0]) == ["rcpt_1"]
     assert len(bank.ledger()) == 1

@@ -60,7 +60,7 @@ class Desk:
         return go(self.agent(call, DONE), "refund pay_7")
 
 
-@pytest.fixture(params=["guarded", "hosted"])
+@pytest.fixture(params=["guarded", pytest.param("hosted", marks=pytest.mark.long)])
 def desk(request, guard, bank):
     return Desk(guard, bank, hosted=request.param == "hosted")
 
@@ -87,6 +87,7 @@ def test_the_run_pauses_and_nothing_is_sent(desk, bank):
     assert bank.ledger() == []
 
 
+@pytest.mark.parametrize("desk", ["guarded", "hosted"], indirect=True)
 def test_approved_it_is_sent_once_and_the_store_says_by_whom(desk, bank):
     result = go(desk.agent(DONE), approved(desk.asked()))
 
@@ -115,15 +116,8 @@ def test_a_call_that_needs_none_is_not_asked_about(guard, bank):
 
 def test_resumed_twice_also_after_a_restart_it_is_sent_once(desk, bank):
     stored = approved(desk.asked()).to_string()
-    results = []
-    for _ in range(2):
 
-        async def resume():
-            agent = desk.agent(DONE)
-            state = await RunState.from_string(agent, stored)
-            return await Runner.run(agent, state, run_config=CONFIG)
-
-        results.append(outputs(asyncio.run(resume())))
+    results = [outputs(resumed(desk, stored, sync=False)) for _ in range(2)]
 
     assert results == [[("a", "rcpt_1")]] * 2
     assert len(bank.ledger()) == 1
@@ -221,6 +215,11 @@ def waiting(desk):
     return synced(desk.asked().to_state())
 
 
+def approve_elsewhere(guard):
+    (wish,) = guard.approvals.waiting()
+    guard.approvals.approve(wish.key, by="grace", reason="at the desk")
+
+
 def test_while_a_run_waits_its_wish_is_in_the_store(guard, bank):
     desk = Desk(guard, bank, asked_by=lambda _: "agent-7")
     state = desk.asked().to_state()
@@ -246,16 +245,9 @@ def test_the_wish_is_that_of_the_call_which_the_resumed_run_makes(desk, bank, wa
 
 def test_approved_elsewhere_the_run_goes_on_without_an_answer(desk, bank, waiting):
     stored = waiting.to_string()
-    (wish,) = desk.guard.approvals.waiting()
-    desk.guard.approvals.approve(wish.key, by="grace", reason="at the desk")
+    approve_elsewhere(desk.guard)
 
-    async def resume():
-        agent = desk.agent(DONE)
-        state = await RunState.from_string(agent, stored)
-        await sync_approvals(state, run_config=CONFIG)
-        return outputs(await Runner.run(agent, state, run_config=CONFIG))
-
-    assert [asyncio.run(resume()) for _ in range(2)] == [[("a", "rcpt_1")]] * 2
+    assert [outputs(resumed(desk, stored)) for _ in range(2)] == [[("a", "rcpt_1")]] * 2
     assert len(bank.ledger()) == 1
     (record,) = records(desk.guard)
     assert record.evidence[-1].outcome == b"grace: at the desk"
@@ -307,13 +299,18 @@ def test_a_decision_in_the_store_comes_before_a_later_one_in_the_framework(desk,
     assert bank.ledger() == []
 
 
-def test_an_approval_from_elsewhere_that_has_expired_is_asked_for_again(bank):
+@pytest.fixture
+def expiring(bank):
+    """A desk whose approvals are good for a minute, its guard, and the clock."""
     clock = FakeClock()
     guard = Guard(MemoryStore(clock=clock))
-    desk = Desk(guard, bank, kind="write", approval=Approval(valid_s=60))
+    return Desk(guard, bank, kind="write", approval=Approval(valid_s=60)), guard, clock
+
+
+def test_an_approval_from_elsewhere_that_has_expired_is_asked_for_again(expiring, bank):
+    desk, guard, clock = expiring
     state = synced(desk.asked().to_state())
-    (wish,) = guard.approvals.waiting()
-    guard.approvals.approve(wish.key, by="grace", reason="yes")
+    approve_elsewhere(guard)
     clock.advance(61)
 
     result = go(desk.agent(DONE), synced(state))
@@ -330,14 +327,8 @@ def test_a_second_refund_that_is_approved_is_sent_although_it_equals_the_first(d
     result = go(agent, approved(go(agent, "refund pay_7")))
     stored = approved(result).to_string()
 
-    async def resume():
-        agent = desk.agent(DONE)
-        state = await RunState.from_string(agent, stored)
-        await sync_approvals(state, run_config=CONFIG)
-        return outputs(await Runner.run(agent, state, run_config=CONFIG))
-
-    assert asyncio.run(resume()) == [("a", "rcpt_1"), ("b", "rcpt_2")]
-    assert asyncio.run(resume()) == [("a", "rcpt_1"), ("b", "rcpt_2")]
+    for _ in range(2):
+        assert outputs(resumed(desk, stored)) == [("a", "rcpt_1"), ("b", "rcpt_2")]
     assert len(bank.ledger()) == 2
 
 
@@ -383,8 +374,7 @@ def test_arguments_as_the_sdk_converts_them_are_those_of_the_wish(guard, bank):
     desk.tool = function_tool(guard.tool(kind="irreversible", approval=True)(refund))
     call = asks(("a", {"payment": {"payment_id": "pay_7"}}))
     state = synced(go(desk.agent(call, DONE), "refund pay_7").to_state())
-    (wish,) = guard.approvals.waiting()
-    guard.approvals.approve(wish.key, by="grace", reason="yes")
+    approve_elsewhere(guard)
 
     assert outputs(go(desk.agent(DONE), synced(state))) == [("a", "rcpt_1")]
 
@@ -423,10 +413,10 @@ guard.close()
 """
 
 
+@pytest.mark.long
 def test_after_a_restart_two_processes_resume_and_it_is_sent_once(guard, bank, tmp_path):
     state = synced(Desk(guard, bank, hosted=True).asked().to_state())
-    (wish,) = guard.approvals.waiting()
-    guard.approvals.approve(wish.key, by="grace", reason="at the desk")
+    approve_elsewhere(guard)
     (tmp_path / "state").write_text(state.to_string())
 
     said = in_two_processes(ELSEWHERE, tmp_path, bank.port)
@@ -435,27 +425,21 @@ def test_after_a_restart_two_processes_resume_and_it_is_sent_once(guard, bank, t
     assert len(bank.ledger()) == 1
 
 
-def resumed(desk, stored):
+def resumed(desk, stored, *, sync=True):
     """The run goes on, with what is stored."""
 
     async def resume():
         agent = desk.agent(DONE)
         state = await RunState.from_string(agent, stored)
-        await sync_approvals(state, run_config=CONFIG)
+        if sync:
+            await sync_approvals(state, run_config=CONFIG)
         return await Runner.run(agent, state, run_config=CONFIG)
 
     return asyncio.run(resume())
 
 
-async def not_synced(desk, stored):
-    agent = desk.agent(DONE)
-    state = await RunState.from_string(agent, stored)
-    return await Runner.run(agent, state, run_config=CONFIG)
-
-
 def test_an_approval_is_of_no_use_for_arguments_that_changed(desk, bank, waiting):
-    (wish,) = desk.guard.approvals.waiting()
-    desk.guard.approvals.approve(wish.key, by="grace", reason="at the desk")
+    approve_elsewhere(desk.guard)
     dearer = Desk(desk.guard, bank, hosted="contracts" in desk.options, default=9_000)
 
     assert len(resumed(dearer, waiting.to_string()).interruptions) == 1
@@ -467,8 +451,7 @@ def test_an_approval_is_of_no_use_for_arguments_that_changed(desk, bank, waiting
 def test_an_approval_is_of_no_use_for_the_same_payment_with_another_amount(guard, bank, hosted):
     desk = Desk(guard, bank, hosted=hosted, identity=["payment_id"])
     synced(desk.asked().to_state())
-    (wish,) = guard.approvals.waiting()
-    guard.approvals.approve(wish.key, by="grace", reason="at the desk")
+    approve_elsewhere(guard)
 
     dearer = synced(desk.asked(amount=900).to_state()).to_string()
     results = [resumed(desk, dearer) for _ in range(2)]
@@ -481,13 +464,12 @@ def test_an_approval_is_of_no_use_for_the_same_payment_with_another_amount(guard
 def test_what_the_store_had_approved_is_no_persons_answer_when_its_approval_is_void(guard, bank):
     desk = Desk(guard, bank, identity=["payment_id"])
     state = synced(desk.asked().to_state())
-    (wish,) = guard.approvals.waiting()
-    guard.approvals.approve(wish.key, by="grace", reason="at the desk")
+    approve_elsewhere(guard)
     decided = synced(state).to_string()
     synced(desk.asked(amount=900).to_state())  # the wish is another by now
     synced(desk.asked().to_state())  # and this one again
 
-    unsynced = asyncio.run(not_synced(desk, decided))
+    unsynced = resumed(desk, decided, sync=False)
     result = resumed(desk, decided)
 
     assert json.loads(outputs(unsynced)[0][1])["code"] == "APPROVAL_NEEDED"
@@ -501,7 +483,7 @@ def test_an_answer_of_the_framework_is_of_no_use_for_a_default_that_changed(guar
     state.approve(state.get_interruptions()[0])
     dearer = Desk(Guard(guard.store), bank, default=9_000, identity=identity)
 
-    unsynced = asyncio.run(not_synced(dearer, state.to_string()))
+    unsynced = resumed(dearer, state.to_string(), sync=False)
     result = resumed(dearer, state.to_string())
 
     assert json.loads(outputs(unsynced)[0][1])["code"] in ("APPROVAL_NEEDED", "KEY_CONFLICT")
@@ -532,13 +514,10 @@ def test_an_answer_approves_the_wish_that_it_was_for_and_no_other_that_took_its_
     assert bank.ledger() == []
 
 
-def test_what_expired_is_approved_by_a_new_answer(bank):
-    clock = FakeClock()
-    guard = Guard(MemoryStore(clock=clock))
-    desk = Desk(guard, bank, kind="write", approval=Approval(valid_s=60))
+def test_what_expired_is_approved_by_a_new_answer(expiring):
+    desk, guard, clock = expiring
     state = synced(desk.asked().to_state())
-    (wish,) = guard.approvals.waiting()
-    guard.approvals.approve(wish.key, by="grace", reason="at the desk")
+    approve_elsewhere(guard)
     clock.advance(61)
 
     synced(state)
@@ -550,14 +529,11 @@ def test_what_expired_is_approved_by_a_new_answer(bank):
     assert record.evidence[-1].outcome == b"ada: answered in OpenAI Agents"
 
 
-def test_an_answer_that_is_older_than_the_question_is_taken_back(bank):
-    clock = FakeClock()
-    guard = Guard(MemoryStore(clock=clock))
-    desk = Desk(guard, bank, kind="write", approval=Approval(valid_s=60))
+def test_an_answer_that_is_older_than_the_question_is_taken_back(expiring, bank):
+    desk, guard, clock = expiring
     state = synced(desk.asked().to_state())
     state.approve(state.get_interruptions()[0])
-    (wish,) = guard.approvals.waiting()
-    guard.approvals.approve(wish.key, by="grace", reason="at the desk")
+    approve_elsewhere(guard)
     clock.advance(61)
 
     still = asyncio.run(sync_approvals(state, run_config=CONFIG))
@@ -585,8 +561,7 @@ def test_a_call_of_an_agent_that_is_used_as_a_tool_waits_until_its_own_state_is_
 
 
 def test_what_no_longer_waits_when_the_run_pauses_need_not_wait(desk, bank, waiting):
-    (wish,) = desk.guard.approvals.waiting()
-    desk.guard.approvals.approve(wish.key, by="grace", reason="at the desk")
+    approve_elsewhere(desk.guard)
     go(desk.agent(DONE), synced(waiting))
 
     again = desk.asked().to_state()
@@ -602,11 +577,6 @@ def test_a_state_whose_arguments_were_changed_is_refused_by_the_sdk(desk, bank, 
     old, new = (json.dumps(json.dumps({"payment_id": each})) for each in ("pay_7", "pay_8"))
     changed = waiting.to_string().replace(old, new)
 
-    async def resume():
-        agent = desk.agent(DONE)
-        state = await RunState.from_string(agent, changed)
-        await sync_approvals(state, run_config=CONFIG)
-
     with pytest.raises(ModelBehaviorError, match="different invocation"):
-        asyncio.run(resume())
+        resumed(desk, changed)
     assert bank.ledger() == []

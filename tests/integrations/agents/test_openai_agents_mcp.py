@@ -23,7 +23,6 @@ from tests.mcp_proxy.conftest import SDK, environment
 from tests.mcp_proxy.test_http import served
 
 PATIENT = {"max_retry_attempts": 2, "retry_backoff_seconds_base": 0.0}
-TRANSPORTS = ("stdio", "http")
 
 
 @contextlib.contextmanager
@@ -53,7 +52,7 @@ def _served(bank):
         yield url
 
 
-@pytest.fixture(params=TRANSPORTS)
+@pytest.fixture(params=[pytest.param("stdio", marks=pytest.mark.long), "http"])
 def connect(request, bank, tmp_path):
     """A function that makes a client of the server that pays at the bank."""
     if request.param == "stdio":
@@ -114,6 +113,7 @@ def test_a_tool_of_a_server_lands_once_also_for_a_copy_of_the_agent(change, conn
     assert len(bank.ledger()) == 1
 
 
+@pytest.mark.parametrize("connect", ["stdio", "http"], indirect=True)
 def test_an_error_that_the_server_reports_is_a_doubt(connect, guard, bank):
     lines = [call("refund_and_fail", name, payment_id="pay_7") for name in "ab"]
 

@@ -3,109 +3,61 @@ letters, with the arguments of the model.
 """
 
 import asyncio
+from functools import partial
 
 import httpx2
 import pytest
-from agents import Agent, function_tool
-from anthropic import Anthropic, beta_tool
-from langchain_core.tools import tool as langchain_tool
+from agents import Agent
+from anthropic import Anthropic
 
 from effectonce import ContractViolation, Found, Guard, NotFound, NotSent, current_effect
 from effectonce.integrations.anthropic_runner import protect as protect_anthropic_runner
 from effectonce.integrations.langchain import EffectOnce
 from effectonce.integrations.openai_agents import protect
 from effectonce.integrations.pydantic_ai import EffectOnce as PydanticAiOnce
-from tests.integrations.agents import (
-    test_anthropic_runner,
-    test_langchain,
-    test_openai_agents,
-    test_pydantic_ai,
-)
+from tests.frameworks.facts import DONE, one
+from tests.integrations.agents.desks import DESKS
 
 ASKED = {"payment_id": "pay_7", "amount_minor": 100, "reason": "late"}
-
-
-def ask_langchain(guard, work, options):
-    @langchain_tool
-    def refund(payment_id: str, amount_minor: int = 100, reason: str = "") -> str:
-        """Refund a payment."""
-        return work(payment_id)
-
-    line = test_langchain.asks("a", payment_id="pay_7", reason="late")
-    agent, _ = test_langchain.agent_of(
-        guard, refund, line, test_langchain.DONE, contracts={"refund": options}
-    )
-    return test_langchain.tool_messages(agent.invoke(test_langchain.says(), test_langchain.THREAD))[
-        0
-    ].content
-
-
-def ask_openai(guard, work, options):
-    @function_tool
-    async def refund(payment_id: str, reason: str, amount_minor: int = 100) -> str:
-        """Refund a payment."""
-        return work(payment_id)
-
-    given = {"contracts": {"refund": options}}
-    result, _ = test_openai_agents.run(
-        guard, refund, test_openai_agents.one("a"), test_openai_agents.DONE, **given
-    )
-    return test_openai_agents.outputs(result)[0][1]
-
-
-def ask_pydantic(guard, work, options):
-    async def refund(payment_id: str, amount_minor: int = 100, reason: str = "") -> str:
-        """Refund a payment."""
-        return work(payment_id)
-
-    once = PydanticAiOnce(guard, contracts={"refund": options})
-    result = test_pydantic_ai.run(
-        guard, refund, test_pydantic_ai.one("a", reason="late"), test_pydantic_ai.DONE, once=once
-    )
-    return test_pydantic_ai.returns(result)[0][2]
-
-
-def ask_anthropic(guard, work, options):
-    @beta_tool
-    def refund(payment_id: str, reason: str, amount_minor: int = 100) -> str:
-        """Refund a payment."""
-        return work(payment_id)
-
-    script = test_anthropic_runner.Script(
-        test_anthropic_runner.one("a"), test_anthropic_runner.DONE
-    )
-    with httpx2.Client(transport=httpx2.MockTransport(script)) as wire:
-        client = Anthropic(api_key="none", http_client=wire, max_retries=0)
-        runner = protect_anthropic_runner(
-            client, guard, **test_anthropic_runner.given(refund, {"contracts": {"refund": options}})
-        )
-        runner.until_done()
-    script.history = list(runner._thread.messages)
-    content = test_anthropic_runner.told(script)[0][1]
-    return content if isinstance(content, str) else content[0]["text"]
 
 
 def declared_to_anthropic(guard, contracts):
     with httpx2.Client() as wire:
         client = Anthropic(api_key="none", http_client=wire)
-        protect_anthropic_runner(
-            client,
-            guard,
-            **test_anthropic_runner.given(None, {"contracts": contracts, "tools": []}),
-        )
+        asked = {"model": "m", "max_tokens": 100, "messages": [], "conversation": "chat-42"}
+        protect_anthropic_runner(client, guard, contracts=contracts, tools=[], **asked)
 
 
 SDKS = {
-    ask_langchain: lambda guard, contracts: EffectOnce(guard, contracts=contracts),
-    ask_openai: lambda guard, contracts: protect(Agent(name="desk"), guard, contracts=contracts),
-    ask_pydantic: lambda guard, contracts: PydanticAiOnce(guard, contracts=contracts),
-    ask_anthropic: declared_to_anthropic,
+    "langchain sync": lambda guard, contracts: EffectOnce(guard, contracts=contracts),
+    "openai agents": lambda guard, contracts: protect(
+        Agent(name="desk"), guard, contracts=contracts
+    ),
+    "pydantic ai": lambda guard, contracts: PydanticAiOnce(guard, contracts=contracts),
+    "anthropic sync": declared_to_anthropic,
 }
 
 
-@pytest.fixture(params=SDKS, ids=lambda ask: ask.__name__.removeprefix("ask_"))
-def ask(request):
+@pytest.fixture(params=SDKS)
+def sdk(request):
     return request.param
+
+
+@pytest.fixture
+def ask(sdk):
+    return partial(asked_by_an_agent, sdk)
+
+
+def asked_by_an_agent(sdk, guard, work, options):
+    """Let an agent call the tool, and return the answer that its model gets."""
+
+    async def refund(payment_id: str, amount_minor: int = 100, reason: str = "") -> str:
+        """Refund a payment."""
+        return work(payment_id)
+
+    desk = DESKS[sdk](guard)
+    contracts = {"refund": options}
+    return desk.run(desk.tool(refund), one("a"), DONE, contracts=contracts).said[0]
 
 
 def closed(payment_id):
@@ -136,7 +88,7 @@ def test_a_probe_finds_what_an_agent_lost_and_the_model_is_told_the_result(ask, 
     assert guard.in_doubt() == ()
 
 
-def test_a_doubt_of_an_agent_that_is_gone_is_settled_by_the_probe(ask, guard, bank, tmp_path):
+def test_a_doubt_of_an_agent_that_is_gone_is_settled_by_the_probe(sdk, ask, guard, bank, tmp_path):
     def cannot_tell(**arguments):
         raise ConnectionError("the bank does not answer")
 
@@ -152,7 +104,7 @@ def test_a_doubt_of_an_agent_that_is_gone_is_settled_by_the_probe(ask, guard, ba
     )
     assert len(guard.in_doubt()) == 1
     later = Guard(f"sqlite:///{tmp_path}/effects.db", spool=tmp_path / "later")
-    SDKS[ask](later, {"refund": options | {"probe": find}})  # all that another process has to do
+    SDKS[sdk](later, {"refund": options | {"probe": find}})  # all that another process has to do
 
     settled = later.reconcile()
 
@@ -213,6 +165,20 @@ def _redriven(guard, letter):
     return redriven
 
 
+def test_what_a_person_settled_is_told_to_the_model_of_openai(guard, bank):
+    lost = lambda payment_id: bank.pay(payment_id, 1, fault="lose-answer")
+    asked_by_an_agent("openai agents", guard, lost, {"kind": "write"})
+    (doubt,) = guard.in_doubt()
+    guard.confirm(
+        doubt.request.key, result={"receipt": "rcpt_1"}, by="ann", reason="it is in the ledger"
+    )
+
+    told = asked_by_an_agent("openai agents", guard, lost, {"kind": "write"})
+
+    assert "rcpt_1" in str(told)
+    assert len(bank.ledger()) == 1
+
+
 def test_a_probe_and_a_redrive_have_one_colour(guard):
     async def redrive(payment_id): ...
 
@@ -233,20 +199,8 @@ def test_async_code_of_a_tool_that_sync_code_runs_is_refused_before_anything_is_
     async def find(**arguments): ...
 
     options = {"kind": "write", "downstream": "probe", "probe": find}
-    told = ask_langchain(guard, lambda payment_id: bank.pay(payment_id, 1)["receipt"], options)
+    pays = lambda payment_id: bank.pay(payment_id, 1)["receipt"]
+    told = asked_by_an_agent("langchain sync", guard, pays, options)
 
-    assert "CONTRACT_VIOLATION" in told
+    assert told["code"] == "CONTRACT_VIOLATION"
     assert bank.ledger() == []
-
-
-def test_what_a_person_settled_is_told_to_the_model(ask, guard, bank):
-    ask(guard, lambda payment_id: bank.pay(payment_id, 1, fault="lose-answer"), {"kind": "write"})
-    (doubt,) = guard.in_doubt()
-    guard.confirm(
-        doubt.request.key, result={"receipt": "rcpt_1"}, by="ann", reason="it is in the ledger"
-    )
-
-    told = ask(guard, lambda payment_id: bank.pay(payment_id, 1), {"kind": "write"})
-
-    assert "rcpt_1" in str(told)
-    assert len(bank.ledger()) == 1

@@ -44,24 +44,20 @@ def refund_of(bank, *faults):
 
 
 def agent_of(guard, tool, *lines, once=None, **options):
-    lines, schemas = list(lines), []
+    lines = list(lines)
 
     def model(messages, info):
-        schemas[:] = [
-            (tool.name, tool.description, tool.parameters_json_schema)
-            for tool in info.function_tools
-        ]
         line = lines.pop(0)
         if isinstance(line, Exception):
             raise line
         return ModelResponse(parts=line)
 
     capabilities = [once or EffectOnce(guard, contracts=CONTRACTS)]
-    return Agent(FunctionModel(model), tools=[tool], capabilities=capabilities, **options), schemas
+    return Agent(FunctionModel(model), tools=[tool], capabilities=capabilities, **options)
 
 
 def run(guard, tool, *lines, once=None, conversation="chat-42", **given):
-    agent, _ = agent_of(guard, tool, *lines, once=once)
+    agent = agent_of(guard, tool, *lines, once=once)
     return asyncio.run(agent.run("refund pay_7", conversation_id=conversation, **given))
 
 
@@ -91,60 +87,6 @@ def test_a_conversation_id_of_your_own_may_look_random(guard, bank, conversation
     assert len(bank.ledger()) == 1
 
 
-def test_a_lost_answer_is_told_as_a_doubt_and_nothing_is_sent_again(guard, bank):
-    result = run(guard, refund_of(bank, "lose-answer"), one("a"), one("b"), DONE)
-
-    assert codes(result) == [InDoubt.code, InDoubt.code]
-    assert len(bank.ledger()) == 1
-    assert guard.in_doubt()[0].request.key not in str(returns(result))
-
-
-def test_a_model_that_decides_again_gets_the_first_result_under_its_new_id(guard, bank):
-    with pytest.raises(RuntimeError):
-        run(
-            guard,
-            refund_of(bank),
-            one("a", reason="late"),
-            RuntimeError("crashed before the next turn"),
-        )
-
-    result = run(
-        guard, refund_of(bank), one("b", reason="the parcel was late", amount_minor=100), DONE
-    )
-
-    assert returns(result) == [("b", "success", "rcpt_1")]
-    assert len(bank.ledger()) == 1
-
-
-def test_a_model_that_saw_the_result_and_asks_again_means_it(guard, bank):
-    result = run(guard, refund_of(bank), one("a"), one("b"), DONE)
-    again = run(guard, refund_of(bank), one("c"), DONE, message_history=result.all_messages())
-
-    assert [content for _, _, content in returns(again)] == ["rcpt_1", "rcpt_2", "rcpt_3"]
-
-
-def test_equal_calls_of_one_message_are_one_and_others_run_beside_them(guard, bank):
-    result = run(guard, refund_of(bank), [*one("a"), *one("b", "pay_8"), *one("c")], DONE)
-
-    said = {call_id: content for call_id, _, content in returns(result)}
-    assert said["a"] == said["c"] != said["b"]
-    assert len(bank.ledger()) == 2
-
-
-def test_the_model_sees_the_schema_that_it_saw_before(guard, bank):
-    tool = refund_of(bank)
-    protected, seen = agent_of(guard, tool, DONE)
-    bare, seen_bare = agent_of(
-        guard, tool, DONE, once=EffectOnce(guard, contracts={"refund": {"kind": "read"}})
-    )
-
-    asyncio.run(protected.run("hello"))
-    asyncio.run(bare.run("hello"))
-
-    assert seen == seen_bare
-    assert len(seen) == 1
-
-
 def test_a_time_out_of_the_framework_is_a_doubt_and_not_a_wish_for_another_try(bank):
     # its claim waits for nothing: the tool has begun before its time can be over
     guard = Guard("memory://")
@@ -155,7 +97,7 @@ def test_a_time_out_of_the_framework_is_a_doubt_and_not_a_wish_for_another_try(b
         await asyncio.Event().wait()
 
     lines = [one("a"), one("b"), DONE]
-    agent, _ = agent_of(guard, refund, *lines, once=EffectOnce(guard), tool_timeout=0.05)
+    agent = agent_of(guard, refund, *lines, once=EffectOnce(guard), tool_timeout=0.05)
     result = asyncio.run(agent.run("refund pay_7", conversation_id="chat-42"))
 
     assert codes(result) == [InDoubt.code, InDoubt.code]
@@ -177,13 +119,14 @@ def test_a_tools_own_wish_for_another_try_is_handed_on(guard, bank):
     assert guard.in_doubt() == ()
 
 
-def test_a_wish_that_hides_a_lost_answer_is_a_doubt(guard, bank):
+@pytest.mark.parametrize("hiding", [ModelRetry, ToolFailed])
+def test_an_error_of_the_framework_that_hides_a_lost_answer_is_a_doubt(guard, bank, hiding):
     async def refund(payment_id: str, reason: str = "") -> str:
         """Refund a payment."""
         try:
             return bank.pay(payment_id, 100, fault="lose-answer")["receipt"]
         except ConnectionError as error:
-            raise ModelRetry("please try again") from error
+            raise hiding("please try again") from error
 
     result = run(guard, refund, one("a"), one("b"), DONE)
 
@@ -200,7 +143,7 @@ def test_an_approval_passes_through_and_leaves_nothing_in_doubt(guard, bank):
             raise ApprovalRequired
         return bank.pay(payment_id, 100)["receipt"]
 
-    agent, _ = agent_of(guard, refund, one("a"), DONE, output_type=[str, DeferredToolRequests])
+    agent = agent_of(guard, refund, one("a"), DONE, output_type=[str, DeferredToolRequests])
     asked = asyncio.run(agent.run("refund pay_7", conversation_id="chat-42"))
     assert bank.ledger() == []
 
@@ -235,21 +178,6 @@ def test_a_tool_return_is_replayed_whole(guard, bank):
     assert len(bank.ledger()) == 1
 
 
-def test_a_tool_that_is_guarded_already_keeps_its_contract(guard, bank):
-    @guard.tool(kind="write", volatile=["reason"])
-    async def refund(payment_id: str, reason: str) -> str:
-        """Refund a payment."""
-        return bank.pay(payment_id, 1)["receipt"]
-
-    for reason in ("late", "the parcel was late"):
-        result = run(
-            guard, refund, one("a", reason=reason), DONE, once=EffectOnce(guard, guarded=[refund])
-        )
-        assert returns(result) == [("a", "success", "rcpt_1")]
-
-    assert len(bank.ledger()) == 1
-
-
 def test_a_conversation_that_the_framework_made_up_is_none(guard, bank):
     result = run(guard, refund_of(bank), one("a"), DONE, conversation=None)
     assert codes(result) == ["CONTRACT_VIOLATION"]
@@ -264,20 +192,6 @@ def test_a_conversation_that_the_framework_made_up_is_none(guard, bank):
         message_history=result.all_messages(),
     )
     assert returns(again)[-1] == ("b", "success", "rcpt_1")
-
-
-def test_a_failure_that_hides_a_lost_answer_is_a_doubt(guard, bank):
-    async def refund(payment_id: str, reason: str = "") -> str:
-        """Refund a payment."""
-        try:
-            return bank.pay(payment_id, 100, fault="lose-answer")["receipt"]
-        except ConnectionError as error:
-            raise ToolFailed("the bank did not answer") from error
-
-    result = run(guard, refund, one("a"), one("b"), DONE)
-
-    assert codes(result) == [InDoubt.code, InDoubt.code]
-    assert len(bank.ledger()) == 1
 
 
 def test_a_picture_is_replayed_as_a_picture(guard, bank):

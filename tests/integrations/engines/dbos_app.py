@@ -150,12 +150,6 @@ def answered(command):
             return DBOS.retrieve_workflow(name).get_result()
         case "fork":
             return DBOS.fork_workflow(name, rest[0]).get_result()
-        case "resume":
-            return DBOS.resume_workflow(name).get_result()
-        case "cancel":
-            return DBOS.cancel_workflow(name)
-        case "status":
-            return DBOS.get_workflow_status(name).status
 
 
 def main():

@@ -12,7 +12,7 @@ from temporalio.exceptions import ActivityError, ApplicationError
 from temporalio.worker import Worker
 
 with workflow.unsafe.imports_passed_through():
-    from effectonce.integrations.temporal import EffectOnce, until_settled
+    from effectonce.integrations.temporal import EffectOnce
     from tests.integrations.engines import shop
 
 QUEUE = "shop"
@@ -24,11 +24,6 @@ A_DEAD_WORKER = {"start_to_close_timeout": timedelta(seconds=2)}  # is noticed a
 @activity.defn(name="refund")
 def refund_activity(payment_id: str, reason: str) -> str:
     return shop.refunded(payment_id, reason)
-
-
-@activity.defn(name="wire")
-def wire_activity(payment_id: str) -> str:
-    return shop.wire(payment_id)
 
 
 def pay_back(payment_id, reason="late", **options):
@@ -115,28 +110,17 @@ class Parent:
         return receipt
 
 
-@workflow.defn
-class Waits:
-    @workflow.run
-    async def run(self, payment_id: str, ask_every_s: float) -> str:
-        return await until_settled(
-            lambda: workflow.execute_activity(wire_activity, payment_id, **QUICK),
-            ask_every=timedelta(seconds=ask_every_s),
-        )
-
-
-WORKFLOWS = [Once, Locally, FailsOnce, CallsAgain, Twice, Continues, Parent, Waits]
+WORKFLOWS = [Once, Locally, FailsOnce, CallsAgain, Twice, Continues, Parent]
 
 
 async def main(target):
     client = await Client.connect(target, plugins=[EffectOnce(shop.guard)])
     with ThreadPoolExecutor(8) as threads:
-        activities = [refund_activity, wire_activity]
         async with Worker(
             client,
             task_queue=QUEUE,
             workflows=WORKFLOWS,
-            activities=activities,
+            activities=[refund_activity],
             activity_executor=threads,
             # how long a killed worker is waited for
             sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),

@@ -22,17 +22,15 @@ from tests.integrations.engines.temporal_app import (
     Parent,
     Twice,
 )
-from tests.servers.temporal import Server
 
 
 @asynccontextmanager
-async def temporal(folder):
-    """A server, a worker process, and a client."""
-    with await asyncio.to_thread(Server, folder) as server:
-        client = await Client.connect(server.target, plugins=[EffectOnce(shop.guard)])
-        with Crew(folder, "-m", "tests.integrations.engines.temporal_app", server.target) as crew:
-            await asyncio.to_thread(crew.work)
-            yield client, crew
+async def temporal(server, folder):
+    """A client of the server, and a worker process."""
+    client = await Client.connect(server.target, plugins=[EffectOnce(shop.guard)])
+    with Crew(folder, "-m", "tests.integrations.engines.temporal_app", server.target) as crew:
+        await asyncio.to_thread(crew.work)
+        yield client, crew
 
 
 def twice(**options):

@@ -11,7 +11,6 @@ from effectonce import ContractViolation, Guard, InDoubt
 from effectonce._core.ops import Search
 from effectonce.integrations import celery as ours
 from effectonce.integrations.celery import EffectOnce
-from tests.integrations.engines.celery_rows import celery
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
 
@@ -60,17 +59,17 @@ def pay(app, guard):
     return pay
 
 
-def test_what_may_go_better_is_retried_and_a_doubt_is_not(tmp_path):
-    with celery(tmp_path) as post:
-        post.plan("before the effect", "raised")
-        post.ran("closed", "closed")
-        with pytest.raises(InDoubt) as doubt:
-            post.send("wire", "doubt").get(timeout=30)
+def test_what_may_go_better_is_retried_and_a_doubt_is_not(celery_post):
+    post = celery_post
+    post.plan("before the effect", "raised")
+    post.ran("closed", "closed")
+    with pytest.raises(InDoubt) as doubt:
+        post.send("wire", "doubt").get(timeout=30)
 
-        assert (post.effects("closed"), post.effects("doubt")) == (1, 1)
-        assert post.said("closed[", "retry: Retry in") == 1
-        assert post.said("wire[", "retry: Retry in") == 0
-        assert "eff_" in str(doubt.value)
+    assert (post.effects("closed"), post.effects("doubt")) == (1, 1)
+    assert post.said("closed[", "retry: Retry in") == 1
+    assert post.said("wire[", "retry: Retry in") == 0
+    assert "eff_" in str(doubt.value)
 
 
 def test_a_task_is_a_step_of_its_message(guard, pay):

@@ -3,13 +3,11 @@
 import pytest
 
 from effectonce import Guard
-from tests.integrations.engines.dbos_rows import dbos
 
 
-@pytest.fixture(scope="module")
-def clerk(tmp_path_factory):
-    with dbos(tmp_path_factory.mktemp("dbos")) as one:
-        yield one
+@pytest.fixture
+def clerk(dbos_clerk):
+    return dbos_clerk
 
 
 def runs(clerk, payment_id):

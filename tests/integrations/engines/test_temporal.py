@@ -32,15 +32,13 @@ from effectonce.integrations.temporal import (
 )
 from tests.integrations.engines.temporal_parts import ALL, FailingParent, Pays, PaysElsewhere, Waits
 from tests.servers._process import until
-from tests.servers.temporal import Server
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with Server(tmp_path_factory.mktemp("temporal")) as one:
-        yield one
+@pytest.fixture
+def server(temporal_server):
+    return temporal_server
 
 
 def awaited(test):
@@ -85,7 +83,10 @@ class Shop:
         return self.guard.store.apply(Search(limit=100))
 
     @asynccontextmanager
-    async def open(self, server, queue, plugin=None, **options):
+    async def open(self, server, queue, plugin=None):
+        """A client of a worker without the sandbox, which takes a second for each worker.
+        temporal_app.py has it.
+        """
         client = await Client.connect(server.target, plugins=[plugin or EffectOnce(self.guard)])
         with ThreadPoolExecutor(4) as threads:
             async with Worker(
@@ -94,7 +95,7 @@ class Shop:
                 workflows=ALL,
                 activities=[self.activity],
                 activity_executor=threads,
-                **options,
+                workflow_runner=UnsandboxedWorkflowRunner(),
             ):
                 yield client
 
@@ -196,7 +197,10 @@ async def test_a_child_that_could_not_be_started_gives_its_place_back(server):
 async def test_without_the_plugin_in_the_workflow_nothing_is_sent(server):
     shop = Shop()
     plain = await Client.connect(server.target)
-    async with shop.open(server, "guarded"), Worker(plain, task_queue="bare", workflows=ALL):
+    bare = Worker(
+        plain, task_queue="bare", workflows=ALL, workflow_runner=UnsandboxedWorkflowRunner()
+    )
+    async with shop.open(server, "guarded"), bare:
         with pytest.raises(WorkflowFailureError) as failed:
             await plain.execute_workflow(
                 PaysElsewhere.run, args=["p", "guarded"], id="bare", task_queue="bare"
@@ -358,23 +362,6 @@ async def test_two_may_wait_for_one_doubt(server):
 
 
 @awaited
-async def test_without_the_signal_the_workflow_looks_by_itself(server):
-    shop = Shop(TimeoutError("no answer"), TimeoutError("no answer"))
-    async with shop.open(server, "looks") as client:
-        handle = await client.start_workflow(
-            Waits.run, args=["p", "q", 0.2], id="looks", task_queue="looks"
-        )
-        await asyncio.to_thread(until, lambda: len(shop.guard.in_doubt()) == 2, "two doubts")
-        for record in shop.guard.in_doubt():
-            shop.guard.confirm(
-                record.request.key, result="found", by="ada", reason="it is in the ledger"
-            )
-
-        assert await handle.result() == "found,found"
-    assert sorted(shop.ran) == ["p", "q"]
-
-
-@awaited
 async def test_a_doubt_that_is_refuted_fails_the_activity(server):
     shop = Shop(TimeoutError("no answer"), TimeoutError("no answer"))
     async with shop.open(server, "refuted") as client:
@@ -411,7 +398,7 @@ async def test_a_guarded_tool_may_be_the_activity_itself(server, colour):
 
     shop.activity = activity.defn(pay)
     queue = f"itself {colour}"
-    async with shop.open(server, queue, workflow_runner=UnsandboxedWorkflowRunner()) as client:
+    async with shop.open(server, queue) as client:
         assert (
             await client.execute_workflow(Pays.run, args=["p"], id=queue, task_queue=queue)
             == "paid p"
@@ -430,6 +417,7 @@ async def test_the_interceptor_does_without_the_plugin(server):
             workflows=ALL,
             activities=[shop.activity],
             activity_executor=threads,
+            workflow_runner=UnsandboxedWorkflowRunner(),
         ):
             await client.execute_workflow(Pays.run, args=["p"], id="i", task_queue="i")
 

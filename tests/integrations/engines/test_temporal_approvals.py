@@ -31,6 +31,12 @@ class Desk(Shop):
             pass  # a query is how to look, and takes its time
         return asked
 
+    async def asked(self, client, queue):
+        """A workflow that waits for one answer, and its question."""
+        handle = await start(client, queue, "p")
+        (asked,) = await self.questions(handle)
+        return handle, asked
+
 
 def start(client, queue, *payments, ask_every_s=3600.0):
     return client.start_workflow(
@@ -81,8 +87,7 @@ async def test_answered_twice_and_asked_for_twice_it_is_sent_once(server):  # no
     """The answer comes twice, and so does the call."""
     desk = Desk()
     async with desk.open(server, "twice") as client:
-        handle = await start(client, "twice", "p")
-        (asked,) = await desk.questions(handle)
+        handle, asked = await desk.asked(client, "twice")
         results = await asyncio.gather(
             *(handle.execute_update("effectonce_answer", {**asked, **SIGNED}) for _ in range(2)),
             return_exceptions=True,
@@ -97,8 +102,7 @@ async def test_answered_twice_and_asked_for_twice_it_is_sent_once(server):  # no
 async def test_an_answer_to_no_question_is_refused(server):  # noqa: F811
     desk = Desk()
     async with desk.open(server, "unknown") as client:
-        handle = await start(client, "unknown", "p")
-        (asked,) = await desk.questions(handle)
+        handle, asked = await desk.asked(client, "unknown")
         with pytest.raises(WorkflowUpdateFailedError):
             await handle.execute_update("effectonce_answer", {**asked, **SIGNED, "question": "x"})
         assert len(await handle.query("effectonce_waiting")) == 1
@@ -111,8 +115,7 @@ async def test_an_answer_to_no_question_is_refused(server):  # noqa: F811
 async def test_an_answer_without_a_name_is_asked_for_again(server):  # noqa: F811
     desk = Desk()
     async with desk.open(server, "unsigned") as client:
-        handle = await start(client, "unsigned", "p")
-        (asked,) = await desk.questions(handle)
+        handle, asked = await desk.asked(client, "unsigned")
         await handle.execute_update("effectonce_answer", {**asked, "approved": True})
         await asyncio.to_thread(until, lambda: desk.activities == 2, "it is asked for again")
         while not (again := await handle.query("effectonce_waiting")):
@@ -126,8 +129,7 @@ async def test_an_answer_without_a_name_is_asked_for_again(server):  # noqa: F81
 async def test_what_was_decided_elsewhere_is_honoured(server):  # noqa: F811
     desk = Desk()
     async with desk.open(server, "elsewhere") as client:
-        handle = await start(client, "elsewhere", "p")
-        (asked,) = await desk.questions(handle)
+        handle, asked = await desk.asked(client, "elsewhere")
         (wish,) = desk.guard.approvals.waiting()
         desk.guard.approvals.approve(wish.key, by="grace", reason="at the desk")
         await handle.signal("effectonce_decided", asked["reference"])
@@ -138,8 +140,7 @@ async def test_what_was_decided_elsewhere_is_honoured(server):  # noqa: F811
 async def test_after_a_restart_of_the_worker_it_goes_on(server):  # noqa: F811
     desk = Desk()
     async with desk.open(server, "restart") as client:
-        handle = await start(client, "restart", "p")
-        (asked,) = await desk.questions(handle)
+        handle, asked = await desk.asked(client, "restart")
     plugin = EffectOnce(desk.guard, approver=lambda answer: "grace")
     async with desk.open(server, "restart", plugin) as client:
         handle = client.get_workflow_handle("restart")
@@ -162,8 +163,7 @@ async def test_an_answer_is_of_no_use_for_arguments_that_changed(server):  # noq
 
     desk.activity = pay
     async with desk.open(server, "changed") as client:
-        handle = await start(client, "changed", "p")
-        (asked,) = await desk.questions(handle)
+        handle, asked = await desk.asked(client, "changed")
         paid["p"] = "q"
         await handle.execute_update("effectonce_answer", {**asked, **SIGNED})
         again = await new_question(handle, asked)
@@ -187,8 +187,7 @@ async def new_question(handle, before):
 async def test_what_has_expired_is_asked_for_again(server):  # noqa: F811
     desk = Desk()
     async with desk.open(server, "expired") as client:
-        handle = await start(client, "expired", "p")
-        (asked,) = await desk.questions(handle)
+        handle, asked = await desk.asked(client, "expired")
         (wish,) = desk.guard.approvals.waiting()
         desk.guard.approvals.approve(wish.key, by="grace", reason="quick", valid_s=0.001)
         await asyncio.to_thread(until, lambda: desk.guard.approvals.find(wish.key), "it expires")
