@@ -88,7 +88,7 @@ FALSY = (None, 0, 0.0, "", [], {}, False, b"", (), set(), frozenset())
         (Colour.RED, Colour | None),
         ({"body": "x" * 10_000_000}, UNDECLARED),
     ],
-    ids=lambda v: str(v)[:40],
+    ids=lambda v: "undeclared" if v is UNDECLARED else str(v)[:40],
 )
 def test_a_result_replays_equal_and_of_the_same_type(guard, value, hint):
     calls = []
