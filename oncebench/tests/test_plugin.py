@@ -91,7 +91,6 @@ def test_a_naive_tool_fails_with_what_happened(project):
     result.stdout.fnmatch_lines(["4 callers, * effects; 1 is right"])
 
 
-@pytest.mark.long
 def test_a_bank_that_forgets_is_found_by_the_contract_test(project):
     result = run(
         project,
