@@ -9,15 +9,18 @@ from math import inf
 import pytest
 
 from effectonce import (
+    Budget,
     ContractViolation,
     Downstream,
     Guard,
+    Jitter,
     NotFound,
     Retry,
     State,
     TimeWindow,
 )
 from effectonce._core.guarantees import Capability, Kind, resend_window_s
+from effectonce._core.ops import Search
 from effectonce.workflows import Run
 from tests.core.helpers import RECEIPT, Colour, Model, Receipt, Struct, named, tool
 
@@ -139,6 +142,27 @@ def test_identity_and_volatile_exclude_each_other(guard):
 def test_a_retry_policy_is_checked(bad):
     with pytest.raises(ContractViolation):
         Retry(**bad)
+
+
+@pytest.mark.parametrize(
+    ("kind", "days"), [("idempotent_write", inf), ("write", 7), ("irreversible", 30)]
+)
+def test_a_key_counts_for_as_long_as_its_kind_says(guard, kind, days):
+    @guard.tool(kind=kind)
+    def act(name: str): ...
+
+    with guard.step("chat", "act"):
+        act("one")
+
+    (record,) = guard.store.apply(Search())
+    assert record.request.terms.window_s == days * 86_400
+
+
+def test_the_defaults_of_retries_and_turns_are_the_published_ones():
+    retry, turn = Retry(), Budget()
+
+    assert retry.jitter is Jitter.FULL
+    assert (turn.attempts, turn.steps, turn.wall_s) == (3, 8, 90)
 
 
 def test_policies_that_make_no_sense_are_refused():

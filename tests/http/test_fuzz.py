@@ -1,6 +1,4 @@
-"""Requests that nobody would write by hand. `EFFECTONCE_FUZZ=100000` makes so many instead of
-the few that fit into every run.
-"""
+"""Requests that nobody would write by hand. `EFFECTONCE_FUZZ=100000` makes so many in the long tier."""
 
 import asyncio
 import os
@@ -14,7 +12,7 @@ from effectonce.http.server import Route
 from effectonce.stores.memory import MemoryStore
 from tests.http.helpers import Seen, a_scope, ask, guarded, run
 
-REQUESTS = int(os.environ.get("EFFECTONCE_FUZZ", "2400"))
+REQUESTS = int(os.environ.get("EFFECTONCE_FUZZ", "4000"))
 OURS = {400, 401, 413}  # refused before anything is claimed
 KEYS = [f"8e03978e-40d5-43dd-bc93-6894a57f93{n:02}" for n in range(40)]
 BODIES = [
@@ -87,8 +85,9 @@ def a_request(rng):
     }
 
 
+@pytest.mark.parametrize("requests", [1200, pytest.param(REQUESTS, marks=pytest.mark.long)])
 @pytest.mark.parametrize("profile", ["ietf", "stripe_v1", "stripe_v2"])
-def test_whatever_is_sent_is_answered_and_a_refused_request_claims_nothing(profile):
+def test_whatever_is_sent_is_answered_and_a_refused_request_claims_nothing(profile, requests):
     # the same ones in every run
     rng, guard, ran = random.Random(profile), Guard(MemoryStore(), cache=0), []
 
@@ -106,7 +105,7 @@ def test_whatever_is_sent_is_answered_and_a_refused_request_claims_nothing(profi
             memory_max=1000,
             routes=[Route("/pay"), Route("/pay/*"), Route("/*")],
         )
-        for _ in range(REQUESTS // 3):
+        for _ in range(requests // 3):
             request, claimed, before = a_request(rng), sum(guard.counts().values()), len(ran)
             seen = await ask(middleware, **request)
             left = isinstance(request["pieces"][-1], dict)
