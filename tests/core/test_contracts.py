@@ -147,7 +147,9 @@ def test_a_retry_policy_is_checked(bad):
 @pytest.mark.parametrize(
     ("kind", "days"), [("idempotent_write", inf), ("write", 7), ("irreversible", 30)]
 )
-def test_a_key_counts_for_as_long_as_its_kind_says(guard, kind, days):
+def test_a_key_counts_for_as_long_as_its_kind_says(tmp_path, kind, days):
+    guard = Guard(f"sqlite:///{tmp_path}/effects.db")
+
     @guard.tool(kind=kind)
     def act(name: str): ...
 
@@ -155,6 +157,7 @@ def test_a_key_counts_for_as_long_as_its_kind_says(guard, kind, days):
         act("one")
 
     (record,) = guard.store.apply(Search())
+    guard.close()
     assert record.request.terms.window_s == days * 86_400
 
 
