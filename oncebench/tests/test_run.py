@@ -50,6 +50,7 @@ def test_a_naive_agent_pays_twice(tmp_path):
     assert '"o1"' in next(name for name, (counted, _) in found[0].effects.items() if counted == 2)
 
 
+@pytest.mark.long  # as for Python, above
 def test_a_naive_agent_for_node_pays_twice(tmp_path):
     code = (EXAMPLES / "naive_agent.js").read_text().replace('["o1", "o2", "o3"]', '["o1"]')
     (tmp_path / "naive_agent.js").write_text(code)

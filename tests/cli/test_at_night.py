@@ -107,6 +107,7 @@ def test_what_keeps_from_the_store_is_told_to_a_person(tmp_path):
     ids=" ".join,
 )
 @pytest.mark.parametrize("folder_mode", [0o755, 0o555])
+@pytest.mark.cover(1)
 def test_a_file_that_may_only_be_read_can_be_looked_at(desk, command, folder_mode):
     as_owner = desk.run(*command)
     for file in desk.folder.glob("effects.db*"):

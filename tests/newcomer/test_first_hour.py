@@ -138,7 +138,8 @@ def installed_here():
     return subprocess.run(asked, capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.parametrize("page", small_tier(PAGES, "README.md"))
+@pytest.mark.long  # tests/test_docs.py replays the pages, and the example below runs from the wheel
+@pytest.mark.parametrize("page", PAGES)
 def test_a_page_does_what_it_says_with_the_wheel_alone(alone, page, tmp_path):
     alone.read(tmp_path, page)
 
