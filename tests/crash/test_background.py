@@ -32,7 +32,7 @@ class Desk(ThreadingHTTPServer):
         self.changed = threading.Condition()
         self.seen = {"/send": [], "/ask": [], "/settled": []}
         self.answer = lambda pid, n: True
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
     def wait_for(self, path, count):
         with self.changed:

@@ -19,7 +19,7 @@ class Provider(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.answer, self.asked, self.status = answer, [], 200
         self.objects, self.sent_keys = [], []
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
     @property
     def url(self):

@@ -378,6 +378,6 @@ if __name__ == "__main__":
     server = ThreadingHTTPServer(("127.0.0.1", 0), Providers)
     server.daemon_threads = True
     server.handle_error = lambda *_: None  # a client that hung up
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     print(server.server_port, flush=True)
     sys.stdin.read()

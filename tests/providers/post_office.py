@@ -21,7 +21,7 @@ class Mailbox(socketserver.ThreadingTCPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Session)
         self.sent, self.refuses = [], False
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
     def connect(self):
         client = imaplib.IMAP4("127.0.0.1", self.server_address[1])
@@ -63,7 +63,7 @@ class Outgoing(socketserver.ThreadingTCPServer):
     def __init__(self, mailbox):
         super().__init__(("127.0.0.1", 0), Delivery)
         self.mailbox = mailbox
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
     def __exit__(self, *failure):
         self.shutdown()
