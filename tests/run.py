@@ -22,9 +22,11 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
 PASSED = ROOT / ".venv" / "test-all.json"
-PYTEST = f"{BIN}/pytest -q -n 4 --maxschedchunk 10"  # tests wait for a third of their time
+PYTEST = f"{BIN}/pytest -q -n 4"  # tests wait for a third of their time
+# The tests of one file share a worker, and with it servers and stores that take long to fill.
+BY_FILE = f"{PYTEST} --dist loadfile --no-loadscope-reorder"
 COVERED = "tests/core tests/policy tests/stores tests/conformance tests/properties"
-WITH_COVERAGE = f"{PYTEST} {COVERED} --cov --cov-report=term:skip-covered"
+WITH_COVERAGE = f"{PYTEST} --maxschedchunk 10 {COVERED} --cov --cov-report=term:skip-covered"
 OTHER_ENVIRONMENTS = {"tests/frameworks", "tests/sdks", "tests/website"}
 
 
@@ -49,7 +51,7 @@ def quick_parts():
             "types; the tests are compiled meanwhile", f"{compile_tests} & {TYPES} && wait $!", 15
         ),
         Part("the core and the stores, with coverage", f"{WITH_COVERAGE} -m 'not long'", 30),
-        Part("all other tests", f"{PYTEST} -m 'not long' {others}", 45),
+        Part("all other tests", f"{BY_FILE} -m 'not long' {others}", 45),
     ]
 
 
@@ -58,7 +60,7 @@ def all_parts():
         LINT,
         Part("types", TYPES, 15),
         Part("the core and the stores, with coverage", WITH_COVERAGE, 45),
-        *(Part(name, f"{PYTEST} {name}", 45) for name in other_tests()),
+        *(Part(name, f"{BY_FILE} {name}", 45) for name in other_tests()),
         *(
             Part(f"make {name}", f"make {name}", 45)
             for name in ("test-mcp", "test-sdks", "test-frameworks", "test-lowest")
@@ -67,12 +69,12 @@ def all_parts():
 
 
 def other_tests():
-    """Return the arguments of pytest for what the other parts leave: folders, and the files beside."""
+    """Return folders and files for pytest: what the other parts leave, the slowest file first."""
     apart = {*COVERED.split(), *OTHER_ENVIRONMENTS}
     with_tests = {path.relative_to(ROOT).parts[1] for path in ROOT.glob("tests/*/**/test_*.py")}
     folders = {f"tests/{name}" for name in with_tests} - apart
     files = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/test_*.py"))
-    return [*sorted(folders), " ".join(files), "oncebench/tests"]
+    return ["oncebench/tests", *sorted(folders), " ".join(files)]
 
 
 def run(part):
