@@ -32,6 +32,11 @@ POSTGRES = {  # statement, what is taken out of it, what stands there instead
     "a swap does not look at the revision": ("UPDATE", " AND revision = ", " AND 0 < "),
     "a swap makes no new revision": ("UPDATE", "revision = revision + 1", "revision = revision"),
     "a record that is forgotten is not looked at": ("DELETE", " AND revision = $2", " AND $2 > 0"),
+    "evidence about a completed effect waits for its step": (
+        "LIFT",
+        "CASE state WHEN 'completed' THEN state ELSE 'dispatched' END",
+        "'dispatched'",
+    ),
     "a birth does not look for its step": (
         "BEAR_UNSENT",
         "NOT EXISTS (SELECT FROM effectonce.effects WHERE",
@@ -165,6 +170,7 @@ SQLITE = {
 # The room of the suite that speaks of a statement: its checks come first, which saves the others.
 ROOMS = {
     "BEAR_UNSENT": "neighbours",
+    "LIFT": "neighbours",
     "SEE": "neighbours",
     "ENTER": "together",
     "DELETE": "promises",
