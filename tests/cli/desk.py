@@ -12,13 +12,24 @@ import re
 import struct
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import termios
 from pathlib import Path
+from unittest import mock
+
+from click.testing import CliRunner
+
+from effectonce.cli import main as effectonce
 
 # each process would compile everything again
 COMPILED = tempfile.mkdtemp(prefix="effectonce-test-pyc-")
 ROOT = Path(__file__).parent.parent.parent
+APPS = {f"tests.cli.{path.stem}" for path in Path(__file__).parent.glob("[a-z]*.py")} - {
+    "tests.cli.conftest",
+    "tests.cli.desk",
+}
+INSTALLED = (str(ROOT / "src"), sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"))
 QUIET = {
     "NO_COLOR": "1",
     "COLUMNS": "100",
@@ -42,6 +53,38 @@ def environment(**changes):
     return {**clean, **QUIET, "PYTHONPATH": paths, "PYTHONPYCACHEPREFIX": COMPILED, **changes}
 
 
+def run_in_process(arguments, environ, folder, text):
+    """Run a command with an environment and a folder of its own, and apps imported anew."""
+    with (
+        mock.patch.dict(os.environ, environ, clear=True),
+        contextlib.chdir(folder),
+        mock.patch.object(sys, "path", [*sys.path]),
+        no_app_imported(),
+    ):
+        result = CliRunner().invoke(effectonce, arguments, input=text, prog_name="effectonce")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return subprocess.CompletedProcess(arguments, result.exit_code, result.stdout, result.stderr)
+
+
+@contextlib.contextmanager
+def no_app_imported():
+    """Let a command import its app as a new process does: an app opens its store when imported."""
+    before = dict(sys.modules)
+    for name in APPS & before.keys():
+        del sys.modules[name]
+    try:
+        yield
+    finally:
+        for name in sys.modules.keys() - before.keys():
+            file = getattr(sys.modules[name], "__file__", None) or ""
+            if not file.startswith(INSTALLED):
+                del sys.modules[name]
+        for name in APPS & before.keys():
+            sys.modules[name] = before[name]
+            setattr(sys.modules["tests.cli"], name.rpartition(".")[2], before[name])
+
+
 class Desk:
     """A folder and a store to work at."""
 
@@ -51,20 +94,25 @@ class Desk:
     def here(self):
         return {"EFFECTONCE_STORE": self.url, "SHOP_STORE": self.url}
 
-    def run(self, *arguments, text=None, width=100, preexec_fn=None, **environ):
-        """On pipes. Nobody can be asked."""
-        environ = environment(**{**self.here(), "COLUMNS": str(width), **environ})
-        command = [sys.executable, "-m", "effectonce.cli", *arguments]
+    def run(self, *arguments, text=None, width=100, new_process=False, preexec_fn=None, **environ):
+        """On pipes. Nobody can be asked.
+
+        The command runs in this process, unless it needs what only a new one has: other modules
+        to import, fewer rights, or logging that nobody has set up.
+        """
+        changed = {**self.here(), "COLUMNS": str(width), **environ}
+        if not (new_process or preexec_fn or "PYTHONPATH" in environ):
+            return run_in_process(arguments, environment(**changed), self.folder, text)
         given = {"stdin": subprocess.DEVNULL} if text is None else {"input": text}
-        given["preexec_fn"] = preexec_fn
         return subprocess.run(
-            command,
+            [sys.executable, "-m", "effectonce.cli", *arguments],
             capture_output=True,
             text=True,
-            env=environ,
+            env=environment(**changed),
             cwd=self.folder,
             check=False,
             timeout=60,
+            preexec_fn=preexec_fn,
             **given,
         )
 

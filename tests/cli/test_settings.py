@@ -235,7 +235,7 @@ def test_a_pyproject_that_is_odd_is_told_or_left_alone(home, text, said):
 
 @pytest.mark.parametrize("command", [("status",), ("config", "show")])
 def test_a_variable_that_nothing_reads_is_reported_and_the_command_goes_on(empty, command):
-    done = empty.run(*command, EFFECTONCE_TENNANT="acme", EFFECTONCE_SPEED="9")
+    done = empty.run(*command, new_process=True, EFFECTONCE_TENNANT="acme", EFFECTONCE_SPEED="9")
 
     assert done.returncode == 0
     assert (
