@@ -4,6 +4,7 @@ however it is worded.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from mcp import Client
 
+from effectonce.mcp._refusals import was_refused
 from effectonce.mcp._schema import misfits
 from tests.mcp_proxy.conftest import proxied
 from tests.mcp_proxy.test_http import ERAS, world
@@ -224,3 +226,17 @@ schemas = st.recursive(
 def test_nothing_that_fits_is_called_a_misfit(value, schema):
     if misfits(value, schema):
         assert not Draft202012Validator(schema).is_valid(value), json.dumps([value, schema])
+
+
+@pytest.mark.parametrize(("name", "refused"), [("pay", False), ("mail", False), ("ship", True)])
+def test_a_tool_of_any_page_of_the_list_is_known(name, refused):
+    pages = {
+        None: {"tools": [{"name": "pay"}], "nextCursor": "2"},
+        "2": {"tools": [{"name": "mail"}]},
+    }
+    result = {"isError": True, "content": [{"type": "text", "text": f"Unknown tool: {name}"}]}
+
+    async def request(method, params):
+        return pages[params.get("cursor")]
+
+    assert asyncio.run(was_refused(result, name, {}, request)) is refused
