@@ -20,10 +20,10 @@ help:  ## Show this help
 demo: $(VENV)/.base  ## The story in ten seconds: refunded four times without us, once with us
 	$(BIN)/effectonce demo
 
-test: $(VENV)/.servers  ## Lint, types, and the tests that guard every promise: ten minutes on two cores
+test: $(VENV)/.servers  ## Lint, types, and the tests that guard every promise: 12 minutes on two cores
 	$(BIN)/python tests/run.py quick
 
-test-all: $(VENV)/.servers $(VENV)/.uv  ## Every case, frameworks, SDKs, the lowest versions: an hour and a half. Continues where it stopped; AFRESH=--afresh from the start
+test-all: $(VENV)/.servers $(VENV)/.uv  ## Every case, frameworks, SDKs, the lowest versions. Continues where it stopped; AFRESH=--afresh from the start
 	$(BIN)/python tests/run.py all $(AFRESH)
 
 test-mcp: $(VENV)/.dev  ## The official conformance suite and inspector of MCP (npm), directly and through the proxy: equal results
