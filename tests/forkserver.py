@@ -93,6 +93,14 @@ class ForkServer:
             self._process = StandardPopen(
                 command, pass_fds=[server_end.fileno()], stdin=subprocess.DEVNULL
             )
+        atexit.register(self.close)
+
+    def close(self):
+        """End the server, unless this is a fork of the process that started it."""
+        if self.owner_pid == os.getpid():
+            self._socket.close()
+            self._process.kill()
+            self._process.wait()
 
     def fork(self, request, descriptors):
         """Return the pid of a new child that runs the request on these three descriptors."""
