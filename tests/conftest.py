@@ -86,3 +86,17 @@ def postgres():
 def database(postgres):
     """The URL of a new, empty database."""
     return postgres.database()
+
+
+@pytest.fixture(params=["sqlite", "postgres", "redis"])
+def url(request, tmp_path):
+    """The URL of an empty store of each kind."""
+    from tests.servers import redis
+
+    match request.param:
+        case "sqlite":
+            return f"sqlite:///{tmp_path}/effects.db"
+        case "postgres":
+            return request.getfixturevalue("database")
+        case "redis":
+            return redis.emptied(redis.server()).url

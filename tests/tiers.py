@@ -14,6 +14,13 @@ import itertools
 import pytest
 
 
+def long_except(quick, values):
+    """Return the values of a parameter: those that are not among *quick* are marked `long`."""
+    return [
+        value if value in quick else pytest.param(value, marks=pytest.mark.long) for value in values
+    ]
+
+
 def mark_long_combinations(items):
     """Mark the combinations that the tests with `cover` do not need as `long`."""
     families = {}

@@ -27,6 +27,7 @@ from effectonce.views import status
 from tests.attacks.crowds import crowd, fill_accounts, fill_postgres, fill_redis, fill_sqlite
 from tests.server.conftest import browser
 from tests.servers import redis
+from tests.tiers import long_except
 
 SMALL, LARGE = 2_500, 12_500  # of each state: both are beyond what a page looks at
 PAGES = (
@@ -61,14 +62,8 @@ PAGES = (
 OF_A_TENANT = ("/", "/effects", "/in-doubt", "/approvals", "/allowances", "/letters", "/workflows")
 
 
-def on_a_server(pages):
-    """Mark every other page as long: SQLite has all of them in the small tier."""
-    return [
-        pytest.param(page, marks=pytest.mark.long) if number % 2 else page
-        for number, page in enumerate(pages)
-    ]
-
-
+# Every other page: SQLite has all of them in the quick tier.
+ON_A_SERVER = long_except(PAGES[::2], PAGES)
 each_page = pytest.mark.parametrize(
     ("page", "tenant"),
     [
@@ -276,7 +271,7 @@ def _touched(db, query):
 
 
 @pytest.mark.parametrize("tenant", [None, pytest.param("acme", marks=pytest.mark.long)])
-@pytest.mark.parametrize("page", on_a_server(PAGES))
+@pytest.mark.parametrize("page", ON_A_SERVER)
 def test_postgresql_touches_no_more_blocks_for_a_page_of_a_larger_store(databases, page, tenant):
     small, large = (blocks(store, url, page, tenant) for store, url, _ in databases)
 
@@ -338,7 +333,7 @@ def _sent(server):
     )
 
 
-@pytest.mark.parametrize("page", on_a_server(PAGES))
+@pytest.mark.parametrize("page", ON_A_SERVER)
 def test_redis_answers_with_no_more_for_a_page_of_a_larger_store(servers, page):
     small, large = (answered(server, store, page) for server, store, _ in servers)
 

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.tiers import long_except
 
 import effectonce
 
@@ -150,13 +151,10 @@ def bench(script, *arguments, hidden=None):
     )
 
 
-def benchmarks():
-    """Each script, of which `make test` runs the quickest."""
-    for script in sorted({path.name for path in BENCH.glob("[a-z]*.py")} - BELOW):
-        yield script if script == "canonical.py" else pytest.param(script, marks=pytest.mark.long)
+BENCHMARKS = sorted({path.name for path in BENCH.glob("[a-z]*.py")} - BELOW)
 
 
-@pytest.mark.parametrize("script", list(benchmarks()))
+@pytest.mark.parametrize("script", long_except(["canonical.py"], BENCHMARKS))
 def test_a_benchmark_runs_and_prints_every_figure(script):
     run = bench(script, "--quick", "--json", *SMALLEST.get(script, ()))
 

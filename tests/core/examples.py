@@ -6,18 +6,12 @@ import inspect
 import pytest
 from hypothesis import given, settings
 
+from tests.tiers import long_except
+
 
 def two_tiers(smoke, full):
     """The parameter `number`: *smoke*, and in the long tier *full*."""
-    return pytest.mark.parametrize("number", [smoke, pytest.param(full, marks=pytest.mark.long)])
-
-
-def first_of(values, smoke):
-    """Values of a parameter: all but the first *smoke* ones are in the long tier."""
-    return [
-        *values[:smoke],
-        *(pytest.param(each, marks=pytest.mark.long) for each in values[smoke:]),
-    ]
+    return pytest.mark.parametrize("number", long_except([smoke], [smoke, full]))
 
 
 def examples(*strategies, smoke=20, full=100, derandomize=False, **named_strategies):

@@ -15,6 +15,7 @@ from effectonce import Guard
 from effectonce.workflows import Run
 from tests.core.workflows import Ledger, key_of
 from tests.servers.redis import cluster, durable_server, emptied
+from tests.tiers import long_except
 
 RUNS = textwrap.dedent(
     """
@@ -132,7 +133,7 @@ def test_no_step_begins_after_a_cancellation(running, colour, workflow, left, st
 
 @pytest.mark.parametrize(
     "running",
-    [pytest.param(store, marks=() if store == "redis" else pytest.mark.long) for store in STORES],
+    long_except(["redis"], STORES),
     indirect=True,
 )
 def test_who_goes_on_with_a_cancelled_run_in_a_run_begins_nothing(running):

@@ -3,6 +3,7 @@
 import pytest
 
 from effectonce._core.guarantees import Capability, Kind
+from tests.tiers import long_except
 
 STORES = ("sqlite", "postgres", "redis")
 COLOURS = ("sync", "async")
@@ -11,10 +12,7 @@ KINDS = [kind for kind in Kind if kind is not Kind.READ]
 
 def on_stores(*small, name="url"):
     """Run a test on every store, in the small tier on these."""
-    cases = [
-        pytest.param(store, marks=() if store in small else pytest.mark.long) for store in STORES
-    ]
-    return pytest.mark.parametrize(name, cases, indirect=name == "url")
+    return pytest.mark.parametrize(name, long_except(small, STORES), indirect=name == "url")
 
 
 def is_small(kind, capability, colour):
@@ -42,7 +40,4 @@ def combinations(kinds, capabilities):
 
 
 def in_colours(*small):
-    return pytest.mark.parametrize(
-        "colour",
-        [pytest.param(each, marks=() if each in small else pytest.mark.long) for each in COLOURS],
-    )
+    return pytest.mark.parametrize("colour", long_except(small, COLOURS))

@@ -331,3 +331,10 @@ def test_an_upload_without_end_is_refused_at_the_limit(shop, order):
 
     assert answer.startswith(b"HTTP/1.1 413")
     assert shop.post("/ietf", order).status_code == 201  # nothing was claimed
+
+
+def test_a_streamed_response_is_replayed_whole(shop, order):
+    first, again = shop.post("/ietf", order, stream=True), shop.post("/ietf", order, stream=True)
+
+    assert first.headers["transfer-encoding"] == "chunked"
+    assert (again.content, again.headers["idempotent-replayed"]) == (first.content, "true")

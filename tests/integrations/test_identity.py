@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tiers import long_except
+
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "identity.md"
 TABLE = {
     "Temporal": {
@@ -123,7 +125,7 @@ RUNS = {
 @pytest.mark.filterwarnings("ignore")  # theirs
 @pytest.mark.parametrize(
     "run",
-    [pytest.param(each, marks=pytest.mark.long if "PostgreSQL" in each else ()) for each in RUNS],
+    long_except(RUNS.keys() - {"LangGraph on PostgreSQL"}, RUNS),
 )
 def test_what_was_wished_for_lands_and_nothing_else(run, request):
     landed, left = RUNS[run](request.getfixturevalue)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.test_docs import Stripe
+from tests.tiers import long_except
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
@@ -32,11 +33,6 @@ ELSEWHERE = {
     "restate_service",
     "strands_agent",
 }
-
-
-def small_tier(names, quick):
-    """Mark all names but one as long."""
-    return [name if name == quick else pytest.param(name, marks=pytest.mark.long) for name in names]
 
 
 class Fresh:
@@ -171,7 +167,7 @@ def commands_of(name):
 
 
 @pytest.mark.parametrize(
-    "name", small_tier(sorted(HEADS.keys() - ELSEWHERE - SERVERS), "refund_agent")
+    "name", long_except(["refund_agent"], sorted(HEADS.keys() - ELSEWHERE - SERVERS))
 )
 def test_an_example_is_saved_and_runs(beside_others, name, tmp_path):
     commands = list(commands_of(name))
@@ -186,7 +182,7 @@ def test_an_example_is_saved_and_runs(beside_others, name, tmp_path):
         assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("name", small_tier(["django_app", "fastapi_app"], "fastapi_app"))
+@pytest.mark.parametrize("name", long_except(["fastapi_app"], ["django_app", "fastapi_app"]))
 def test_an_example_that_serves_starts(beside_others, name, tmp_path):
     beside_others.run(tmp_path, "effectonce", "examples", name, "--save")
     (command,) = commands_of(name)

@@ -674,17 +674,6 @@ if end == "killed":
 """
 
 
-@pytest.fixture(params=["sqlite", "postgres", "redis"])
-def url(request, tmp_path):
-    match request.param:
-        case "sqlite":
-            return f"sqlite:///{tmp_path / 'effects.db'}"
-        case "postgres":
-            return request.getfixturevalue("postgres").emptied()
-        case _:
-            return redis.emptied(redis.server()).url
-
-
 def spawned(url, end):
     environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
     return subprocess.Popen(

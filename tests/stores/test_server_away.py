@@ -74,6 +74,25 @@ class Watching:
         self.inner.close()
 
 
+def test_away_before_the_claim_nothing_is_sent(server):
+    store, calls = server.store(), []
+    guard = Guard(store, cache=0)
+
+    @guard.tool(kind="write")
+    def pay():
+        calls.append(1)
+
+    server.stop()
+    with guard.step("chat", "pay"):
+        with pytest.raises(StoreUnavailable, match="was not run"):
+            pay()
+        assert calls == []
+        server.start()
+        pay()
+    assert calls == [1]
+    store.close()
+
+
 def test_away_until_the_deadline_the_outcome_is_kept_here_and_settled_later(server, tmp_path):
     store, calls = server.store(), []
     guard = Guard(store, cache=0, spool=tmp_path / "spool")
